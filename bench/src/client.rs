@@ -167,13 +167,13 @@ impl Connection {
             stream: connect(url, None)?,
             unread: Vec::with_capacity(16 << 10),
         };
-        connection.made()?;
+        connection.finish_connecting()?;
         Ok(connection)
     }
 
     /// Begins to connect without waiting, from the address `from` of this machine if there is one.
     /// Returns whether the connection is established already. If it is not, the socket becomes
-    /// writable when it is, and the caller then calls [`Self::made`].
+    /// writable when it is, and the caller then calls [`Self::finish_connecting`].
     ///
     /// # Errors
     /// Returns an error if the address does not resolve or the connection fails at once.
@@ -185,7 +185,7 @@ impl Connection {
             unread: Vec::with_capacity(16 << 10),
         };
         if is_made {
-            connection.made()?;
+            connection.finish_connecting()?;
         }
         Ok((connection, is_made))
     }
@@ -194,7 +194,7 @@ impl Connection {
     ///
     /// # Errors
     /// Returns the error of the connection attempt, or of setting an option.
-    pub fn made(&mut self) -> Result<()> {
+    pub fn finish_connecting(&mut self) -> Result<()> {
         if let Some(error) = self.stream.take_error()? {
             return Err(error).context("cannot connect");
         }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_taken_apart() {
+    fn addresses_are_parsed() {
         let url: Url = "http://localhost:8080/hello/?a=b".parse().unwrap();
         assert_eq!(url.authority, "localhost:8080");
         assert_eq!(url.path, "/hello/?a=b");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_connection_is_followed_by_a_new_one() {
+    fn a_closed_connection_is_replaced() {
         let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nto the end";
         let url = server(vec![vec![closing], vec![closing]]);
         let mut client = Client::new(&url);

@@ -68,7 +68,7 @@ pub struct Arguments {
 
 /// Latencies of requests of one kind.
 #[derive(Default)]
-struct Asked {
+struct RequestLatencies {
     /// From the call of `Node::invoke` until its response is there.
     all: Vec<Duration>,
     /// From when the request is written until the handler has finished.
@@ -79,13 +79,13 @@ struct Asked {
 #[derive(Default)]
 struct Round {
     floor: Vec<Duration>,
-    asleep: Asked,
-    polling: Asked,
+    asleep: RequestLatencies,
+    polling: RequestLatencies,
 }
 
 /// Requests of one kind beside the floor.
 #[derive(Debug, Serialize)]
-pub struct Way {
+pub struct LatencySummary {
     /// From the call of `Node::invoke` until its response is there, in microseconds.
     pub all: Percentiles,
     /// From when the request is written until the handler has finished, in microseconds.
@@ -98,15 +98,15 @@ pub struct Way {
 
 /// The floor, and the latencies of requests beside it.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct EmbeddedReport {
     /// Rest before each request or round trip, in microseconds.
     pub rest: u64,
     /// An empty `KVM_RUN` round trip between two processes.
     pub floor: Percentiles,
     /// Requests whose instances sleep.
-    pub asleep: Way,
+    pub asleep: LatencySummary,
     /// Requests whose instances may poll for them.
-    pub polling: Way,
+    pub polling: LatencySummary,
     /// The share of the requests to polling instances that the instances found by themselves.
     pub found: f64,
 }
@@ -128,7 +128,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     table::print(arguments.json, &found, || found.to_string())
 }
 
-fn contest(arguments: &Arguments, runtime: &Runtime, nodes: &mut Vec<Arc<Node>>) -> Result<Found> {
+fn contest(
+    arguments: &Arguments,
+    runtime: &Runtime,
+    nodes: &mut Vec<Arc<Node>>,
+) -> Result<EmbeddedReport> {
     let module = std::fs::read(&arguments.function)
         .with_context(|| format!("cannot read {}", arguments.function.display()))?;
     for poll in [Duration::ZERO, POLL] {
@@ -159,9 +163,9 @@ fn contest(arguments: &Arguments, runtime: &Runtime, nodes: &mut Vec<Arc<Node>>)
         });
     }
     let found = polling_found(polling).saturating_sub(found_before);
-    let asked = f64::from(arguments.rounds) * f64::from(trips);
-    let found = found as f64 / asked;
-    Found::of(&rounds, arguments.rest, found).context("nothing was measured")
+    let requests = f64::from(arguments.rounds) * f64::from(trips);
+    let found = found as f64 / requests;
+    EmbeddedReport::of(&rounds, arguments.rest, found).context("nothing was measured")
 }
 
 /// Returns how many requests instances have found by polling since the node's start.
@@ -193,10 +197,15 @@ fn pause(rest: Duration) {
 }
 
 /// Sends requests one after the other, in a task of the node's runtime, as a server would.
-fn ask(runtime: &Runtime, node: &Arc<Node>, trips: u32, rest: Duration) -> Result<Asked> {
+fn ask(
+    runtime: &Runtime,
+    node: &Arc<Node>,
+    trips: u32,
+    rest: Duration,
+) -> Result<RequestLatencies> {
     let node = node.clone();
     runtime.block_on(runtime.spawn(async move {
-        let mut asked = Asked::default();
+        let mut latencies = RequestLatencies::default();
         let alarm = Alarm::new()?;
         for _ in 0..trips {
             let request = Request::get("/").body(String::new())?;
@@ -210,10 +219,10 @@ fn ask(runtime: &Runtime, node: &Arc<Node>, trips: u32, rest: Duration) -> Resul
                 response.status()
             );
             let timing = response.extensions().get::<Timing>();
-            asked.all.push(took);
-            asked.run.extend(timing.map(|timing| timing.run));
+            latencies.all.push(took);
+            latencies.run.extend(timing.map(|timing| timing.run));
         }
-        Ok(asked)
+        Ok(latencies)
     }))?
 }
 
@@ -249,9 +258,9 @@ impl Alarm {
     }
 }
 
-impl Way {
-    fn of(rounds: &[Round], of: fn(&Round) -> &Asked) -> Option<Self> {
-        let to_floor = |times: fn(&Asked) -> &Vec<Duration>| {
+impl LatencySummary {
+    fn of(rounds: &[Round], of: fn(&Round) -> &RequestLatencies) -> Option<Self> {
+        let to_floor = |times: fn(&RequestLatencies) -> &Vec<Duration>| {
             let pairs = rounds.iter().filter_map(|round| {
                 Some((
                     stats::median(times(of(round)))?,
@@ -260,28 +269,28 @@ impl Way {
             });
             Ratio::of(&pairs.collect::<Vec<_>>())
         };
-        let all = |times: fn(&Asked) -> &Vec<Duration>| {
+        let all = |times: fn(&RequestLatencies) -> &Vec<Duration>| {
             let all = rounds.iter().flat_map(|round| times(of(round)));
             Percentiles::of(&all.copied().collect::<Vec<_>>())
         };
         Some(Self {
-            all: all(|asked| &asked.all)?,
-            run: all(|asked| &asked.run)?,
-            all_to_floor: to_floor(|asked| &asked.all)?,
-            run_to_floor: to_floor(|asked| &asked.run)?,
+            all: all(|latencies| &latencies.all)?,
+            run: all(|latencies| &latencies.run)?,
+            all_to_floor: to_floor(|latencies| &latencies.all)?,
+            run_to_floor: to_floor(|latencies| &latencies.run)?,
         })
     }
 }
 
-impl Found {
+impl EmbeddedReport {
     /// Summarises `rounds`; `None` if nothing was measured.
     fn of(rounds: &[Round], rest: u64, found: f64) -> Option<Self> {
         let floor = rounds.iter().flat_map(|round| &round.floor);
         Some(Self {
             rest,
             floor: Percentiles::of(&floor.copied().collect::<Vec<_>>())?,
-            asleep: Way::of(rounds, |round| &round.asleep)?,
-            polling: Way::of(rounds, |round| &round.polling)?,
+            asleep: LatencySummary::of(rounds, |round| &round.asleep)?,
+            polling: LatencySummary::of(rounds, |round| &round.polling)?,
             found,
         })
     }
@@ -306,7 +315,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for EmbeddedReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new([
             "",
@@ -384,14 +393,14 @@ impl fmt::Display for Found {
 mod tests {
     use super::*;
 
-    fn asked(all: u64, run: u64) -> Asked {
-        Asked {
+    fn latencies(all: u64, run: u64) -> RequestLatencies {
+        RequestLatencies {
             all: vec![Duration::from_micros(all); 3],
             run: vec![Duration::from_micros(run); 3],
         }
     }
 
-    fn round(floor: u64, asleep: Asked, polling: Asked) -> Round {
+    fn round(floor: u64, asleep: RequestLatencies, polling: RequestLatencies) -> Round {
         Round {
             floor: vec![Duration::from_micros(floor); 3],
             asleep,
@@ -402,10 +411,10 @@ mod tests {
     #[test]
     fn requests_are_compared_with_the_floor_of_their_round() {
         let rounds = [
-            round(40, asked(80, 60), asked(20, 10)),
-            round(80, asked(160, 120), asked(40, 20)),
+            round(40, latencies(80, 60), latencies(20, 10)),
+            round(80, latencies(160, 120), latencies(40, 20)),
         ];
-        let found = Found::of(&rounds, 0, 1.0).unwrap();
+        let found = EmbeddedReport::of(&rounds, 0, 1.0).unwrap();
         let is = |ratio: Ratio, value: f64| (ratio.median - value).abs() < 1e-9;
         assert!(is(found.asleep.all_to_floor, 2.0) && is(found.asleep.run_to_floor, 1.5));
         assert!(is(found.polling.all_to_floor, 0.5) && is(found.polling.run_to_floor, 0.25));
@@ -414,13 +423,13 @@ mod tests {
             [Some(false), Some(true)]
         );
         assert!(found.to_string().contains("missed"));
-        assert!(Found::of(&[], 0, 0.0).is_none());
+        assert!(EmbeddedReport::of(&[], 0, 0.0).is_none());
     }
 
     #[test]
-    fn a_floor_that_is_lower_than_the_goal_says_nothing_of_it() {
-        let rounds = [round(20, asked(50, 40), asked(24, 9))];
-        let found = Found::of(&rounds, 50, 0.5).unwrap();
+    fn a_floor_below_the_goal_gives_no_verdict() {
+        let rounds = [round(20, latencies(50, 40), latencies(24, 9))];
+        let found = EmbeddedReport::of(&rounds, 50, 0.5).unwrap();
         assert_eq!(found.goals().map(|(_, is_met)| is_met), [None, Some(false)]);
     }
 }

@@ -14,7 +14,7 @@ use anyhow::Result;
 use crate::client::{self, Url};
 
 /// How long one attack lasts before the next.
-const EACH: Duration = Duration::from_secs(5);
+const ATTACK_TIME: Duration = Duration::from_secs(5);
 /// How long a write to a connection may take.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -83,7 +83,7 @@ impl Attackers<'_> {
     }
 
     fn hold(&self, attack: Attack) {
-        let until = Instant::now() + EACH;
+        let until = Instant::now() + ATTACK_TIME;
         let goes_on = || Instant::now() < until && !self.stop.load(Ordering::Relaxed);
         let mut held = Vec::new();
         for number in 0..attack.connections() {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attack_begins_with_what_it_is() {
+    fn every_attack_starts_with_its_own_bytes() {
         let url = "http://127.0.0.1:80/f/body/1048576".parse().unwrap();
         for attack in ALL {
             let bytes = attack.bytes(&url);

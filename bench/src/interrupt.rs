@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 
-static CAME: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(_signal: libc::c_int) {
-    CAME.store(true, Ordering::Relaxed);
+    INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
 /// Installs handlers: from now on an interrupt does not end the process, but [`check`] reports it.
@@ -21,12 +21,12 @@ pub fn catch() {
 }
 
 /// Returns whether an interrupt came.
-pub fn came() -> bool {
-    CAME.load(Ordering::Relaxed)
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// Returns an error after an interrupt.
 pub fn check() -> Result<()> {
-    ensure!(!came(), "interrupted");
+    ensure!(!is_interrupted(), "interrupted");
     Ok(())
 }

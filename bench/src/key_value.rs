@@ -80,7 +80,7 @@ struct Round {
 
 /// The results of all rounds.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct KeyValueReport {
     /// An empty `KVM_RUN` round trip between two processes.
     pub floor: Percentiles,
     /// A request that opens a store.
@@ -120,7 +120,7 @@ fn measure(
     runtime: &Runtime,
     node: &Arc<Node>,
     folder: &std::path::Path,
-) -> Result<Found> {
+) -> Result<KeyValueReport> {
     let module = std::fs::read(&arguments.function)
         .with_context(|| format!("cannot read {}", arguments.function.display()))?;
     runtime.block_on(node.deploy(NAME, module, FunctionOptions::default()))?;
@@ -150,7 +150,7 @@ fn measure(
     }
     let syncs = syncs(folder, Duration::from_secs(2))?;
     let sets = sets(arguments, runtime, node)?;
-    Found::of(&rounds, sets, arguments.connections, syncs).context("nothing was measured")
+    KeyValueReport::of(&rounds, sets, arguments.connections, syncs).context("nothing was measured")
 }
 
 /// Sends requests one after the other, in a task of the node's runtime.
@@ -219,7 +219,7 @@ fn syncs(folder: &std::path::Path, time: Duration) -> Result<f64> {
     Ok(f64::from(count) / begun.elapsed().as_secs_f64())
 }
 
-impl Found {
+impl KeyValueReport {
     /// Summarises `rounds`; `None` if nothing was measured.
     fn of(rounds: &[Round], sets: f64, connections: u32, syncs: f64) -> Option<Self> {
         let all = |times: fn(&Round) -> &Vec<Duration>| {
@@ -243,7 +243,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for KeyValueReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new(["", "p50 us", "p90 us", "p99 us"]);
         for (name, percentiles) in [
@@ -285,19 +285,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_get_is_what_opening_alone_does_not_take() {
+    fn a_get_excludes_the_time_of_opening_the_store() {
         let times = |all: u64| vec![Duration::from_micros(all); 3];
         let round = |floor, open, get| Round {
             floor: times(floor),
             open: times(open),
             get: times(get),
         };
-        let found = Found::of(&[round(40, 100, 150), round(40, 120, 180)], 10.0, 2, 5.0).unwrap();
+        let found =
+            KeyValueReport::of(&[round(40, 100, 150), round(40, 120, 180)], 10.0, 2, 5.0).unwrap();
         assert!((found.beside_the_floor - 15.0).abs() < 1e-9);
         let told = found.to_string();
         assert!(told.contains("beside it: met"), "{told}");
         assert!(told.contains("sets a second: missed"), "{told}");
         assert!(told.contains("4.0 sets in each"), "{told}");
-        assert!(Found::of(&[], 0.0, 1, 1.0).is_none());
+        assert!(KeyValueReport::of(&[], 0.0, 1, 1.0).is_none());
     }
 }

@@ -74,7 +74,7 @@ enum Budget {
 impl Budget {
     /// Returns whether one more request may be sent, and counts it.
     fn take(&self) -> bool {
-        !interrupt::came()
+        !interrupt::is_interrupted()
             && match self {
                 Self::Requests(left) => left
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
@@ -182,7 +182,7 @@ impl Worker<'_> {
         while self.budget.take() {
             let mut finished = self.begin(slot, |_| Ok(()))?;
             while let Ok(false) = finished {
-                finished = self.go_on(slot, &mut outcome);
+                finished = self.receive_available(slot, &mut outcome);
             }
             if let Err(error) = finished {
                 slot.connection = None;
@@ -233,7 +233,7 @@ impl Worker<'_> {
             for event in events.drain(..) {
                 let index = event.data.u64() as usize;
                 let slot = slots.get_mut(index).context("an event of no connection")?;
-                match self.go_on(slot, &mut outcome) {
+                match self.receive_available(slot, &mut outcome) {
                     Ok(false) => continue,
                     Ok(true) => {}
                     Err(error) => {
@@ -267,7 +267,7 @@ impl Worker<'_> {
     }
 
     /// Reads once. Returns whether the answer is complete.
-    fn go_on(&self, slot: &mut Slot, outcome: &mut Outcome) -> Result<bool> {
+    fn receive_available(&self, slot: &mut Slot, outcome: &mut Outcome) -> Result<bool> {
         let connection = slot.connection.as_mut().context("no connection")?;
         let Some(response) = connection.receive_part()? else {
             return Ok(false);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_counted_and_the_first_is_told() {
+    fn failures_are_counted_and_the_first_is_reported() {
         for connections in [1, 3] {
             let url = server(vec![vec![BUSY; 20]; connections]);
             let mut generator = Generator::new(&url, Connections::Keep, connections);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_at_its_time() {
+    fn a_run_ends_on_time() {
         let url = server(vec![vec![FINE; 1_000_000]; 2]);
         let mut generator = Generator::new(&url, Connections::Keep, 2);
         let outcome = generator
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_there_ends_the_run() {
+    fn a_missing_server_ends_the_run() {
         let url = "http://127.0.0.1:1/".parse().unwrap();
         let mut generator = Generator::new(&url, Connections::Close, 2);
         assert!(generator.run(Until::Requests(1)).is_err());

@@ -29,9 +29,9 @@ const BURSTS_MAX: u32 = 20;
 /// a stampede, not a pool.
 const FIRST_BURST: u32 = 25;
 /// Bursts without a further instance after which the node is taken to keep no more.
-const IN_VAIN_MAX: u32 = 3;
+const NO_PROGRESS_MAX: u32 = 3;
 /// How long after a burst the instances that the node does not keep are gone.
-const BREATH: Duration = Duration::from_millis(300);
+const BURST_PAUSE: Duration = Duration::from_millis(300);
 /// How long after the last answer, or the start, the node has finished its background work.
 pub const SETTLE: Duration = Duration::from_secs(2);
 /// How long the idle node's CPU time is measured.
@@ -62,7 +62,7 @@ pub struct Arguments {
 
 /// The memory that instances hold.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct MemoryReport {
     /// Instances that the benchmark wanted, if any.
     pub wanted: Option<u32>,
     /// Sandboxes of the node at the end, less busy ones and zygotes, as the node's statistics
@@ -103,7 +103,7 @@ pub fn measure(
     function: &Url,
     count: Option<u32>,
     commands: Option<&Commands>,
-) -> Result<Found> {
+) -> Result<MemoryReport> {
     if count.is_some() {
         thread::sleep(SETTLE);
     }
@@ -134,7 +134,7 @@ pub fn measure(
     let instances = after.len().saturating_sub(without_function + busy);
     let idle_core_share = idle_core_share(node)?;
     let fall = available_before.saturating_sub(available_after);
-    Ok(Found {
+    Ok(MemoryReport {
         wanted: count,
         instances,
         before,
@@ -150,12 +150,12 @@ pub fn measure(
 fn fill(function: &Url, count: u32, there: impl Fn() -> Result<usize>) -> Result<()> {
     let (mut most, mut in_vain, mut size) = (0, 0, FIRST_BURST.min(count));
     for _ in 0..BURSTS_MAX {
-        if most >= count as usize || in_vain == IN_VAIN_MAX {
+        if most >= count as usize || in_vain == NO_PROGRESS_MAX {
             break;
         }
         interrupt::check()?;
         burst(function, size)?;
-        thread::sleep(BREATH);
+        thread::sleep(BURST_PAUSE);
         let now = there()?;
         // Bursts that are smaller than the wanted number prove nothing.
         in_vain = if now > most || size < count {
@@ -238,7 +238,7 @@ pub fn kibibytes(bytes: f64) -> String {
     format!("{:.0} KiB", bytes / 1024.0)
 }
 
-impl Found {
+impl MemoryReport {
     /// Returns all results as a table.
     pub fn table(&self) -> Table {
         let mut table = Table::new(["memory", ""]);
@@ -267,7 +267,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.table())?;
         if self
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_cannot_connect_says_what_was_asked() {
+    fn a_failed_connection_reports_the_burst() {
         let error = burst(&"http://127.0.0.1:1/".parse().unwrap(), 3).unwrap_err();
         assert!(error.to_string().contains("3 requests at once"), "{error}");
     }

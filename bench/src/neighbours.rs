@@ -186,9 +186,9 @@ impl Row {
 
 /// Every antagonist's row.
 #[derive(Clone, Debug, Serialize)]
-struct Found(Vec<Row>);
+struct NeighboursReport(Vec<Row>);
 
-impl fmt::Display for Found {
+impl fmt::Display for NeighboursReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let titles = [
             "beside",
@@ -228,7 +228,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         [] => all,
         only => only,
     };
-    let mut found = Found(Vec::new());
+    let mut found = NeighboursReport(Vec::new());
     for antagonist in chosen {
         let row = measure(arguments, *antagonist)?;
         if !arguments.json {
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn each_antagonist_has_a_row_with_its_name() {
-        let text = Found(vec![row(0.5, 4.0, 0.25)]).to_string();
+        let text = NeighboursReport(vec![row(0.5, 4.0, 0.25)]).to_string();
         assert!(text.contains("spin") && text.contains("25.00 %"), "{text}");
     }
 }

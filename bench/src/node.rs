@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn microvms_are_counted_by_whatever_states_there_are() {
+    fn microvms_are_counted_by_state() {
         let json = br#"{"functions":1,"microvms":{"busy":0,"warm":4,"ready":2}}"#;
         let found = microvms(json).unwrap();
         assert_eq!((found.0["warm"], found.0.len(), found.busy()), (4, 3, 0));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_says_why() {
+    fn a_failed_command_reports_the_reason() {
         let commands = Commands::new(Path::new("ls"), Path::new("/"));
         let error = commands.run(&["stats"]).unwrap_err().to_string();
         assert!(error.starts_with("faasw stats failed: "), "{error}");

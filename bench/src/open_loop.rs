@@ -110,7 +110,7 @@ pub fn run(url: &Url, per_second: f64, warm_up: Duration, time: Duration) -> Res
             }
         }
         for event in events.drain(..) {
-            run.go_on(event.data.u64() as usize)?;
+            run.receive_available(event.data.u64() as usize)?;
         }
     }
     Ok(run.outcome)
@@ -178,11 +178,11 @@ impl Run<'_> {
     }
 
     /// Finishes a connection that was begun, and sends its request.
-    fn made(&mut self, index: usize) -> Result<()> {
+    fn finish_connecting(&mut self, index: usize) -> Result<()> {
         let slot = self.slots.get_mut(index).context("no such connection")?;
         slot.connects = false;
         let connection = slot.connection.as_mut().context("no connection")?;
-        connection.made()?;
+        connection.finish_connecting()?;
         let data = epoll::EventData::new_u64(index as u64);
         epoll::modify(&self.epoll, &*connection, data, epoll::EventFlags::IN)?;
         connection.send(&self.request)
@@ -200,13 +200,13 @@ impl Run<'_> {
     }
 
     /// Reads what has arrived on a connection.
-    fn go_on(&mut self, index: usize) -> Result<()> {
+    fn receive_available(&mut self, index: usize) -> Result<()> {
         let slot = self
             .slots
             .get_mut(index)
             .context("an event of no connection")?;
         if slot.connects {
-            if let Err(error) = self.made(index) {
+            if let Err(error) = self.finish_connecting(index) {
                 self.give_up(index, &error);
             }
             return Ok(());
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_sent_as_are_offered_and_answers_are_told_apart() {
+    fn all_offered_requests_are_sent_and_answers_are_classified() {
         let outcome = run_on(&[FINE]);
         assert_eq!((outcome.offered, outcome.accepted.len()), (60, 60));
         let outcome = run_on(&[BUSY]);

@@ -64,7 +64,7 @@ pub struct Step {
 
 /// The results of all loads.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
+pub struct OverloadReport {
     /// Answers per second on connections that each wait for their answer.
     pub capacity: f64,
     /// The loads, in the order in which they were offered.
@@ -89,7 +89,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 ///
 /// # Errors
 /// Returns an error if the node cannot be reached or answers nothing, and after an interrupt.
-pub fn measure(function: &Url, window: Duration, loads: &[f64], tell: bool) -> Result<Found> {
+pub fn measure(
+    function: &Url,
+    window: Duration,
+    loads: &[f64],
+    tell: bool,
+) -> Result<OverloadReport> {
     let mut generator = Generator::new(function, Connections::Keep, CONNECTIONS);
     generator.run(Until::Elapsed(WARM_UP.min(window)))?;
     let outcome = generator.run(Until::Elapsed(window))?;
@@ -101,7 +106,7 @@ pub fn measure(function: &Url, window: Duration, loads: &[f64], tell: bool) -> R
         outcome.first_error.unwrap_or_default()
     );
     let capacity = answers / outcome.elapsed.as_secs_f64();
-    let mut found = Found {
+    let mut found = OverloadReport {
         capacity,
         steps: Vec::new(),
     };
@@ -137,7 +142,7 @@ impl Step {
     }
 }
 
-impl Found {
+impl OverloadReport {
     /// Returns the number of requests that were neither answered with success nor refused.
     pub fn errors(&self) -> u64 {
         self.steps.iter().map(|step| step.errors).sum()
@@ -166,7 +171,7 @@ impl Found {
     ///
     /// # Errors
     /// Returns an error if no load was offered.
-    pub fn kept(&self) -> Result<f64> {
+    pub fn throughput_share(&self) -> Result<f64> {
         let largest = self.largest().context("no load was offered")?;
         Ok(largest.goodput / self.peak())
     }
@@ -203,7 +208,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for OverloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -211,7 +216,7 @@ impl fmt::Display for Found {
             self.capacity
         )?;
         writeln!(f, "{}", self.table())?;
-        match self.kept() {
+        match self.throughput_share() {
             Ok(kept) => writeln!(f, "largest load to the peak: {kept:.3}"),
             Err(_) => Ok(()),
         }
@@ -224,7 +229,7 @@ mod tests {
     use crate::test_server::server;
 
     #[test]
-    fn each_load_says_what_was_offered_and_what_was_served() {
+    fn each_load_reports_offered_and_served_requests() {
         const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine";
         let url = server(vec![vec![FINE; 10_000]; 200]);
         let window = Duration::from_millis(40);
@@ -233,7 +238,7 @@ mod tests {
         for step in &found.steps {
             assert!(step.offered > 0.0 && step.accepted.is_some(), "{step:?}");
         }
-        assert!(found.peak() > 0.0 && found.kept().unwrap() <= 1.0);
+        assert!(found.peak() > 0.0 && found.throughput_share().unwrap() <= 1.0);
         assert!(found.to_string().contains("answered/s"));
     }
 }

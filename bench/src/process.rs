@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_found_at_every_depth_whatever_their_numbers() {
+    fn descendants_are_found_at_every_depth_for_any_process_ids() {
         let parents = [(1, 0), (2, 9), (5, 1), (9, 5), (10, 3), (11, 2)];
         let all = parents.map(|(pid, parent)| {
             let stat = Stat {

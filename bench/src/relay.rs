@@ -27,9 +27,9 @@ use crate::{
 /// Placeholder of the upstream's host and port in an address.
 const UPSTREAM: &str = "UPSTREAM";
 /// How many bytes are written and read at once.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 /// How many bytes of a body pass between two samples of the server's memory.
-const LOOK: usize = 32 << 20;
+const MEMORY_CHECK_BYTES: usize = 32 << 20;
 
 /// What to measure. Addresses have UPSTREAM in place of the upstream's host and port, such as
 /// http://127.0.0.1:8080/asks/proxy/UPSTREAM/body.
@@ -70,7 +70,7 @@ struct Report {
 }
 
 /// The result for one body.
-struct Passed {
+struct Transfer {
     per_second: f64,
     more_memory: Option<f64>,
 }
@@ -100,9 +100,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             pass(&peer, arguments.pair.peer_pid, bytes)?,
         ));
     }
-    let of = |name, passed: Vec<&Passed>| {
-        let speeds = passed.iter().map(|passed| passed.per_second);
-        let memory = passed.iter().filter_map(|passed| passed.more_memory);
+    let of = |name, transfers: Vec<&Transfer>| {
+        let speeds = transfers.iter().map(|transfer| transfer.per_second);
+        let memory = transfers.iter().filter_map(|transfer| transfer.more_memory);
         Some(Server {
             name,
             mebibytes_per_second: stats::median_of(speeds)?,
@@ -150,7 +150,7 @@ impl Report {
 }
 
 /// Sends a request to a function and reads its whole answer.
-fn pass(url: &Url, server: Option<Pid>, bytes: u64) -> Result<Passed> {
+fn pass(url: &Url, server: Option<Pid>, bytes: u64) -> Result<Transfer> {
     let memory = || {
         server
             .and_then(|pid| Tree::of(pid).ok())
@@ -163,7 +163,7 @@ fn pass(url: &Url, server: Option<Pid>, bytes: u64) -> Result<Passed> {
     let mut looking = Duration::ZERO;
     let (authority, path) = (&url.authority, &url.path);
     write!(stream, "GET {path} HTTP/1.0\r\nhost: {authority}\r\n\r\n")?;
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; CHUNK_BYTES];
     let mut head = Vec::new();
     let mut received = 0_u64;
     let mut looked_at = 0;
@@ -185,7 +185,7 @@ fn pass(url: &Url, server: Option<Pid>, bytes: u64) -> Result<Passed> {
             data = body;
         }
         received += data.len() as u64;
-        if received - looked_at >= LOOK as u64 {
+        if received - looked_at >= MEMORY_CHECK_BYTES as u64 {
             looked_at = received;
             let began_to_look = Instant::now();
             most = most.max(memory());
@@ -201,7 +201,7 @@ fn pass(url: &Url, server: Option<Pid>, bytes: u64) -> Result<Passed> {
         .zip(before)
         .map(|(most, before)| most.saturating_sub(before));
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    Ok(Passed {
+    Ok(Transfer {
         per_second: mebibytes(bytes) / took.as_secs_f64(),
         more_memory: more.map(mebibytes),
     })
@@ -241,10 +241,12 @@ fn answer(mut stream: TcpStream, bytes: u64) -> std::io::Result<()> {
         stream,
         "HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\nconnection: close\r\n\r\n"
     )?;
-    let piece = vec![b'x'; PIECE];
+    let piece = vec![b'x'; CHUNK_BYTES];
     let mut left = bytes;
     while left > 0 {
-        let now = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let now = usize::try_from(left)
+            .unwrap_or(CHUNK_BYTES)
+            .min(CHUNK_BYTES);
         stream.write_all(piece.get(..now).unwrap_or_default())?;
         left -= now as u64;
     }

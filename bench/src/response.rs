@@ -162,7 +162,7 @@ mod tests {
         2\r\ntw\r\n1;x=y\r\no\r\n0\r\nServer-Timing: exec;dur=1\r\n\r\n";
 
     #[test]
-    fn a_response_is_whole_at_its_last_byte_and_not_before() {
+    fn a_response_is_complete_only_at_its_last_byte() {
         for end in 0..CHUNKED.len() {
             let part = &CHUNKED.as_bytes()[..end];
             assert_eq!(Response::parse(part, false).unwrap(), None, "{end}");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_response_is_left() {
+    fn bytes_after_a_response_are_not_consumed() {
         let bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\noneHTTP/1.1";
         let (response, length) = Response::parse(bytes, false).unwrap().unwrap();
         assert_eq!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Header fields that request the stages of a request's time from a node. With them the node can
 /// also send the stages in the trailers of a streamed body.
-pub const ASKING: &str = "x-faasw-timing: 1\r\nte: trailers\r\n";
+pub const TIMING_FIELDS: &str = "x-faasw-timing: 1\r\nte: trailers\r\n";
 
 /// The stages of a request's time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ mod tests {
     const PRESENT: &str = "queue;dur=0.024, fork;dur=0.650, init;dur=0.150, exec;dur=0.700";
 
     #[test]
-    fn the_way_through_the_vm_is_its_stages_or_what_the_node_says() {
+    fn time_in_the_vm_is_the_sum_of_its_stages_or_the_reported_time() {
         let stages = Stages::parse(PRESENT);
         assert_eq!(stages.served, None);
         assert_eq!(stages.stages.len(), 4);
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn who_served_is_a_description() {
+    fn the_kind_of_microvm_is_a_description() {
         let stages = Stages::parse(&format!("served;desc=\"warm\", {PRESENT}"));
         assert_eq!(stages.served.as_deref(), Some("warm"));
         assert_eq!(stages.stages.len(), 4);
     }
 
     #[test]
-    fn what_is_not_understood_is_passed_over() {
+    fn unknown_entries_are_ignored() {
         let stages = Stages::parse("cache;desc=hit, , db;dur=soon, exec;dur=-1,fork;dur=1");
         assert_eq!(
             stages.stages,

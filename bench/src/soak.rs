@@ -75,7 +75,7 @@ pub struct Window {
 
 /// The results of all windows.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct SoakReport {
     /// Length of a window in seconds.
     pub window_seconds: f64,
     /// The windows in order.
@@ -116,11 +116,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// # Errors
 /// Returns an error if the node cannot be reached, answers nothing in a window, or its process
 /// ends, and after an interrupt.
-pub fn measure(node: Pid, function: &Url, plan: Plan, tell: bool) -> Result<Found> {
+pub fn measure(node: Pid, function: &Url, plan: Plan, tell: bool) -> Result<SoakReport> {
     let connections = plan.connections.into();
     let mut generator = Generator::new(function, Connections::Keep, connections);
     generator.run(Until::Elapsed(WARM_UP.min(plan.window)))?;
-    let mut found = Found {
+    let mut found = SoakReport {
         window_seconds: plan.window.as_secs_f64(),
         windows: Vec::new(),
         first_error: None,
@@ -161,7 +161,7 @@ impl Window {
     }
 }
 
-impl Found {
+impl SoakReport {
     /// Returns the number of requests without an answer of success.
     pub fn errors(&self) -> u64 {
         self.windows.iter().map(|window| window.errors).sum()
@@ -203,7 +203,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for SoakReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.table())?;
         let mut table = Table::new(["last window to the first", ""]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_window_says_what_was_answered_and_what_the_process_holds() {
+    fn each_window_reports_answers_and_resources_of_the_process() {
         let url = server(vec![vec![FINE; 1_000_000]; 2]);
         let found = measure(std::process::id(), &url, plan(), false).unwrap();
         assert_eq!((found.windows.len(), found.errors()), (3, 0));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_without_any_answer_says_what_happened() {
+    fn a_window_without_answers_reports_the_error() {
         let busy = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy";
         let url = server(vec![vec![busy; 1_000_000]; 2]);
         let error = measure(std::process::id(), &url, plan(), false).unwrap_err();

@@ -21,10 +21,10 @@ use crate::{
 };
 
 /// Interval at which the benchmark queries how many instances are warm.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the number of warm instances may stay unchanged before the node is taken to make no
 /// more.
-const IN_VAIN_MAX: Duration = Duration::from_secs(20);
+const NO_PROGRESS_MAX: Duration = Duration::from_secs(20);
 /// The longest that the node may take to end.
 const END_MAX: Duration = Duration::from_secs(300);
 /// A budget in MiB that is never reached here: only the machine's memory is the limit.
@@ -58,7 +58,7 @@ pub struct Arguments {
 
 /// The cost of the warm instances.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct WarmInstancesReport {
     /// Functions.
     pub functions: u32,
     /// Instances that were to be warm.
@@ -111,7 +111,7 @@ fn setting(arguments: &Arguments, wanted: u64) -> Setting {
     Setting::of_options(options.chain(arguments.node_option.iter().cloned()))
 }
 
-fn measure(arguments: &Arguments) -> Result<Found> {
+fn measure(arguments: &Arguments) -> Result<WarmInstancesReport> {
     let wanted = u64::from(arguments.functions) * u64::from(arguments.each);
     let function = Function {
         name: "warm".to_owned(),
@@ -137,8 +137,8 @@ fn measure(arguments: &Arguments) -> Result<Found> {
     let fall = available_before.saturating_sub(process::available_bytes()?);
     let (unique_bytes, processes) = unique_bytes(pid)?;
     let idle_percent = idle_percent(pid, Duration::from_secs(arguments.idle))?;
-    let said = (u64::try_from(warm)? < wanted).then(|| node.said());
-    let found = Found {
+    let said = (u64::try_from(warm)? < wanted).then(|| node.log_text());
+    let found = WarmInstancesReport {
         functions: arguments.functions,
         wanted,
         warm,
@@ -157,7 +157,7 @@ fn measure(arguments: &Arguments) -> Result<Found> {
     let sandboxes: Vec<Pid> = Tree::of(pid)?.sandboxes().collect();
     let end = node.end(END_MAX)?;
     let is_left = |pid: &&Pid| std::path::Path::new(&format!("/proc/{pid}")).exists();
-    Ok(Found {
+    Ok(WarmInstancesReport {
         end_seconds: end.as_secs_f64(),
         left: sandboxes.iter().filter(is_left).count(),
         ..found
@@ -168,13 +168,13 @@ fn measure(arguments: &Arguments) -> Result<Found> {
 /// since when.
 fn wait_for_all(node: &Node, wanted: u64) -> Result<(usize, Instant)> {
     let (mut most, mut last) = (0, Instant::now());
-    while (most as u64) < wanted && last.elapsed() < IN_VAIN_MAX {
+    while (most as u64) < wanted && last.elapsed() < NO_PROGRESS_MAX {
         interrupt::check()?;
         let now = node.commands().microvms()?.warm();
         if now > most {
             (most, last) = (now, Instant::now());
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok((most, last))
 }
@@ -192,14 +192,14 @@ fn idle_percent(node: Pid, time: Duration) -> Result<f64> {
     let before = process::cpu_time(node)?;
     while begun.elapsed() < time {
         interrupt::check()?;
-        thread::sleep(LOOK.min(time - begun.elapsed().min(time)));
+        thread::sleep(POLL_INTERVAL.min(time - begun.elapsed().min(time)));
     }
     let took = begun.elapsed();
     let used = process::cpu_time(node)?.saturating_sub(before);
     Ok(100.0 * used.as_secs_f64() / took.as_secs_f64())
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for WarmInstancesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new(["instances warm ahead of requests", ""]);
         let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    faasw_fuzz::once(&faasw_fuzz::targets::export::TARGET, data);
+    faasw_fuzz::run_once(&faasw_fuzz::targets::export::TARGET, data);
 });

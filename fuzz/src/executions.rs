@@ -7,19 +7,19 @@ use std::{env, fs, thread};
 use fastrand::Rng;
 
 use crate::Target;
-use crate::meter::measured;
+use crate::meter::with_peak_memory;
 use crate::mutate::mutate;
 
 /// The longest that one input may take; most take microseconds.
-const LONGEST: Duration = Duration::from_secs(5);
+const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Runs a target on one input. Returns whether a good side could have sent it.
 ///
 /// # Panics
 /// Panics if the target's rules are broken, or if the run takes too much memory or time.
-pub fn once(target: &Target, input: &[u8]) -> bool {
+pub fn run_once(target: &Target, input: &[u8]) -> bool {
     let began = Instant::now();
-    let (is_good, most) = measured(|| (target.read)(input));
+    let (is_good, most) = with_peak_memory(|| (target.read)(input));
     let allowed = target.memory + target.per_byte * input.len();
     assert!(
         most <= allowed,
@@ -27,18 +27,18 @@ pub fn once(target: &Target, input: &[u8]) -> bool {
         input.len()
     );
     let took = began.elapsed();
-    assert!(took < LONGEST, "it took {took:?}");
+    assert!(took < TIME_MAX, "it took {took:?}");
     is_good
 }
 
 /// Writes the input to a file if the target panics on it.
-struct Failing<'a> {
+struct FailureReport<'a> {
     target: &'a Target,
     folder: &'a Path,
     input: Vec<u8>,
 }
 
-impl Drop for Failing<'_> {
+impl Drop for FailureReport<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             let path = self.folder.join(format!("{}.failed", self.target.name));
@@ -59,7 +59,7 @@ fn number(variable: &str) -> Option<u64> {
 /// # Panics
 /// Panics if a rule is broken, or if a seed is not what a good side sends.
 pub fn run(target: &Target, folder: &Path) {
-    let mut failing = Failing {
+    let mut failing = FailureReport {
         target,
         folder,
         input: Vec::new(),
@@ -68,14 +68,14 @@ pub fn run(target: &Target, folder: &Path) {
         let read = fs::read(&path);
         assert!(read.is_ok(), "{path}: {read:?}");
         failing.input = read.unwrap_or_default();
-        once(target, &failing.input);
+        run_once(target, &failing.input);
         return;
     }
     let seeds = seeds(target);
     assert!(!seeds.is_empty(), "it has seeds");
     for (path, seed) in &seeds {
         failing.input.clone_from(seed);
-        assert!(once(target, seed), "{} is good", path.display());
+        assert!(run_once(target, seed), "{} is good", path.display());
     }
     let origin = number("FAASW_TEST_SEED").unwrap_or_else(|| fastrand::u64(..));
     let executions = number("FAASW_FUZZ_EXECUTIONS").unwrap_or(target.executions);
@@ -94,7 +94,7 @@ pub fn run(target: &Target, folder: &Path) {
         failing.input.clear();
         failing.input.extend_from_slice(seed);
         mutate(&mut failing.input, other, &mut random);
-        good += u64::from(once(target, &failing.input));
+        good += u64::from(run_once(target, &failing.input));
     }
     println!("{}: {good} of them good", target.name);
 }

@@ -32,10 +32,10 @@ mod mutate;
 pub mod seeds;
 pub mod targets;
 
-pub use executions::{once, run};
+pub use executions::{run, run_once};
 
 #[global_allocator]
-static METER: meter::Meter = meter::Meter;
+static ALLOCATOR: meter::CountingAllocator = meter::CountingAllocator;
 
 /// A reader of bytes of another side, with its limits.
 #[derive(Clone, Copy, Debug)]

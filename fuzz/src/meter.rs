@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 /// A wrapper of the system's allocator that counts bytes.
-pub struct Meter;
+pub struct CountingAllocator;
 
 thread_local! {
     static NOW: Cell<isize> = const { Cell::new(0) };
@@ -21,7 +21,7 @@ fn count(bytes: isize) {
 }
 
 // SAFETY: all work is the system allocator's; counting does not allocate.
-unsafe impl GlobalAlloc for Meter {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
         // SAFETY: the caller keeps the contract, which is the same.
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Meter {
 }
 
 /// Runs `work`. Returns its result, and the most memory that it had at once, in bytes.
-pub fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub fn with_peak_memory<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = NOW.get();
     MOST.set(before);
     let given = work();
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_most_at_once_is_measured_not_the_sum() {
-        let ((), most) = measured(|| {
+        let ((), most) = with_peak_memory(|| {
             for _ in 0..10 {
                 std::hint::black_box(vec![0_u8; 100_000]);
             }

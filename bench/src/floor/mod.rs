@@ -20,12 +20,12 @@ use anyhow::{Context, Result};
 use crate::{
     client::{Client, Url},
     interrupt,
-    server_timing::{ASKING, Stages},
+    server_timing::{Stages, TIMING_FIELDS},
     table,
 };
 pub use partner::Partner;
 pub use partner::{PartnerArguments, serve as serve_partner};
-pub use report::{Found, WARM, ZYGOTE};
+pub use report::{FloorReport, WARM, ZYGOTE};
 use vm::EmptyVm;
 
 /// Rest before each round trip: a warm microVM, too, has slept for about the time that a
@@ -89,11 +89,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// # Errors
 /// Returns an error without KVM, if a function does not answer, or if its node does not report the
 /// stages of a request's time; also after an interrupt.
-pub fn measure(functions: &[Url], plan: Plan) -> Result<Found> {
+pub fn measure(functions: &[Url], plan: Plan) -> Result<FloorReport> {
     let mut vm = EmptyVm::new().context("cannot make a VM")?;
     let mut idle = Partner::start(false)?;
     let mut partner = Partner::start(true)?;
-    let clients = functions.iter().map(|url| Client::with_fields(url, ASKING));
+    let clients = functions
+        .iter()
+        .map(|url| Client::with_fields(url, TIMING_FIELDS));
     let mut clients: Vec<(Client, &Url)> = clients.zip(functions).collect();
     for _ in 0..WARM_UP {
         vm.run()?;
@@ -117,7 +119,7 @@ pub fn measure(functions: &[Url], plan: Plan) -> Result<Found> {
         }
         rounds.push(round);
     }
-    Found::of(&rounds).context("nothing was measured")
+    FloorReport::of(&rounds).context("nothing was measured")
 }
 
 fn times(count: u32, mut trip: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {
@@ -145,7 +147,7 @@ fn ask(client: &mut Client, url: &Url) -> Result<Stages> {
 fn ask_at_once(url: &Url, count: u32) -> Result<Vec<Stages>> {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
-            .map(|_| scope.spawn(|| ask(&mut Client::with_fields(url, ASKING), url)))
+            .map(|_| scope.spawn(|| ask(&mut Client::with_fields(url, TIMING_FIELDS), url)))
             .collect();
         threads
             .into_iter()

@@ -16,11 +16,11 @@ pub const WARM: &str = "warm";
 /// The kind of microVM that was made ahead without a function.
 pub const ZYGOTE: &str = "zygote";
 /// The kind of microVM if the node does not report it.
-const NOT_TOLD: &str = "not told";
+const NOT_REPORTED: &str = "not told";
 
 /// The floor, and the times of a node's ways of serving beside it.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct FloorReport {
     /// Round trip of two messages without a VM.
     pub messages: Percentiles,
     /// A run of an empty guest until its exit, within one process.
@@ -28,7 +28,7 @@ pub struct Found {
     /// Both together: an empty `KVM_RUN` round trip between two processes.
     pub floor: Percentiles,
     /// Ways of serving.
-    pub ways: Vec<Way>,
+    pub ways: Vec<ServedRequests>,
     /// Ratio of the time in the VM to the floor, round by round, for requests that came alone and
     /// were served by a warm microVM. The time is from when the request was written until the
     /// handler had finished.
@@ -39,7 +39,7 @@ pub struct Found {
 
 /// Requests that were served in the same way.
 #[derive(Clone, Debug, Serialize)]
-pub struct Way {
+pub struct ServedRequests {
     /// Kind of microVM, as the node reports it.
     pub served: String,
     /// Whether the requests came one after the other; if not, they came at once and competed.
@@ -53,7 +53,7 @@ pub struct Way {
     pub in_vm: Option<f64>,
 }
 
-impl Found {
+impl FloorReport {
     /// Summarises `rounds`; `None` if nothing was measured.
     pub(super) fn of(rounds: &[Round]) -> Option<Self> {
         let all = |of: fn(&Round) -> &Vec<Duration>| -> Option<Percentiles> {
@@ -92,20 +92,20 @@ impl Found {
     }
 }
 
-fn ways_of_bursts(rounds: &[Round]) -> Vec<Way> {
+fn ways_of_bursts(rounds: &[Round]) -> Vec<ServedRequests> {
     ways(rounds.iter().flat_map(|round| &round.burst), false)
 }
 
 /// Groups requests by the kind of microVM that served them, most frequent first.
-fn ways<'a>(requests: impl Iterator<Item = &'a Stages>, alone: bool) -> Vec<Way> {
+fn ways<'a>(requests: impl Iterator<Item = &'a Stages>, alone: bool) -> Vec<ServedRequests> {
     let mut groups: BTreeMap<&str, Vec<&Stages>> = BTreeMap::new();
     for stages in requests {
-        let served = stages.served.as_deref().unwrap_or(NOT_TOLD);
+        let served = stages.served.as_deref().unwrap_or(NOT_REPORTED);
         groups.entry(served).or_default().push(stages);
     }
-    let mut ways: Vec<Way> = groups
+    let mut ways: Vec<ServedRequests> = groups
         .into_iter()
-        .map(|(served, requests)| Way {
+        .map(|(served, requests)| ServedRequests {
             served: served.to_owned(),
             alone,
             count: requests.len(),
@@ -143,7 +143,7 @@ fn medians(requests: &[&Stages]) -> Vec<(String, f64)> {
         .collect()
 }
 
-impl Found {
+impl FloorReport {
     /// Returns the floor and its parts as a table.
     pub fn floor_table(&self) -> Table {
         let mut table = Table::new(["floor", "p50 us", "p99 us", "round trips"]);
@@ -191,7 +191,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for FloorReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.floor_table())?;
         if self.ways.is_empty() {
@@ -249,7 +249,7 @@ mod tests {
         let zygote = "fork;dur=0.300, init;dur=0.150, exec;dur=0.150, served;desc=\"zygote\"";
         let slow = "fork;dur=0.000, init;dur=0.060, exec;dur=0.060, served;desc=\"warm\"";
         let rounds = [round(40, &[warm, warm, zygote]), round(80, &[slow])];
-        let found = Found::of(&rounds).unwrap();
+        let found = FloorReport::of(&rounds).unwrap();
         let ratio = found.warm_to_floor.unwrap();
         assert!((ratio.low - 1.5).abs() < 1e-9 && (ratio.high - 1.5).abs() < 1e-9);
         assert_eq!(found.ways.len(), 2);
@@ -263,17 +263,17 @@ mod tests {
 
     #[test]
     fn a_node_that_does_not_tell_who_served_has_no_warm_way() {
-        let found = Found::of(&[round(50, &["fork;dur=1, init;dur=1, exec;dur=1"])]).unwrap();
+        let found = FloorReport::of(&[round(50, &["fork;dur=1, init;dur=1, exec;dur=1"])]).unwrap();
         assert!(found.warm_to_floor.is_none());
         assert!((found.alone_to_floor.unwrap().median - 60.0).abs() < 1e-6);
-        assert_eq!(found.ways[0].served, NOT_TOLD);
+        assert_eq!(found.ways[0].served, NOT_REPORTED);
         assert!(found.to_string().contains("did not say"));
     }
 
     #[test]
     fn a_floor_stands_by_itself() {
-        let found = Found::of(&[round(50, &[])]).unwrap();
+        let found = FloorReport::of(&[round(50, &[])]).unwrap();
         assert!(found.ways.is_empty() && found.alone_to_floor.is_none());
-        assert!(Found::of(&[]).is_none());
+        assert!(FloorReport::of(&[]).is_none());
     }
 }

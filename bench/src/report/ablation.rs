@@ -12,7 +12,7 @@ use super::{
     figure::Unit,
     function::Function,
     server::Node,
-    setting::{Setting, Without},
+    setting::{DisabledMechanism, Setting},
 };
 use crate::{
     client::Connections,
@@ -156,11 +156,11 @@ pub struct Subject<'a> {
     /// How all nodes are set up.
     pub setting: &'a Setting,
     /// Further nodes, which are added to groups without options of their own.
-    pub without: &'a [Without],
+    pub without: &'a [DisabledMechanism],
 }
 
 /// The results of a group.
-pub struct Found {
+pub struct AblationReport {
     title: String,
     /// The contestants, with the whole node first.
     contestants: Vec<Contestant>,
@@ -176,7 +176,11 @@ impl Group {
 
     /// Returns the nodes that the group compares with the whole one, and the names of those that
     /// need the feature `ablation` if it is missing.
-    fn nodes(&self, has_feature: bool, given: &[Without]) -> (Vec<Without>, Vec<&'static str>) {
+    fn nodes(
+        &self,
+        has_feature: bool,
+        given: &[DisabledMechanism],
+    ) -> (Vec<DisabledMechanism>, Vec<&'static str>) {
         let mut nodes = Vec::new();
         let mut missing = Vec::new();
         for Row { name, by } in self.rows {
@@ -188,7 +192,7 @@ impl Group {
                     continue;
                 }
             };
-            nodes.push(Without {
+            nodes.push(DisabledMechanism {
                 name: (*name).to_owned(),
                 setting: Setting::of_options(options.iter().copied()),
             });
@@ -203,7 +207,7 @@ impl Group {
     ///
     /// # Errors
     /// Returns an error if a node does not start or does not answer.
-    pub fn measure(&self, of: &Subject, rounds: Rounds) -> Result<Found> {
+    pub fn measure(&self, of: &Subject, rounds: Rounds) -> Result<AblationReport> {
         let base = of
             .setting
             .and(&Setting::of_options(self.options.iter().copied()));
@@ -228,7 +232,7 @@ impl Group {
             1 => "1 connection".to_owned(),
             many => format!("{many} connections"),
         };
-        Ok(Found {
+        Ok(AblationReport {
             title: format!("{}, {}, {connections}", of.function.name, self.title),
             contestants,
             missing,
@@ -237,7 +241,7 @@ impl Group {
 }
 
 /// Returns the chapter of the report for all groups.
-pub fn markdown(all: &[Found]) -> String {
+pub fn markdown(all: &[AblationReport]) -> String {
     let mut text = String::from(
         "\n## Ablation\n\nEach node does without one mechanism; medians to the whole node of the \
          same rounds.\n",
@@ -270,7 +274,7 @@ pub fn markdown(all: &[Found]) -> String {
     text
 }
 
-impl Found {
+impl AblationReport {
     fn table(&self) -> Table {
         let mut table = Table::new([
             &self.title,
@@ -306,8 +310,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_the_feature_leaves_rows_out_and_says_so() {
-        let given: Without = "mine: --x=1".parse().unwrap();
+    fn a_node_without_the_feature_omits_rows_with_a_note() {
+        let given: DisabledMechanism = "mine: --x=1".parse().unwrap();
         let [warm, .., forked] = &GROUPS;
         let (all, missing) = warm.nodes(true, std::slice::from_ref(&given));
         assert_eq!((all.len(), missing.len()), (warm.rows.len() + 1, 0));
@@ -324,7 +328,7 @@ mod tests {
             forked.nodes(true, std::slice::from_ref(&given)).0.len(),
             forked.rows.len()
         );
-        let found = |missing| Found {
+        let found = |missing| AblationReport {
             title: "hello".to_owned(),
             contestants: Vec::new(),
             missing,

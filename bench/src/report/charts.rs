@@ -58,7 +58,7 @@ fn bar(summary: &Summary, value: Value) -> Option<Bar> {
     })
 }
 
-fn of_floor_chart(found: &floor::Found) -> (String, String) {
+fn of_floor_chart(found: &floor::FloorReport) -> (String, String) {
     let plain = |label: &str, value: f64| Bar {
         label: label.to_owned(),
         value,
@@ -83,7 +83,7 @@ fn of_floor_chart(found: &floor::Found) -> (String, String) {
     ("floor.svg".to_owned(), chart.to_string())
 }
 
-fn of_sandboxes_chart(found: &sandboxes::Found) -> (String, String) {
+fn of_sandboxes_chart(found: &sandboxes::SandboxesReport) -> (String, String) {
     let groups = found
         .rows
         .chunk_by(|one, next| one.at_once == next.at_once)
@@ -107,7 +107,7 @@ fn of_sandboxes_chart(found: &sandboxes::Found) -> (String, String) {
     ("sandboxes.svg".to_owned(), chart.to_string())
 }
 
-fn of_soak_chart(found: &soak::Found) -> (String, String) {
+fn of_soak_chart(found: &soak::SoakReport) -> (String, String) {
     let bars = found.windows.iter().enumerate().map(|(index, window)| Bar {
         label: format!("{:.0} s", found.window_seconds * (index + 1) as f64),
         value: window.per_second,
@@ -124,7 +124,7 @@ fn of_soak_chart(found: &soak::Found) -> (String, String) {
     ("soak.svg".to_owned(), chart.to_string())
 }
 
-fn of_overload_curves(found: &overload::Found) -> (String, String) {
+fn of_overload_curves(found: &overload::OverloadReport) -> (String, String) {
     let curve = |label: &str, of: fn(&overload::Step) -> f64| Curve {
         label: label.to_owned(),
         points: found

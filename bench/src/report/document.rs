@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_what_could_not_be_measured_and_that_it_was_quick() {
+    fn a_report_lists_failures_and_states_that_it_was_quick() {
         let results = Results {
             notes: vec!["js: no warm peer".to_owned()],
             failures: vec![("soak".to_owned(), "no\nnode".to_owned())],

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_said_to_be_so() {
+    fn missing_measurements_are_reported() {
         let goal = Some(Goal::AtMost(1.5));
         let missing = Figure::ratio("f".to_owned(), None, goal);
         assert_eq!(missing.verdict(), Some(Verdict::NotMeasured));

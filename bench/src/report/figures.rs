@@ -3,7 +3,7 @@
 use super::{
     figure::{Figure, Goal, Unit},
     function::{Function, TAIL, WARM},
-    measure::{Contest, Crowd, Results},
+    measure::{Contest, ManyFunctions, Results},
 };
 use crate::{
     contest::{Contestant, Summary},
@@ -51,7 +51,7 @@ pub fn of(results: &Results) -> Vec<Figure> {
     figures
 }
 
-fn of_floor(found: &floor::Found) -> Vec<Figure> {
+fn of_floor(found: &floor::FloorReport) -> Vec<Figure> {
     let warm = found.in_vm(floor::WARM);
     let zygote = found.in_vm(floor::ZYGOTE);
     let us = |value: Option<f64>| value.map(|value| Unit::Microseconds.write(value));
@@ -76,7 +76,7 @@ fn of_floor(found: &floor::Found) -> Vec<Figure> {
     ]
 }
 
-fn of_sandboxes(found: &sandboxes::Found) -> Vec<Figure> {
+fn of_sandboxes(found: &sandboxes::SandboxesReport) -> Vec<Figure> {
     let us = |row: &sandboxes::Row| Some(Unit::Microseconds.write(row.after.p50));
     let new = |at_once| {
         let mut rows = found.rows.iter();
@@ -160,7 +160,7 @@ fn of_contest(function: &Function, contest: &Contest) -> Vec<Figure> {
     figures
 }
 
-fn of_memory(function: &Function, found: &memory::Found) -> Vec<Figure> {
+fn of_memory(function: &Function, found: &memory::MemoryReport) -> Vec<Figure> {
     let (unique, fall) = function.goals().and_then(|goals| goals.memory).unzip();
     let name = function.title();
     let count = found.instances;
@@ -203,8 +203,8 @@ fn of_memory(function: &Function, found: &memory::Found) -> Vec<Figure> {
     figures
 }
 
-fn of_crowd(crowd: &Crowd) -> Figure {
-    let Crowd {
+fn of_crowd(crowd: &ManyFunctions) -> Figure {
+    let ManyFunctions {
         functions, of_each, ..
     } = crowd;
     Figure::number(
@@ -216,7 +216,7 @@ fn of_crowd(crowd: &Crowd) -> Figure {
     .of(Some(crowd.instances.to_string()), None)
 }
 
-fn of_soak(found: &soak::Found) -> Vec<Figure> {
+fn of_soak(found: &soak::SoakReport) -> Vec<Figure> {
     let figure = |what: &str, of: fn(&soak::Window) -> f64, write: fn(f64) -> String, goal| {
         let ends = found.windows.last().zip(found.windows.first());
         let what = format!("long load: last {what} to the first");
@@ -256,7 +256,7 @@ fn of_soak(found: &soak::Found) -> Vec<Figure> {
     ]
 }
 
-fn of_overload(found: &overload::Found) -> Vec<Figure> {
+fn of_overload(found: &overload::OverloadReport) -> Vec<Figure> {
     let per_second = |value: f64| Some(format!("{value:.0}/s"));
     let largest = found.largest();
     let tail = largest.and_then(|step| Some(step.accepted?.p99));
@@ -264,7 +264,7 @@ fn of_overload(found: &overload::Found) -> Vec<Figure> {
     vec![
         Figure::number(
             format!("{load} times what can be done: answered, to the peak"),
-            found.kept().ok(),
+            found.throughput_share().ok(),
             Unit::Times,
             Some(KEPT),
         )
@@ -295,9 +295,9 @@ mod tests {
     use crate::report::figure::Verdict;
 
     #[test]
-    fn fewer_instances_than_asked_for_miss_their_goal() {
+    fn fewer_instances_than_requested_miss_their_goal() {
         let crowd = |instances| {
-            let crowd = Crowd {
+            let crowd = ManyFunctions {
                 functions: 100,
                 of_each: 3,
                 instances,
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn memory_is_held_to_the_goals_of_its_function() {
-        let found = memory::Found {
+        let found = memory::MemoryReport {
             wanted: Some(500),
             instances: 500,
             before: 4,

@@ -8,7 +8,7 @@ use super::{
     ablation::{self, GROUPS, Group},
     function::Function,
     server::{Compiled, Node, Reuse},
-    setting::{Setting, Without},
+    setting::{DisabledMechanism, Setting},
 };
 use crate::{
     client::{Client, Connections, Url},
@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// Further options of a node with many instances.
-const ROOMY: [&str; 2] = ["--timeout", "60s"];
+const LONG_TIMEOUT: [&str; 2] = ["--timeout", "60s"];
 /// Answers that a warm peer must give to be accepted: some fail late.
 const WARM_TRIES: u32 = 300;
 /// A function whose answers cost so much that the cost of requesting them is small beside it.
 const BUSY: &str = include_str!("busy.wat");
 /// Requests to each function of the crowd at once, and thus instances of each.
-const OF_EACH: u32 = 3;
+const INSTANCES_PER_FUNCTION: u32 = 3;
 
 /// A part of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -167,7 +167,7 @@ pub struct Subjects<'a> {
     /// How nodes are set up.
     pub setting: &'a Setting,
     /// Nodes with something switched off.
-    pub without: &'a [Without],
+    pub without: &'a [DisabledMechanism],
     /// How much to measure.
     pub plan: Plan,
 }
@@ -200,7 +200,7 @@ impl Contest {
 }
 
 /// Many functions on one node.
-pub struct Crowd {
+pub struct ManyFunctions {
     /// Number of functions.
     pub functions: u32,
     /// Requests that were sent to each function at once, and thus wanted instances of each.
@@ -215,19 +215,19 @@ pub struct Results {
     /// Contests, by function.
     pub contests: Vec<(Function, Vec<Contest>)>,
     /// The floor, with the function hello.
-    pub floor: Option<floor::Found>,
+    pub floor: Option<floor::FloorReport>,
     /// Times to get a sandbox, without a function.
-    pub sandboxes: Option<sandboxes::Found>,
+    pub sandboxes: Option<sandboxes::SandboxesReport>,
     /// Ablation, with the function hello: the whole node, and nodes without one mechanism each.
-    pub ablation: Vec<ablation::Found>,
+    pub ablation: Vec<ablation::AblationReport>,
     /// Memory of warm instances, by function.
-    pub memory: Vec<(Function, memory::Found)>,
+    pub memory: Vec<(Function, memory::MemoryReport)>,
     /// Many functions on one node.
-    pub crowd: Option<Crowd>,
+    pub crowd: Option<ManyFunctions>,
     /// Load for a long time, with the function hello.
-    pub soak: Option<soak::Found>,
+    pub soak: Option<soak::SoakReport>,
     /// Overload, with a function that computes.
-    pub overload: Option<overload::Found>,
+    pub overload: Option<overload::OverloadReport>,
     /// Notes about what a peer cannot do.
     pub notes: Vec<String>,
     /// Parts that could not be measured, and why.
@@ -375,7 +375,7 @@ impl Subjects<'_> {
         Ok(contests)
     }
 
-    fn floor(&self) -> Result<floor::Found> {
+    fn floor(&self) -> Result<floor::FloorReport> {
         let hello = self.hello()?;
         // On the second node every request is served by a fork.
         let forks = self.setting.and(&Setting::of_options(["--max-reuse", "1"]));
@@ -391,7 +391,7 @@ impl Subjects<'_> {
         floor::measure(&urls, self.plan.floor)
     }
 
-    fn ablation(&self, group: &Group) -> Result<ablation::Found> {
+    fn ablation(&self, group: &Group) -> Result<ablation::AblationReport> {
         let subject = ablation::Subject {
             faasw: self.ablation_faasw.unwrap_or(self.faasw),
             has_feature: self.ablation_faasw.is_some(),
@@ -408,28 +408,28 @@ impl Subjects<'_> {
 
     /// Starts a node that accepts `requests` requests at once, and keeps as many instances of all
     /// functions for as long as the measurement lasts.
-    fn roomy(&self, function: &Function, requests: u32) -> Result<Node> {
+    fn start_with_room(&self, function: &Function, requests: u32) -> Result<Node> {
         let requests = requests.to_string();
         let counts = [
             ["--max-instances", &requests],
             ["--max-warm", &requests],
             ["--keep-alive", "1h"],
         ];
-        let roomy = ROOMY.into_iter().chain(counts.into_iter().flatten());
+        let roomy = LONG_TIMEOUT.into_iter().chain(counts.into_iter().flatten());
         let setting = self.setting.and(&Setting::of_options(roomy));
         Node::start(self.faasw, function, &setting)
     }
 
-    fn memory(&self, function: &Function) -> Result<memory::Found> {
+    fn memory(&self, function: &Function) -> Result<memory::MemoryReport> {
         let count = self.plan.instances;
-        let node = self.roomy(function, 2 * count)?;
+        let node = self.start_with_room(function, 2 * count)?;
         memory::measure(node.pid(), node.url(), Some(count), Some(node.commands()))
     }
 
-    fn crowd(&self) -> Result<Crowd> {
+    fn crowd(&self) -> Result<ManyFunctions> {
         let hello = self.hello()?;
         let functions = self.plan.crowd;
-        let node = self.roomy(hello, 2 * functions * OF_EACH)?;
+        let node = self.start_with_room(hello, 2 * functions * INSTANCES_PER_FUNCTION)?;
         let file = hello
             .file
             .to_str()
@@ -447,22 +447,22 @@ impl Subjects<'_> {
         for _ in 0..2 {
             for url in &urls {
                 interrupt::check()?;
-                memory::burst(url, OF_EACH)?;
+                memory::burst(url, INSTANCES_PER_FUNCTION)?;
             }
             std::thread::sleep(memory::SETTLE);
         }
-        Ok(Crowd {
+        Ok(ManyFunctions {
             functions,
-            of_each: OF_EACH,
+            of_each: INSTANCES_PER_FUNCTION,
             instances: node.commands().microvms()?.warm(),
         })
     }
 
-    fn soak(&self) -> Result<soak::Found> {
+    fn soak(&self) -> Result<soak::SoakReport> {
         let node = Node::start(self.faasw, self.hello()?, self.setting)?;
         soak::measure(node.pid(), node.url(), self.plan.soak, true)
     }
-    fn overload(&self) -> Result<overload::Found> {
+    fn overload(&self) -> Result<overload::OverloadReport> {
         let folder = tempfile::TempDir::with_prefix("faasw-bench-")?;
         let file = folder.path().join("busy.wat");
         std::fs::write(&file, BUSY)?;

@@ -29,7 +29,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::interrupt;
 use measure::{Part, Plan, Results};
-use setting::Without;
+use setting::DisabledMechanism;
 
 pub use function::Function;
 pub use server::Node;
@@ -71,7 +71,7 @@ pub struct Arguments {
     /// A node with something switched off, by options of `faasw up` or environment
     /// variables: it is measured beside the whole node, in the parts ablation and floor
     #[arg(long, value_name = "NAME: WORDS")]
-    without: Vec<Without>,
+    without: Vec<DisabledMechanism>,
     /// Write the report to this file, and its plots to the folder of that name beside it
     #[arg(long, value_name = "FILE.md")]
     write: Option<PathBuf>,
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_that_is_not_there_is_named_with_what_to_do() {
+    fn a_missing_function_is_an_error_with_a_hint() {
         let given: Function = "js=/nowhere/js.wasm".parse().unwrap();
         let error = functions(&[given]).unwrap_err().to_string();
         assert!(error.contains("--function"), "{error}");

@@ -21,9 +21,9 @@ const START_MAX: Duration = Duration::from_secs(180);
 /// The longest that a server may take to end; after that it is killed.
 const STOP_MAX: Duration = Duration::from_secs(15);
 /// Interval at which a server is checked meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How many lines of a server's output an error repeats.
-const LINES_TOLD: usize = 5;
+const LAST_LINES: usize = 5;
 
 /// A running server. It ends when this value is dropped, and with this process.
 struct Server {
@@ -67,7 +67,7 @@ impl Server {
             if ended || begun.elapsed() > START_MAX {
                 bail!("{name} did not start: {}", last_lines(&text));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -92,7 +92,7 @@ impl Drop for Server {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -114,7 +114,7 @@ fn address(text: &str, mark: &str) -> Option<Url> {
 
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    let skipped = lines.len().saturating_sub(LINES_TOLD);
+    let skipped = lines.len().saturating_sub(LAST_LINES);
     lines
         .into_iter()
         .skip(skipped)
@@ -217,7 +217,7 @@ impl Node {
     }
 
     /// Returns the node's last lines of output.
-    pub fn said(&self) -> String {
+    pub fn log_text(&self) -> String {
         last_lines(&fs::read_to_string(&self.log).unwrap_or_default())
     }
 
@@ -233,7 +233,7 @@ impl Node {
                 begun.elapsed() < most,
                 "the node did not end within {most:?}"
             );
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(begun.elapsed())
     }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_at_once_says_why() {
+    fn a_server_that_ends_at_once_reports_the_reason() {
         let folder = TempDir::new().unwrap();
         let started = Server::start(shell("echo no luck"), &folder.path().join("log"), "on ");
         let error = started.err().unwrap().to_string();

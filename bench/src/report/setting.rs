@@ -31,14 +31,14 @@ impl Setting {
 
 /// A node with a mechanism switched off.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Without {
+pub struct DisabledMechanism {
     /// Name of the mechanism.
     pub name: String,
     /// The settings that switch it off.
     pub setting: Setting,
 }
 
-impl FromStr for Without {
+impl FromStr for DisabledMechanism {
     type Err = String;
 
     /// Parses `NAME: WORD…`, where a word is an option, or `VARIABLE=value`.
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_switched_off_has_a_name_options_and_variables() {
-        let without: Without = "large pages: --huge no --x=1 A_B=c=d".parse().unwrap();
+    fn a_disabled_mechanism_has_a_name_options_and_variables() {
+        let without: DisabledMechanism = "large pages: --huge no --x=1 A_B=c=d".parse().unwrap();
         assert_eq!(without.name, "large pages");
         assert_eq!(without.setting.options, ["--huge", "no", "--x=1"]);
         assert_eq!(
@@ -80,13 +80,13 @@ mod tests {
             [("A_B".to_owned(), "c=d".to_owned())]
         );
         for wrong in ["warm", "warm:", ": --x"] {
-            assert!(wrong.parse::<Without>().is_err(), "{wrong}");
+            assert!(wrong.parse::<DisabledMechanism>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn settings_add_up() {
-        let without: Without = "x: --b A=1".parse().unwrap();
+        let without: DisabledMechanism = "x: --b A=1".parse().unwrap();
         let both = Setting::of_options(["--a"]).and(&without.setting);
         assert_eq!(both.options, ["--a", "--b"]);
         assert_eq!(both.environment.len(), 1);

@@ -19,7 +19,7 @@ use faasw_pool::{
 use tokio::{runtime::Runtime, sync::Barrier, time::Instant};
 
 use crate::{interrupt, table};
-pub use report::{Found, Row};
+pub use report::{Row, SandboxesReport};
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -106,7 +106,7 @@ impl Source {
 
 /// A sandbox that a task received.
 #[derive(Clone, Copy, Debug)]
-struct Got {
+struct ReceivedSandbox {
     /// Time from the request until the sandbox was there.
     after: Duration,
     was_ready: bool,
@@ -118,7 +118,7 @@ struct Got {
 struct Batch {
     source: Source,
     at_once: u32,
-    sandboxes: Vec<Got>,
+    sandboxes: Vec<ReceivedSandbox>,
     /// Control groups that jails took meanwhile: the number of kept ones and of new ones.
     groups: (u64, u64),
 }
@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 ///
 /// # Errors
 /// Returns an error if a pool does not start or cannot make a sandbox, and after an interrupt.
-pub fn measure(plan: &Plan) -> Result<Found> {
+pub fn measure(plan: &Plan) -> Result<SandboxesReport> {
     let runtime = Runtime::new()?;
     runtime.block_on(async {
         let mut contestants = Vec::new();
@@ -152,7 +152,7 @@ pub fn measure(plan: &Plan) -> Result<Found> {
         for contestant in &contestants {
             contestant.pool.shutdown().await;
         }
-        Found::of(&measured?, plan).context("nothing was measured")
+        SandboxesReport::of(&measured?, plan).context("nothing was measured")
     })
 }
 
@@ -201,7 +201,7 @@ impl Contestant {
     }
 
     /// Requests `at_once` sandboxes at a time, and ends them.
-    async fn ask(&self, at_once: u32) -> Result<Vec<Got>> {
+    async fn ask(&self, at_once: u32) -> Result<Vec<ReceivedSandbox>> {
         let all_are_there = Arc::new(Barrier::new(usize::try_from(at_once)?));
         let askers: Vec<_> = (0..at_once)
             .map(|_| {
@@ -220,7 +220,7 @@ impl Contestant {
         }
         let mut got = Vec::new();
         for (taken, after) in taken {
-            got.push(Got {
+            got.push(ReceivedSandbox {
                 after,
                 was_ready: taken.was_ready(),
                 parts: taken.parts(),

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use faasw_pool::measuring::Parts;
 use serde::Serialize;
 
-use super::{Batch, Got, Plan, Source};
+use super::{Batch, Plan, ReceivedSandbox, Source};
 use crate::{
     stats::{self, Percentiles, Ratio},
     table::Table,
@@ -13,7 +13,7 @@ use crate::{
 
 /// Times to get a sandbox, by source and by number of tasks that request one at once.
 #[derive(Debug, Serialize)]
-pub struct Found {
+pub struct SandboxesReport {
     /// Sandboxes that the pool that makes them ahead keeps ready.
     pub kept_ready: usize,
     /// Rows by number of tasks, then by source.
@@ -37,12 +37,12 @@ pub struct Row {
     /// The part of the jails' control groups that had been kept; `None` if the host has no groups.
     pub groups_kept: Option<f64>,
     /// Medians of the parts of making the sandboxes, even if they were made ahead.
-    pub parts: PartsOf,
+    pub parts: PartMedians,
 }
 
 /// Medians of the parts of making a sandbox, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct PartsOf {
+pub struct PartMedians {
     /// Finding or making its control group.
     pub group: f64,
     /// The fork into its namespaces, on the spawner's side.
@@ -57,7 +57,7 @@ pub struct PartsOf {
     pub preset: f64,
 }
 
-impl Found {
+impl SandboxesReport {
     /// Summarises `rounds`; `None` if nothing was measured.
     pub(super) fn of(rounds: &[Vec<Batch>], plan: &Plan) -> Option<Self> {
         let mut rows = Vec::new();
@@ -148,7 +148,7 @@ fn row(rounds: &[Vec<Batch>], source: Source, at_once: u32) -> Option<Row> {
             batches.find(|batch| batch.source == source && batch.at_once == at_once)
         })
     };
-    let sandboxes: Vec<Got> = of(source)
+    let sandboxes: Vec<ReceivedSandbox> = of(source)
         .flat_map(|batch| &batch.sandboxes)
         .copied()
         .collect();
@@ -178,12 +178,12 @@ impl Batch {
     }
 }
 
-fn parts(sandboxes: &[Got]) -> Option<PartsOf> {
+fn parts(sandboxes: &[ReceivedSandbox]) -> Option<PartMedians> {
     let median = |of: fn(&Parts) -> Duration| {
         let times: Vec<Duration> = sandboxes.iter().map(|got| of(&got.parts)).collect();
         stats::median(&times)
     };
-    Some(PartsOf {
+    Some(PartMedians {
         group: median(|parts| parts.group)?,
         fork: median(|parts| parts.fork)?,
         enter: median(|parts| parts.enter)?,
@@ -193,7 +193,7 @@ fn parts(sandboxes: &[Got]) -> Option<PartsOf> {
     })
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for SandboxesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     fn batch(source: Source, at_once: u32, microseconds: &[u64], groups: (u64, u64)) -> Batch {
-        let got = |microseconds: &u64| Got {
+        let got = |microseconds: &u64| ReceivedSandbox {
             after: Duration::from_micros(*microseconds),
             was_ready: source == Source::Ahead && *microseconds < 100,
             parts: Parts {
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn ratios_are_of_the_same_round_and_shares_of_all() {
         // The second round is ten times slower than the first, and the ratios are the same.
-        let found = Found::of(&[round(1), round(10)], &plan(&[2])).unwrap();
+        let found = SandboxesReport::of(&[round(1), round(10)], &plan(&[2])).unwrap();
         let [ahead, recycled, new] = found.rows.as_slice() else {
             panic!("{found:?}");
         };
@@ -265,19 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_gave_nothing_leaves_nothing_to_tell() {
-        assert!(Found::of(&[round(1)], &plan(&[2, 12])).is_none());
-        assert!(Found::of(&[], &plan(&[])).is_none());
+    fn a_source_without_sandboxes_has_no_report() {
+        assert!(SandboxesReport::of(&[round(1)], &plan(&[2, 12])).is_none());
+        assert!(SandboxesReport::of(&[], &plan(&[])).is_none());
         let mut no_groups = round(1);
         for batch in &mut no_groups {
             batch.groups = (0, 0);
         }
-        let found = Found::of(&[no_groups], &plan(&[2])).unwrap();
+        let found = SandboxesReport::of(&[no_groups], &plan(&[2])).unwrap();
         assert_eq!(found.rows[0].groups_kept, None);
     }
 
     #[test]
-    fn each_source_has_a_pool_that_does_as_its_name_says() {
+    fn each_source_has_the_pool_that_its_name_describes() {
         let options = |source: Source| source.options(24);
         let [ahead, recycled, new] = Source::ALL.map(options);
         assert_eq!((ahead.zygotes, recycled.zygotes), (24, 0));

@@ -19,7 +19,7 @@ use pingora::{
 
 /// Responds with a function's answer to the request. If the client disconnects, this returns early,
 /// which ends the function's microVM.
-pub async fn by_function(
+pub async fn call_function(
     session: &mut Session,
     node: &Node,
     function: &str,
@@ -37,14 +37,14 @@ pub async fn by_function(
     let response = loop {
         tokio::select! {
             response = &mut invocation => break response,
-            step = upload.step(session), if upload.goes_on() => step?,
+            step = upload.step(session), if upload.is_running() => step?,
         }
     };
     respond(session, response, upload).await
 }
 
 /// Sends a response that does not need the rest of the request.
-pub async fn with(session: &mut Session, response: Response<Body>) -> Result<()> {
+pub async fn send(session: &mut Session, response: Response<Body>) -> Result<()> {
     respond(session, response, Upload::default()).await
 }
 
@@ -54,7 +54,7 @@ async fn respond(
     mut upload: Upload,
 ) -> Result<()> {
     let (head, body) = response.into_parts();
-    let head = framed(head, &body, session.req_header())?;
+    let head = with_framing(head, &body, session.req_header())?;
     session
         .write_response_header(Box::new(head), body.is_end_stream())
         .await?;
@@ -72,7 +72,7 @@ async fn respond(
                     session.write_response_body(Some(data), false).await?;
                 }
             }
-            step = upload.step(session), if upload.goes_on() => step?,
+            step = upload.step(session), if upload.is_running() => step?,
         }
     }
 }
@@ -87,7 +87,7 @@ struct Upload {
 }
 
 impl Upload {
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         self.function.is_some()
     }
 
@@ -110,7 +110,11 @@ impl Upload {
 
 /// Adds framing to a function's response head: functions do not frame messages, and pingora leaves
 /// this to its caller.
-fn framed(head: response::Parts, body: &Body, request: &RequestHeader) -> Result<ResponseHeader> {
+fn with_framing(
+    head: response::Parts,
+    body: &Body,
+    request: &RequestHeader,
+) -> Result<ResponseHeader> {
     let has_body = request.method != Method::HEAD
         && !matches!(
             head.status,

@@ -3,10 +3,10 @@
 //! [`Edge`] is the proxy. A request's path decides what happens: the proxy forwards the request, a
 //! function of an embedded node answers it, or a function rewrites the heads of the request to the
 //! upstream and of its response. `answer` streams bodies between clients and functions,
-//! [`Listening`] serves a proxy on a socket.
+//! [`EdgeService`] serves a proxy on a socket.
 
 mod answer;
-mod listening;
+mod edge_service;
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ use pingora::{
     upstreams::peer::HttpPeer,
 };
 
-pub use listening::Listening;
+pub use edge_service::EdgeService;
 
 /// Field that informs a rewriting function which head it receives: of a `request` or a `response`.
 const PHASE: HeaderName = HeaderName::from_static("x-edge-phase");
@@ -73,7 +73,7 @@ pub struct Edge {
 
 /// A request that a function rewrites.
 #[derive(Debug)]
-pub struct Rewriting {
+pub struct RewriteContext {
     function: String,
     /// The fields to add to the request to the upstream.
     fields: HeaderMap,
@@ -95,7 +95,7 @@ macro_rules! put {
 #[async_trait]
 impl ProxyHttp for Edge {
     /// `None`, unless the request is on a rewriting route.
-    type CTX = Option<Rewriting>;
+    type CTX = Option<RewriteContext>;
 
     fn new_ctx(&self) -> Self::CTX {
         None
@@ -111,16 +111,16 @@ impl ProxyHttp for Edge {
         };
         let mut head = head(session);
         if route.role == Role::Answer {
-            answer::by_function(session, &self.node, &route.function, head).await?;
+            answer::call_function(session, &self.node, &route.function, head).await?;
             return Ok(true);
         }
         head.headers.remove(STATUS);
         let answer = self.show("request", head, &route.function).await;
         if answer.status() != StatusCode::NO_CONTENT {
-            answer::with(session, answer).await?;
+            answer::send(session, answer).await?;
             return Ok(true);
         }
-        *rewriting = Some(Rewriting {
+        *rewriting = Some(RewriteContext {
             function: route.function.clone(),
             fields: answer.into_parts().0.headers,
         });

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Parser;
-use edge_proxy::{Edge, Listening, Role, Route};
+use edge_proxy::{Edge, EdgeService, Role, Route};
 use faasw::{FunctionOptions, Node};
 use pingora::server::{RunArgs, Server, configuration::ServerConf};
 use tokio::runtime::Runtime;
@@ -73,8 +73,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         },
     );
     server.bootstrap();
-    let listening = Listening::new(&server.configuration, edge, socket)?;
-    server.add_service(listening);
+    let service = EdgeService::new(&server.configuration, edge, socket)?;
+    server.add_service(service);
     println!("serving http://{address}/");
     // Returns after SIGTERM or SIGINT, which pingora handles.
     server.run(RunArgs::default());

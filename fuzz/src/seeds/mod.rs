@@ -328,19 +328,19 @@ fn images() -> Vec<Seed> {
         let bytes = [&[how][..], &bytes].concat();
         ("image", name, bytes)
     };
-    let apart = |file: &[u8]| {
-        let (header, pages) = image::apart(file);
+    let split = |file: &[u8]| {
+        let (header, pages) = image::split(file);
         let length = header.len() as u32;
         [&length.to_le_bytes()[..], &header, &pages].concat()
     };
     vec![
         image("parent-whole", 0, image::PARENT.to_vec()),
         image("child-whole", image::HAS_PARENT, image::CHILD.to_vec()),
-        image("parent", image::IS_SEALED_HERE, apart(image::PARENT)),
+        image("parent", image::IS_SEALED_HERE, split(image::PARENT)),
         image(
             "child",
             image::IS_SEALED_HERE | image::HAS_PARENT,
-            apart(image::CHILD),
+            split(image::CHILD),
         ),
     ]
 }
@@ -362,7 +362,7 @@ fn exports() -> Vec<Seed> {
         ("export", name, bytes.concat())
     };
     let with_image = || {
-        let (module, (header, pages)) = (b"\0asm", image::apart(image::PARENT));
+        let (module, (header, pages)) = (b"\0asm", image::split(image::PARENT));
         let note = faasw::fuzzing::note_of(module, "image");
         let parts = [module.len() as u64, 0];
         let bytes = [

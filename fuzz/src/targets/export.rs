@@ -57,16 +57,16 @@ fn read(bytes: &[u8]) -> bool {
     let place = usize::try_from(place).unwrap_or(0) % file.len();
     if how & IS_CUT_OFF != 0 {
         file.truncate(place);
-        let (given, is_whole) = given(&file);
-        assert!(!is_whole && given.is_begin_of(note, &content), "{place}");
+        let (released, is_whole) = released(&file);
+        assert!(!is_whole && released.is_begin_of(note, &content), "{place}");
         return false;
     }
     if how & IS_DAMAGED != 0 {
         if let Some(byte) = file.get_mut(place) {
             *byte ^= change;
         }
-        let (given, is_whole) = given(&file);
-        assert!(given.is_begin_of(note, &content), "{place}");
+        let (released, is_whole) = released(&file);
+        assert!(released.is_begin_of(note, &content), "{place}");
         assert!(change == 0 || !is_whole, "{place}");
     }
     let Ok(parcel) = opened(&file) else {
@@ -100,12 +100,12 @@ fn content(how: u8, first: u64, input: &mut Input<'_>) -> Option<Vec<u8>> {
 
 /// The content of an export that was released while it was opened.
 #[derive(Default, PartialEq)]
-struct Given {
+struct ReleasedContent {
     note: Vec<u8>,
     parts: [Vec<u8>; 2],
 }
 
-impl Given {
+impl ReleasedContent {
     /// Returns whether the content is what was sealed, or the begin of it.
     fn is_begin_of(&self, note: &[u8], content: &[u8]) -> bool {
         let parts = self.parts.concat();
@@ -116,40 +116,42 @@ impl Given {
 
 /// Returns what a node has read of a file when it reaches the end or an error, and whether the file
 /// was an export.
-fn given(file: &[u8]) -> (Given, bool) {
-    let mut given = Given::default();
-    let opened = open(file, &mut given);
-    (given, opened.is_ok())
+fn released(file: &[u8]) -> (ReleasedContent, bool) {
+    let mut released = ReleasedContent::default();
+    let opened = open(file, &mut released);
+    (released, opened.is_ok())
 }
 
-fn opened(file: &[u8]) -> Result<Given, ParcelError> {
-    let mut given = Given::default();
-    open(file, &mut given)?;
-    Ok(given)
+fn opened(file: &[u8]) -> Result<ReleasedContent, ParcelError> {
+    let mut released = ReleasedContent::default();
+    open(file, &mut released)?;
+    Ok(released)
 }
 
-fn open(file: &[u8], given: &mut Given) -> Result<(), ParcelError> {
+fn open(file: &[u8], released: &mut ReleasedContent) -> Result<(), ParcelError> {
     let key: &ImageKey = &image::KEY;
-    fuzzing::opened_parcel(key, file, |part, bytes| match given.parts.get_mut(part) {
-        Some(part) => part.extend(bytes),
-        None => given.note.extend(bytes),
+    fuzzing::opened_parcel(key, file, |part, bytes| {
+        match released.parts.get_mut(part) {
+            Some(part) => part.extend(bytes),
+            None => released.note.extend(bytes),
+        }
     })
 }
 
 /// Checks that the export can be sealed again to the same length and content, for another node.
-fn is_sealed_again(given: &Given, length: usize) {
-    let parts = given.parts.each_ref().map(|part| {
+fn is_sealed_again(released: &ReleasedContent, length: usize) {
+    let parts = released.parts.each_ref().map(|part| {
         let reader: Box<dyn std::io::Read + Send + Sync> =
             Box::new(std::io::Cursor::new(part.clone()));
         (part.len() as u64, reader)
     });
     let mut again = Vec::new();
-    let sealing = Sealing::new(&image::KEY, &given.note, parts);
+    let sealing = Sealing::new(&image::KEY, &released.note, parts);
     let mut sealing = sealing.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(sealing.bytes(), length as u64);
     while let Ok(Some(piece)) = sealing.next_piece() {
         again.extend(piece);
     }
     assert_eq!(again.len(), length);
-    assert!(opened(&again).is_ok_and(|opened| opened == *given));
+    assert!(opened(&again).is_ok_and(|opened| opened == *released));
 }

@@ -27,23 +27,23 @@ pub const TARGET: Target = Target {
 fn read(bytes: &[u8]) -> bool {
     let sockets = pair().unwrap_or_else(|errno| panic!("{errno}"));
     let heard = [
-        hear(&sockets, bytes, |socket| {
+        send_and_receive(&sockets, bytes, |socket| {
             receive_from_untrusted(socket, RecvFlags::DONTWAIT)
         }),
-        hear(&sockets, bytes, |socket| {
+        send_and_receive(&sockets, bytes, |socket| {
             receive(socket, RecvFlags::DONTWAIT)
         }),
     ];
     let mut is_good = false;
     for packet in heard.into_iter().flatten() {
-        is_good |= taken(&packet, bytes);
-        as_the_node_does(&packet);
+        is_good |= is_message(&packet, bytes);
+        interpret_as_node(&packet);
     }
     is_good
 }
 
 /// Sends bytes as they are. Returns the packet if the bytes are one.
-fn hear(
+fn send_and_receive(
     (theirs, ours): &(OwnedFd, OwnedFd),
     bytes: &[u8],
     receive: impl Fn(&OwnedFd) -> Result<Packet, FriError>,
@@ -68,7 +68,7 @@ fn hear(
 
 /// Returns whether the packet is a message. Checks that it is at most one message, and has exactly
 /// that message's size.
-fn taken(packet: &Packet, bytes: &[u8]) -> bool {
+fn is_message(packet: &Packet, bytes: &[u8]) -> bool {
     let header = PacketHeader::try_read_from_prefix(bytes);
     let mut taken = 0;
     macro_rules! as_message {
@@ -88,7 +88,7 @@ fn taken(packet: &Packet, bytes: &[u8]) -> bool {
 }
 
 /// Interprets a packet as the node does.
-fn as_the_node_does(packet: &Packet) {
+fn interpret_as_node(packet: &Packet) {
     // The text is short, whatever the packet contains, and has no control characters for a
     // terminal.
     for text in [failure(packet), not_prepared(packet).to_string()] {

@@ -64,7 +64,7 @@ impl Source for Bytes<'_> {
 /// Returns header and pages of an image that was sealed with the golden images' key. Both are empty
 /// if the file cannot be opened with that key.
 #[must_use]
-pub fn apart(file: &[u8]) -> (Vec<u8>, Vec<u8>) {
+pub fn split(file: &[u8]) -> (Vec<u8>, Vec<u8>) {
     fuzzing::opened(&Bytes(file), &KEY).unwrap_or_default()
 }
 

@@ -74,7 +74,7 @@ fn read(bytes: &[u8]) -> bool {
 }
 
 /// Returns the guest's words of the channel.
-fn told(words: &GuestWords) -> ChannelWords {
+fn channel_words(words: &GuestWords) -> ChannelWords {
     words.channels[Channel::INVOCATION]
 }
 
@@ -117,10 +117,10 @@ impl Invocation {
     fn head(&mut self, words: &GuestWords) -> Result<(), InvokeError> {
         let was_taken = self.mailbox.has_taken_head(Channel::INVOCATION);
         let head = self.mailbox.take_head(Channel::INVOCATION, words)?;
-        let is_there = told(words).head != 0;
+        let is_there = channel_words(words).head != 0;
         assert_eq!(head.is_some(), !was_taken && is_there);
         if let Some(head) = head {
-            assert!(head.len() as u64 <= HEAD_MAX.min(told(words).written));
+            assert!(head.len() as u64 <= HEAD_MAX.min(channel_words(words).written));
             self.is_of_ring(0, &head);
             self.response_read = head.len() as u64;
         }
@@ -154,7 +154,7 @@ impl Invocation {
             self.told_read = self.response_read;
         }
         // The node overwrites nothing that the guest has not read yet, and leaves space for a tail.
-        let untaken = self.request_written - told(words).read;
+        let untaken = self.request_written - channel_words(words).read;
         assert!(put == 0 || untaken <= REQUEST.size() - TAIL_MAX);
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Invocation {
         assert!(waiting <= RESPONSE.size());
         let at = self.response_read;
         let tail = self.mailbox.tail(Channel::INVOCATION, words)?;
-        assert_eq!(tail.is_some(), told(words).end != 0);
+        assert_eq!(tail.is_some(), channel_words(words).end != 0);
         let part = match &tail {
             None => self.mailbox.take(Channel::INVOCATION, words, PART)?,
             Some(_) => self
@@ -181,7 +181,7 @@ impl Invocation {
         self.is_of_ring(at, &part);
         if let Some(tail) = tail {
             assert!(tail.len() as u64 <= TAIL_MAX);
-            self.is_of_ring(told(words).written, &tail);
+            self.is_of_ring(channel_words(words).written, &tail);
             // The node does not acknowledge what it takes at the end, because the guest no longer
             // reads that. Here the invocation goes on, so the target acknowledges it.
             self.put(READ, self.response_read.as_bytes());

@@ -24,15 +24,15 @@ pub const TARGET: Target = Target {
 /// RAM of the instances.
 const RAM: PageRange = PageRange::of_bytes(0, 256 << 20);
 
-fn told(input: &mut Input<'_>) -> Vec<PageRange> {
+fn read_ranges(input: &mut Input<'_>) -> Vec<PageRange> {
     let count = usize::from(input.short()) % (SET_MAX + 1);
-    let mut told = Vec::new();
+    let mut ranges = Vec::new();
     // A message on the socket has no more ranges than that. Behind the end of the input are zeroes.
-    while told.len() < count && !input.is_over() {
+    while ranges.len() < count && !input.is_over() {
         let [start, end] = [(); 2].map(|()| Page::new(input.number() as u32));
-        told.push(PageRange { start, end });
+        ranges.push(PageRange { start, end });
     }
-    told
+    ranges
 }
 
 fn read(bytes: &[u8]) -> bool {
@@ -42,9 +42,9 @@ fn read(bytes: &[u8]) -> bool {
     while !input.is_over() {
         let used = UsedPages {
             changed: input.number(),
-            written: told(&mut input),
-            read: told(&mut input),
-            code: told(&mut input),
+            written: read_ranges(&mut input),
+            read: read_ranges(&mut input),
+            code: read_ranges(&mut input),
         };
         is_good &= PageSet::of_all_told(&used.written, RAM).is_some();
         set.learn(set.current().generation, &used, RAM.bytes());

@@ -67,7 +67,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_folder_is_new_private_and_goes() {
+    fn a_folder_is_new_private_and_removed() {
         let parent = tempfile::tempdir().unwrap();
         let first = AdminFolder::below(parent.path()).unwrap();
         let second = AdminFolder::below(parent.path()).unwrap();

@@ -23,14 +23,14 @@ const ANSWER: &[u8] = b"from a microVM!\n\n";
 /// The results of all checks.
 #[derive(Serialize)]
 struct Report {
-    findings: Vec<Found>,
+    findings: Vec<FindingOutput>,
     stages: Vec<Stage>,
     /// The reason why the self-test failed, if it did.
     failure: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Found {
+struct FindingOutput {
     what: &'static str,
     state: &'static str,
     detail: String,
@@ -53,7 +53,7 @@ pub async fn doctor(args: Doctor) -> Result<(), Exit> {
         findings: findings(confinement)
             .into_iter()
             .chain([open_files_finding(), confine::finding()])
-            .map(Found::from)
+            .map(FindingOutput::from)
             .collect(),
         stages,
         failure: tested.as_ref().err().map(ToString::to_string),
@@ -113,7 +113,7 @@ async fn run(node: &Node, done: &mut impl FnMut(&'static str, Duration)) -> Resu
 impl Report {
     fn text(&self) -> String {
         let mut text = String::from("This host\n");
-        for Found {
+        for FindingOutput {
             what,
             state,
             detail,
@@ -132,7 +132,7 @@ impl Report {
     }
 }
 
-impl From<Finding> for Found {
+impl From<Finding> for FindingOutput {
     fn from(finding: Finding) -> Self {
         Self {
             what: finding.what,

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_cannot_run_microvms_has_a_code_of_its_own_whoever_prints_the_reason() {
+    fn a_host_that_cannot_run_microvms_has_its_own_exit_code() {
         for (error, code) in [
             (PoolStartError::KvmMissing, NO_MICROVMS),
             (PoolStartError::KvmPermission, NO_MICROVMS),

@@ -59,7 +59,7 @@ pub fn folder(text: &str) -> Result<Folder, String> {
 pub fn read_upload(path: &Path, entry: Option<&str>, files: Option<&Path>) -> Result<Bytes, Exit> {
     let module = script::read_upload(path, entry)?;
     match files {
-        Some(folder) => before(folder, &module),
+        Some(folder) => prepend_files(folder, &module),
         None => Ok(module),
     }
 }
@@ -68,13 +68,13 @@ pub fn read_upload(path: &Path, entry: Option<&str>, files: Option<&Path>) -> Re
 ///
 /// # Errors
 /// Returns an error if the files cannot be read or are too large.
-pub fn before(folder: &Path, module: &[u8]) -> Result<Bytes, Exit> {
-    let files = read(folder).map_err(|error| refused(folder, &error))?;
+pub fn prepend_files(folder: &Path, module: &[u8]) -> Result<Bytes, Exit> {
+    let files = read(folder).map_err(|error| unusable_files(folder, &error))?;
     Ok(files.before(module).into())
 }
 
 /// Returns the failure that the files of a folder cannot be used.
-pub fn refused(folder: &Path, error: &io::Error) -> Exit {
+pub fn unusable_files(folder: &Path, error: &io::Error) -> Exit {
     Exit::failure(format_args!(
         "the files of {} cannot be taken: {error}",
         folder.display()
@@ -90,7 +90,7 @@ pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stam
     if let Some(archive) = files.filter(|files| files.is_file()) {
         stamps.push((archive.to_owned(), Stamp::of(archive)?));
     } else if let Some(folder) = files {
-        for found in found(&SourceFolder::open(folder)?)? {
+        for found in list_entries(&SourceFolder::open(folder)?)? {
             let path = folder.join(&found.path);
             // Links and folders have no stamps: nothing is read from a link's target.
             if found.kind == Kind::File {
@@ -103,14 +103,14 @@ pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stam
 }
 
 /// An entry of a folder.
-struct Found {
+struct FolderEntry {
     path: String,
     kind: Kind,
     bytes: u64,
 }
 
 /// Lists everything below a folder in order, including hidden files. Links are not followed.
-fn found(source: &SourceFolder<'_>) -> io::Result<Vec<Found>> {
+fn list_entries(source: &SourceFolder<'_>) -> io::Result<Vec<FolderEntry>> {
     let mut all = Vec::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
@@ -131,7 +131,7 @@ fn found(source: &SourceFolder<'_>) -> io::Result<Vec<Found>> {
                     return Err(io::Error::other(what));
                 }
             };
-            all.push(Found {
+            all.push(FolderEntry {
                 path,
                 kind,
                 bytes: entry.bytes,
@@ -149,7 +149,7 @@ fn found(source: &SourceFolder<'_>) -> io::Result<Vec<Found>> {
 /// Reads a folder or an archive for an upload. The upload's packer checks paths and links.
 fn read(folder: &Path) -> io::Result<Files> {
     let mut files = Files::default();
-    each(folder, |kind, path, content| files.add(kind, path, content))?;
+    for_each_entry(folder, |kind, path, content| files.add(kind, path, content))?;
     Ok(files)
 }
 
@@ -158,15 +158,15 @@ fn read(folder: &Path) -> io::Result<Files> {
 ///
 /// # Errors
 /// Returns an error if an entry cannot be read or the contents exceed the limits.
-pub fn each(folder: &Path, to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
+pub fn for_each_entry(folder: &Path, to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
     if folder.is_file() {
-        each_of_archive(folder, to)
+        for_each_in_archive(folder, to)
     } else {
-        each_of_folder(&SourceFolder::open(folder)?, to)
+        for_each_in_folder(&SourceFolder::open(folder)?, to)
     }
 }
 
-fn each_of_folder(
+fn for_each_in_folder(
     source: &SourceFolder<'_>,
     mut to: impl FnMut(Kind, &str, &[u8]),
 ) -> io::Result<()> {
@@ -177,7 +177,7 @@ fn each_of_folder(
             CONTENTS_MAX >> 20
         ))
     };
-    let all = found(source)?;
+    let all = list_entries(source)?;
     // The size is checked before anything is read, because it may exceed the memory.
     let files = all.iter().filter(|found| found.kind == Kind::File);
     let bytes: u64 = files.map(|found| found.bytes).sum();
@@ -186,7 +186,7 @@ fn each_of_folder(
     }
     // A file may have grown since it was listed.
     let mut left = CONTENTS_MAX;
-    for Found { path, kind, .. } in all {
+    for FolderEntry { path, kind, .. } in all {
         let failed = |error: io::Error| io::Error::other(format!("{path}: {error}"));
         match kind {
             Kind::Folder => to(kind, &path, b""),
@@ -202,7 +202,7 @@ fn each_of_folder(
 }
 
 /// Passes on all entries of an archive, which is never unpacked to a folder.
-fn each_of_archive(path: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
+fn for_each_in_archive(path: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
     let read = read_files(File::open(path)?, LIMITS, |entry| {
         to(kind_of(entry.kind), entry.path, entry.content);
     });
@@ -229,7 +229,7 @@ mod tests {
     };
 
     #[test]
-    fn a_folder_is_said_with_where_it_is_found() {
+    fn a_folder_argument_has_a_mount_path() {
         let said = |text: &str| folder(text).map(|said| (said.folder, said.at));
         assert_eq!(said("site"), Ok(("site".into(), None)));
         assert_eq!(said("a:b"), Ok(("a:b".into(), None)));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_folder_is_sent_and_no_link_is_gone_through() {
+    fn a_folder_is_packed_without_following_links() {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
         fs::create_dir_all(at("lib/empty")).unwrap();
@@ -250,9 +250,10 @@ mod tests {
         fs::write(at(".hidden"), "h").unwrap();
         symlink("/etc", at("out")).unwrap();
         symlink("lib/a.py", at("a")).unwrap();
-        let paths =
-            |all: &[Found]| -> Vec<String> { all.iter().map(|found| found.path.clone()).collect() };
-        let all = found(&SourceFolder::open(folder.path()).unwrap()).unwrap();
+        let paths = |all: &[FolderEntry]| -> Vec<String> {
+            all.iter().map(|found| found.path.clone()).collect()
+        };
+        let all = list_entries(&SourceFolder::open(folder.path()).unwrap()).unwrap();
         assert_eq!(
             paths(&all),
             [".hidden", "a", "lib", "lib/a.py", "lib/empty", "out"]
@@ -284,9 +285,11 @@ mod tests {
                 symlink("../secret", at("packed/b")).unwrap();
             }
         };
-        let source = SourceFolder::open(&at("packed")).unwrap().watched(&replace);
+        let source = SourceFolder::open(&at("packed"))
+            .unwrap()
+            .with_open_hook(&replace);
         let mut packed = Vec::new();
-        let result = each_of_folder(&source, |_, path, content| {
+        let result = for_each_in_folder(&source, |_, path, content| {
             packed.push((path.to_owned(), content.to_owned()));
         });
         let error = result.unwrap_err().to_string();
@@ -295,7 +298,7 @@ mod tests {
         assert_eq!(opened.get(), 2);
         // An entry that was a link when it was listed is packed as a link.
         let mut packed = Vec::new();
-        each(&at("packed"), |kind, path, content| {
+        for_each_entry(&at("packed"), |kind, path, content| {
             packed.push((kind, path.to_owned(), content.to_owned()));
         })
         .unwrap();
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_as_the_folder_that_it_was_made_of() {
+    fn an_archive_equals_the_folder_it_was_made_of() {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
         fs::create_dir_all(at("lib/empty")).unwrap();
@@ -313,7 +316,7 @@ mod tests {
         let module = at("f.wasm");
         fs::write(&module, b"\0asm").unwrap();
         let mut entries = Vec::new();
-        each(&at("lib"), |kind, path, content| {
+        for_each_entry(&at("lib"), |kind, path, content| {
             entries.push((kind, path.to_owned(), content.to_owned()));
         })
         .unwrap();
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_named() {
+    fn entries_that_are_no_files_are_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         let _socket = UnixListener::bind(folder.path().join("socket")).unwrap();
         let refused = read_upload(Path::new("Cargo.toml"), None, Some(folder.path()));

@@ -15,19 +15,19 @@ use super::{
     admin_folder::AdminFolder,
     args::{Format, Serve, Up},
     confine::{Confinement, Needs},
+    event_output::with_event_output,
     events::start_tracing,
     exit::Exit,
     files,
-    given::Given,
-    observed::observed,
     output::{
         data_dir, deployed, print, print_json, read_module, stage_of, with_progress, with_stages,
     },
     printer::Printer,
-    running::{access_log, builder, needs, run_until_asked, stop_node},
+    running::{access_log, builder, needs, run_until_stopped, stop_node},
     script,
     serving::LogFormat,
     signals::{Hangup, Stop},
+    startup_inputs::StartupInputs,
     trim,
     watch::Watch,
 };
@@ -49,7 +49,7 @@ struct Ready<'a> {
 pub struct Prepared {
     modules: Vec<Module>,
     engines: Vec<NewEngine>,
-    given: Given,
+    inputs: StartupInputs,
     /// The folder of the admin socket if there is no data directory. It exists until the node ends.
     folder: Option<AdminFolder>,
 }
@@ -64,7 +64,7 @@ impl Prepared {
         Ok(Self {
             modules: modules(args)?,
             engines: engines(args)?,
-            given: Given::read(&args.serving, args.data_dir.as_deref())?,
+            inputs: StartupInputs::read(&args.serving, args.data_dir.as_deref())?,
             folder: match args.data_dir {
                 Some(_) => None,
                 None => Some(AdminFolder::new()?),
@@ -79,7 +79,7 @@ pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
     let mut needs = needs(
         &args.serving,
         args.addresses.all(),
-        &prepared.given,
+        &prepared.inputs,
         data_dir,
     );
     needs.files.read.extend(certificates(&args.addresses));
@@ -97,9 +97,9 @@ pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
 ///
 /// # Errors
 /// Returns a usage error if there is no data directory.
-pub fn needs_of_serve(args: &Serve, given: &Given) -> Result<Needs, Exit> {
+pub fn needs_of_serve(args: &Serve, inputs: &StartupInputs) -> Result<Needs, Exit> {
     let data_dir = data_dir(args.node.clone())?;
-    let mut needs = needs(&args.serving, args.addresses.all(), given, Some(data_dir));
+    let mut needs = needs(&args.serving, args.addresses.all(), inputs, Some(data_dir));
     needs.files.read.extend(certificates(&args.addresses));
     Ok(needs)
 }
@@ -120,7 +120,7 @@ pub async fn up(
     let Prepared {
         modules,
         engines,
-        given,
+        inputs,
         folder,
     } = prepared;
     let log = args.serving.log_format;
@@ -128,13 +128,13 @@ pub async fn up(
     let is_followed = args.watch && args.format.json;
     let printer = is_followed.then(Printer::of_stdout).transpose()?;
     let access_log = access_log(&args.serving)?;
-    let builder = builder(&args.serving, Limits::default(), given, &confinement);
+    let builder = builder(&args.serving, Limits::default(), inputs, &confinement);
     let builder = args
         .addresses
         .apply(builder)?
         .timing(true)
         .verbose_errors(true);
-    let mut builder = observed(
+    let mut builder = with_event_output(
         builder,
         Some(Box::new(move |event| log.show(event))),
         access_log.as_ref(),
@@ -153,13 +153,13 @@ pub async fn up(
     let hangup = hangup(&args.addresses)?;
     let node = tokio::select! {
         node = builder.start() => node?,
-        () = stop.asked() => return Ok(()),
+        () = stop.requested() => return Ok(()),
     };
     confinement.complete()?;
     if let Some(hangup) = hangup {
         hangup.reload(node.clone());
     }
-    tokio::spawn(trim::follow());
+    tokio::spawn(trim::run());
     let folder = args.folder().map(Path::to_path_buf);
     let options = FunctionOptions::from(args.options);
     let deploying = async {
@@ -168,7 +168,7 @@ pub async fn up(
     };
     let deployed = tokio::select! {
         deployed = deploying => deployed,
-        () = stop.asked() => {
+        () = stop.requested() => {
             node.shutdown().await;
             return Ok(());
         }
@@ -194,7 +194,7 @@ pub async fn up(
         log.say("watching for changes");
         tokio::select! {
             () = redeploy(&node, watch, &options, printer.as_ref(), log) => {}
-            () = stop.asked() => {}
+            () = stop.requested() => {}
             broken = confinement.broken() => {
                 node.shutdown().await;
                 return Err(broken);
@@ -202,13 +202,13 @@ pub async fn up(
         }
         return stop_node(&node, Duration::ZERO, stop, log).await;
     }
-    run_until_asked(&node, Duration::ZERO, stop, log, &confinement).await
+    run_until_stopped(&node, Duration::ZERO, stop, log, &confinement).await
 }
 
 /// Runs a node with the functions of its data directory.
 pub async fn serve(
     args: Serve,
-    given: Given,
+    inputs: StartupInputs,
     confinement: Confinement,
     mut stop: Stop,
 ) -> Result<(), Exit> {
@@ -216,7 +216,7 @@ pub async fn serve(
     let _summaries = start_tracing(log, "info");
     let hangup = hangup(&args.addresses)?;
     let access_log = access_log(&args.serving)?;
-    let builder = builder(&args.serving, Limits::from(args.own), given, &confinement);
+    let builder = builder(&args.serving, Limits::from(args.own), inputs, &confinement);
     let builder = args
         .addresses
         .apply(builder)?
@@ -224,19 +224,19 @@ pub async fn serve(
         .verbose_errors(args.verbose_errors)
         .data_dir(data_dir(args.node)?)
         .admin(true);
-    let builder = observed(builder, None, access_log.as_ref());
+    let builder = with_event_output(builder, None, access_log.as_ref());
     let node = tokio::select! {
         node = builder.start() => node?,
-        () = stop.asked() => return Ok(()),
+        () = stop.requested() => return Ok(()),
     };
     confinement.complete()?;
     if let Some(hangup) = hangup {
         hangup.reload(node.clone());
     }
-    tokio::spawn(trim::follow());
+    tokio::spawn(trim::run());
     let data_dir = node.data_dir().unwrap_or("".as_ref());
     ready(&node, &[], (&args.addresses, log, &args.format), data_dir)?;
-    run_until_asked(&node, Duration::ZERO, stop, log, &confinement).await
+    run_until_stopped(&node, Duration::ZERO, stop, log, &confinement).await
 }
 
 /// Starts to handle SIGHUP before the node starts, so that an early signal does not end the
@@ -250,9 +250,9 @@ fn hangup(addresses: &Addresses) -> Result<Option<Hangup>, Exit> {
 ///
 /// # Errors
 /// Returns an error if there is no data directory, or if a file cannot be read or is invalid.
-pub fn given_to_serve(args: &Serve) -> Result<Given, Exit> {
+pub fn startup_inputs_of_serve(args: &Serve) -> Result<StartupInputs, Exit> {
     let data_dir = data_dir(args.node.clone())?;
-    Given::read(&args.serving, Some(&data_dir))
+    StartupInputs::read(&args.serving, Some(&data_dir))
 }
 
 /// A function's name, its file, and the upload.

@@ -45,7 +45,7 @@ async fn inspect(args: Inspect) -> Result<(), Exit> {
 async fn export(args: ImageExport) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let (name, file) = (&args.name, &args.output);
-    let bytes = with_progress(name, write_whole(&client, name, file))
+    let bytes = with_progress(name, write_atomically(&client, name, file))
         .await
         .map_err(|error| match error {
             ClientError::File(error) => Exit::failure(format_args!(
@@ -61,14 +61,14 @@ async fn export(args: ImageExport) -> Result<(), Exit> {
 
 /// Writes an export to a private file while it arrives. The complete file then replaces the one at
 /// `path`; after a failure, `path` is unchanged. Returns the size in bytes.
-async fn write_whole(
+async fn write_atomically(
     client: &Client,
     name: &FunctionName,
     path: &Path,
 ) -> Result<u64, ClientError> {
     // If no node answers, that is the error to report, whatever the state of the file.
     client.node().await?;
-    let unfinished = unfinished(path);
+    let unfinished = temporary_path(path);
     // The unfinished file must be a new one. So nothing is written to a file that has its name
     // already, nor to the target of a link, and no other file is removed after a failure.
     let mut file = fs::OpenOptions::new()
@@ -91,7 +91,7 @@ async fn write_whole(
 }
 
 /// Returns a name beside the file that no other export uses.
-fn unfinished(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     let (process, random) = (process::id(), RandomState::new().hash_one(()));
     name.push(format!(".unfinished-{process}-{random:016x}"));
@@ -120,7 +120,7 @@ async fn import(args: ImageImport) -> Result<(), Exit> {
     if args.format.json {
         return print_json(&imported);
     }
-    print(format!("{}\n", whence(&imported)))
+    print(format!("{}\n", describe_import(&imported)))
 }
 
 /// Opens a file to import. Returns its size in bytes as well, if it is a regular file.
@@ -145,7 +145,7 @@ async fn open(
 }
 
 /// Describes an import and the origin of its seed.
-fn whence(imported: &Imported) -> String {
+fn describe_import(imported: &Imported) -> String {
     let deployed = &imported.deployed;
     let (name, version) = (&deployed.function.name, deployed.function.version);
     match &imported.rebuilt {
@@ -184,7 +184,7 @@ fn text(image: &ImageInfo) -> String {
         format!(
             "{} would be a plain dump of its memory: {}",
             size(image.dump_bytes),
-            times(image.dump_bytes, image.file_bytes, "as much")
+            ratio(image.dump_bytes, image.file_bytes, "as much")
         ),
     );
     line("content", image.content.clone());
@@ -206,7 +206,7 @@ fn text(image: &ImageInfo) -> String {
         ),
     }
     if let Some(reuse) = &image.reuse {
-        line("reuse", told(reuse));
+        line("reuse", describe_reuse(reuse));
     }
     line(
         "seals",
@@ -260,13 +260,13 @@ fn working_set(set: &ImageWorkingSet, stored: u64, line: &mut impl FnMut(&str, S
         format!(
             "reads {stored} pages of which requests use {}: {}",
             set.stored,
-            times(stored, set.stored, "as many")
+            ratio(stored, set.stored, "as many")
         ),
     );
 }
 
 /// Returns how many times larger one number is than the other.
-fn times(one: u64, other: u64, what: &str) -> String {
+fn ratio(one: u64, other: u64, what: &str) -> String {
     match other {
         0 => format!("none is {what}"),
         _ => format!("{:.2} times {what}", one as f64 / other as f64),
@@ -274,7 +274,7 @@ fn times(one: u64, other: u64, what: &str) -> String {
 }
 
 /// Describes how requests used the working set, on average.
-fn told(reuse: &SetReuse) -> String {
+fn describe_reuse(reuse: &SetReuse) -> String {
     let mean = |pages: u64, requests: u64| pages as f64 / requests.max(1) as f64;
     let outside = format!(
         "{} requests wrote {:.1} pages outside of it each",
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_image_has_is_told_in_lines() {
+    fn text_lists_the_properties_of_an_image() {
         let text = text(&image());
         for part in [
             "2.0 MiB, of which 8 KiB header; format 1, 32 chunks of 64 KiB",
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_not_known_is_told() {
+    fn text_reports_damage_and_unknown_values() {
         let reuse = SetReuse {
             requests: 10,
             outside: 25,
@@ -378,6 +378,8 @@ mod tests {
             inside: 61,
             ..reuse
         };
-        assert!(super::told(&compared).ends_with("2 of them that were looked at 30.5 of it"));
+        assert!(
+            super::describe_reuse(&compared).ends_with("2 of them that were looked at 30.5 of it")
+        );
     }
 }

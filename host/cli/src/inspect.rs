@@ -58,7 +58,11 @@ fn text(details: &FunctionDetails) -> String {
     }
     line(
         "seed",
-        format!("{}, {}", size(function.layer_bytes), whereabouts(function)),
+        format!(
+            "{}, {}",
+            size(function.layer_bytes),
+            describe_seed_location(function)
+        ),
     );
     line(
         "frozen",
@@ -185,7 +189,7 @@ fn text(details: &FunctionDetails) -> String {
 }
 
 /// Describes where the seed is.
-fn whereabouts(function: &FunctionInfo) -> String {
+fn describe_seed_location(function: &FunctionInfo) -> String {
     match (function.ready, function.image_bytes.map(size)) {
         (true, Some(image)) => format!("in memory, and in an image of {image} on disk"),
         (true, None) => "in memory; there is no image of it".into(),

@@ -18,7 +18,7 @@ const TIMING: HeaderName = HeaderName::from_static("x-faasw-timing");
 
 /// A response as `--json` prints it.
 #[derive(Serialize)]
-struct Printed {
+struct ResponseOutput {
     status: u16,
     headers: Vec<(String, String)>,
     /// The body as text. Bytes that are not UTF-8 are replaced.
@@ -38,7 +38,7 @@ pub async fn invoke(args: Invoke) -> Result<(), Exit> {
         show_head(&response);
     }
     if json {
-        print_json(&printed(&response))?;
+        print_json(&response_output(&response))?;
     } else {
         print_content(response.body(), form)?;
     }
@@ -105,8 +105,8 @@ fn show_head(response: &Response<Bytes>) {
     say("");
 }
 
-fn printed(response: &Response<Bytes>) -> Printed {
-    Printed {
+fn response_output(response: &Response<Bytes>) -> ResponseOutput {
+    ResponseOutput {
         status: response.status().as_u16(),
         headers: fields(response.headers()),
         body: String::from_utf8_lossy(response.body()).into_owned(),

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_has_no_password() {
+    fn messages_contain_no_password() {
         let given = serving("serve --kv-server redis://me:hush@store:7000/1");
         assert!(!format!("{given:?}").contains("hush"));
         let server = read(&given).unwrap().unwrap();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_comes_from_a_file_of_its_user_alone() {
+    fn a_password_file_must_be_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("password");
         let with = |content: &[u8], mode| {

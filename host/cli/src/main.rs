@@ -9,17 +9,17 @@ mod access_log;
 mod addresses;
 mod admin_folder;
 mod args;
-mod behind;
+mod background_writer;
 mod clients;
 mod confine;
 mod doctor;
 mod engines;
+mod event_output;
 mod events;
 mod exit;
 mod files;
 mod foreground;
 mod functions;
-mod given;
 mod image;
 mod inspect;
 mod invoke;
@@ -27,7 +27,6 @@ mod kv;
 mod kv_server;
 mod logs;
 mod new;
-mod observed;
 mod oci;
 mod options;
 mod output;
@@ -43,6 +42,7 @@ mod serving;
 mod share;
 mod signals;
 mod source_folder;
+mod startup_inputs;
 mod stats;
 mod table_file;
 mod tree;
@@ -59,15 +59,15 @@ use args::{Cli, Command, Pod, Serve, Share, ShareAdd, Up};
 use confine::Confinement;
 use exit::Exit;
 use foreground::Prepared;
-use given::Given;
 use signals::Stop;
+use startup_inputs::StartupInputs;
 
 /// Runs the command line of this process.
 fn main() -> ExitCode {
     // This comes first, because a signal that arrives earlier may be lost.
     let stop = env::args_os()
         .nth(1)
-        .filter(is_served_by)
+        .filter(stops_on_signal)
         .map(|_| Stop::begin());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     };
     // The dialer has to start while there is one thread.
     if let Command::DialKv(args) = &cli.command {
-        return confine::dial_for_a_node(args);
+        return confine::run_dialer(args);
     }
     let task = match begin(cli.command, stop) {
         Ok(task) => task,
@@ -99,14 +99,14 @@ fn main() -> ExitCode {
 /// The work that the command line requests.
 enum Task {
     Up(Box<Up>, Prepared, Confinement, Stop),
-    Serve(Box<Serve>, Given, Confinement, Stop),
+    Serve(Box<Serve>, StartupInputs, Confinement, Stop),
     Pod(Box<Pod>, Box<pod::Prepared>, Confinement, Stop),
     ShareAdd(Box<ShareAdd>, share::Prepared, Confinement),
     Other(Command),
 }
 
 /// Returns whether a command runs until a signal stops it.
-fn is_served_by(command: &OsString) -> bool {
+fn stops_on_signal(command: &OsString) -> bool {
     ["up", "serve", "pod"].iter().any(|name| command == name)
 }
 
@@ -140,10 +140,10 @@ fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exi
         }
         Command::Serve(args) => {
             let stop = stop()?;
-            let given = foreground::given_to_serve(&args)?;
-            let needs = foreground::needs_of_serve(&args, &given)?;
+            let inputs = foreground::startup_inputs_of_serve(&args)?;
+            let needs = foreground::needs_of_serve(&args, &inputs)?;
             let confinement = Confinement::begin(&needs)?;
-            Task::Serve(args, given, confinement, stop)
+            Task::Serve(args, inputs, confinement, stop)
         }
         Command::Pod(args) => {
             let stop = stop()?;
@@ -165,8 +165,8 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Task::Up(args, prepared, confinement, stop) => {
             return foreground::up(*args, prepared, confinement, stop).await;
         }
-        Task::Serve(args, given, confinement, stop) => {
-            return foreground::serve(*args, given, confinement, stop).await;
+        Task::Serve(args, inputs, confinement, stop) => {
+            return foreground::serve(*args, inputs, confinement, stop).await;
         }
         Task::Pod(args, prepared, confinement, stop) => {
             return pod::pod(*args, *prepared, confinement, stop).await;

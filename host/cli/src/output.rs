@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_sizes_are_for_people() {
+    fn durations_and_sizes_are_readable() {
         for (micros, text) in [
             (7, "7 µs"),
             (1_500, "1.5 ms"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_module_and_the_writers_of_whole_lines_reach_the_standard_streams() {
+    fn only_this_module_and_the_line_writers_use_the_standard_streams() {
         // Each of these modules escapes its lines, and has a test for that.
         let writers = [
             "access_log/mod.rs",
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn long_work_is_waited_for_to_its_end() {
+    async fn progress_waits_for_long_work() {
         let work = async {
             tokio::time::sleep(REMINDER * 3).await;
             7
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reminder_tells_what_a_deployment_waits_for() {
+    fn a_reminder_names_the_stage_of_a_deployment() {
         let of = |function: &str, queued_behind| DeploymentInfo {
             function: FunctionName::new(function).unwrap(),
             stage: DeployStage::Initialising,

@@ -17,24 +17,24 @@ use super::{
     admin_folder::AdminFolder,
     args::Pod,
     confine::{Confinement, Needs},
+    event_output::with_event_output,
     events::start_tracing,
     exit::Exit,
     files,
-    given::Given,
-    observed::observed,
     output::{deployed, size, stage_of, with_stages},
     pod_log::PodLog,
-    running::{self, access_log, builder, run_until_asked, stop_node},
+    running::{self, access_log, builder, run_until_stopped, stop_node},
     script,
     serving::LogFormat,
     signals::Stop,
+    startup_inputs::StartupInputs,
     trim,
 };
 
 /// The function's default port, if neither `PORT` nor `--listen` sets another.
 const PORT: u16 = 8080;
 /// A hint about the container's requirements for microVMs.
-const JAILS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type \
+const JAIL_HINT: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type \
     Localhost) that allows namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md \
     says what it has to allow";
 /// The size of a page in bytes.
@@ -49,7 +49,7 @@ pub struct Prepared {
     listen: SocketAddr,
     health: SocketAddr,
     budgets: Budgets,
-    given: Given,
+    inputs: StartupInputs,
     /// The shared func-image of the host, or the reason why it is not used.
     shared: Option<Result<Entry, SharedError>>,
     /// The folder of the admin socket if there is no data directory and a folder can be made.
@@ -93,7 +93,7 @@ impl Prepared {
             listen,
             health,
             budgets,
-            given: Given::read(&args.serving, args.data_dir.as_deref())?,
+            inputs: StartupInputs::read(&args.serving, args.data_dir.as_deref())?,
             shared: shared(args),
             folder: match args.data_dir {
                 Some(_) => None,
@@ -167,7 +167,7 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
 pub fn needs(args: &Pod, prepared: &Prepared) -> Needs {
     let addresses = [prepared.listen, prepared.health];
     let data_dir = args.data_dir.clone();
-    let mut needs = running::needs(&args.serving, addresses, &prepared.given, data_dir);
+    let mut needs = running::needs(&args.serving, addresses, &prepared.inputs, data_dir);
     let folder = prepared.folder.as_ref();
     needs.files.read = args.shared.iter().cloned().collect();
     needs.files.passing = folder.map(|folder| folder.path().to_owned());
@@ -188,7 +188,7 @@ pub async fn pod(
         listen,
         health,
         budgets,
-        given,
+        inputs,
         shared,
         folder,
     } = prepared;
@@ -196,7 +196,7 @@ pub async fn pod(
     let _summaries = start_tracing(log, "info");
     let output = PodLog::new(log)?;
     let access_log = access_log(&args.serving)?;
-    let mut builder = builder(&args.serving, Limits::default(), given, &confinement)
+    let mut builder = builder(&args.serving, Limits::default(), inputs, &confinement)
         .budgets(&budgets)
         .listen(listen)
         .opens_later(true)
@@ -217,20 +217,20 @@ pub async fn pod(
     }
     let writer = output.writer();
     let show = Box::new(move |event: faasw::Event<'_>| writer.show(event));
-    let builder = observed(builder, Some(show), access_log.as_ref());
+    let builder = with_event_output(builder, Some(show), access_log.as_ref());
     let node = tokio::select! {
-        node = builder.start() => node.map_err(refused)?,
-        () = stop.asked() => return Ok(()),
+        node = builder.start() => node.map_err(start_failure)?,
+        () = stop.requested() => return Ok(()),
     };
     confinement.complete()?;
     starting(&node, log);
     let options = FunctionOptions::from(args.options);
     let made = tokio::select! {
-        made = make(&node, &name, upload, options, log) => made,
-        () = stop.asked() => return stop_node(&node, Duration::ZERO, stop, log).await,
+        made = deploy_function(&node, &name, upload, options, log) => made,
+        () = stop.requested() => return stop_node(&node, Duration::ZERO, stop, log).await,
     };
     let made = made.and_then(|()| {
-        fits(&node, &name, &budgets)?;
+        check_memory(&node, &name, &budgets)?;
         node.open()
             .map_err(|error| Exit::failure(format_args!("nobody can connect to {listen}: {error}")))
     });
@@ -238,14 +238,14 @@ pub async fn pod(
         node.shutdown().await;
         return Err(exit);
     }
-    trim::at_once();
-    tokio::spawn(trim::follow());
+    trim::trim_once();
+    tokio::spawn(trim::run());
     ready(&node, &budgets, log);
-    run_until_asked(&node, args.drain_delay, stop, log, &confinement).await
+    run_until_stopped(&node, args.drain_delay, stop, log, &confinement).await
 }
 
 /// Returns the failure of the node's start, with a hint if the container lacks rights for microVMs.
-fn refused(error: StartError) -> Exit {
+fn start_failure(error: StartError) -> Exit {
     use faasw::PoolStartError::{KvmMissing, KvmPermission, Sandbox};
     let is_about_jails = matches!(
         error,
@@ -253,13 +253,13 @@ fn refused(error: StartError) -> Exit {
     );
     let exit = Exit::from(error);
     if is_about_jails {
-        exit.hint(JAILS)
+        exit.hint(JAIL_HINT)
     } else {
         exit
     }
 }
 
-async fn make(
+async fn deploy_function(
     node: &Node,
     name: &FunctionName,
     upload: Bytes,
@@ -278,7 +278,7 @@ async fn make(
 /// Checks that the function's seed fits into its budget. Also checks that node and seeds leave
 /// enough memory for the instances. The memory of seeds includes the holes that guests may still
 /// fill by reading them.
-fn fits(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit> {
+fn check_memory(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit> {
     let seeds = node.tree();
     let is_its = |seed: &&faasw::SeedInfo| seed.name == name.as_str() && seed.is_in_memory;
     // A seed that exceeds its budget was evicted at once, and would be made again and again.

@@ -1,8 +1,8 @@
 //! The output of a pod: the function's log on standard output and error, one record in each line.
 //!
 //! The function's output goes to standard output. Its error output and the node's messages about it
-//! go to standard error. The node never waits for the readers ([`Behind`]). Lines are escaped when
-//! they are made ([`LogLine`]), so that a function cannot forge a record.
+//! go to standard error. The node never waits for the readers ([`BackgroundWriter`]). Lines are
+//! escaped when they are made ([`LogLine`]), so that a function cannot forge a record.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use faasw_common::text::{Json, TabbedLine};
 
 use super::{
     access_log::Lines,
-    behind::{Behind, Kind, Pen},
+    background_writer::{BackgroundWriter, Handle, LogDescription},
     exit::Exit,
     serving::LogFormat,
 };
@@ -19,16 +19,16 @@ use super::{
 /// Both streams. Dropping it waits up to 1 s for each stream until the remaining lines are written.
 #[derive(Debug)]
 pub struct PodLog {
-    out: Behind,
-    err: Behind,
+    out: BackgroundWriter,
+    err: BackgroundWriter,
     format: LogFormat,
 }
 
 /// A handle by which lines are added.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    out: Pen,
-    err: Pen,
+    out: Handle,
+    err: Handle,
     format: LogFormat,
 }
 
@@ -42,7 +42,7 @@ impl PodLog {
             LogFormat::Text => |count| format!("faasw: {count} lines were dropped\n"),
             LogFormat::Json => |count| format!("{{\"dropped\":{count}}}\n"),
         };
-        let kind = |name, thread| Kind {
+        let description = |name, thread| LogDescription {
             name,
             lines: "lines of the function",
             thread,
@@ -52,11 +52,11 @@ impl PodLog {
             Exit::failure(format_args!("there is no thread for the log: {error}"))
         };
         let (mut to_out, mut to_err) = (Lines::default(), Lines::default());
-        let out = Behind::new(
+        let out = BackgroundWriter::new(
             kind("standard output", "faasw-out"),
             move |lines: &[u8]| to_out.write(&mut io::stdout().lock(), lines),
         );
-        let err = Behind::new(
+        let err = BackgroundWriter::new(
             kind("standard error", "faasw-err"),
             move |lines: &[u8]| to_err.write(&mut io::stderr().lock(), lines),
         );
@@ -70,8 +70,8 @@ impl PodLog {
     /// Returns a handle by which lines are added.
     pub fn writer(&self) -> Writer {
         Writer {
-            out: self.out.pen(),
-            err: self.err.pen(),
+            out: self.out.handle(),
+            err: self.err.handle(),
             format: self.format,
         }
     }
@@ -82,11 +82,11 @@ impl Writer {
     pub fn show(&self, event: Event<'_>) {
         match event {
             Event::Log { line, .. } => {
-                let pen = match line.stream {
+                let handle = match line.stream {
                     LogStream::Out => &self.out,
                     LogStream::Err | LogStream::Node => &self.err,
                 };
-                pen.push(&record(self.format, line));
+                handle.push(&record(self.format, line));
             }
             other => self.format.show(other),
         }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_one_line_whatever_is_in_it() {
+    fn a_record_is_always_one_line() {
         let bytes = b"a\tb\x1b[2J\r\n{\"stream\":\"node\"}\xff\xe2\x80\xa8end";
         let line = LogLine::new(UNIX_EPOCH, 7, LogStream::Out, bytes);
         for format in [LogFormat::Text, LogFormat::Json] {

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prints_does_not_wait_for_a_reader_who_finds_the_newest_lines() {
+    fn a_stalled_reader_blocks_no_producer_and_gets_the_newest_lines() {
         let (reader, writer) = pipe().unwrap();
         let printer = Printer::new(writer).unwrap();
         // This is far more than pipe and queue hold together.
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lines_of_a_reader_who_reads_come_in_order_and_before_the_end() {
+    fn a_reader_gets_all_lines_in_order_before_the_end() {
         let (reader, writer) = pipe().unwrap();
         let printer = Printer::new(writer).unwrap();
         for number in 0..LINES_MOST {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_has_gone_away_holds_up_nobody() {
+    fn a_closed_pipe_blocks_no_producer() {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
         let printer = Printer::new(writer).unwrap();

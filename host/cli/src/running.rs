@@ -13,16 +13,16 @@ use super::{
     access_log::{AccessLog, STDOUT},
     confine::{Confinement, Needs},
     exit::Exit,
-    given::Given,
     serving::{LogFormat, Serving},
     signals::Stop,
+    startup_inputs::StartupInputs,
 };
 
 /// Returns the rights that a node needs while it runs, except the files of its addresses.
 pub fn needs(
     serving: &Serving,
     addresses: impl IntoIterator<Item = SocketAddr>,
-    given: &Given,
+    inputs: &StartupInputs,
     data_dir: Option<PathBuf>,
 ) -> Needs {
     let ports = addresses.into_iter().map(|address| address.port());
@@ -34,7 +34,7 @@ pub fn needs(
         .filter(|path| path != Path::new(STDOUT))
         .into_iter()
         .collect();
-    let server = given.key_value_server.as_ref();
+    let server = inputs.key_value_server.as_ref();
     needs.key_value_server = server.map(|server| server.address().clone());
     needs
 }
@@ -64,7 +64,7 @@ pub fn raise_open_files() {
 pub fn builder(
     serving: &Serving,
     mut limits: Limits,
-    given: Given,
+    inputs: StartupInputs,
     confinement: &Confinement,
 ) -> NodeBuilder {
     const MIB: u64 = 1 << 20;
@@ -80,7 +80,7 @@ pub fn builder(
         .min_warm(serving.min_warm)
         .max_reuse(serving.max_reuse)
         .image_disk(serving.image_disk.saturating_mul(MIB))
-        .outbound(given.outbound)
+        .outbound(inputs.outbound)
         .confinement(serving.confinement.into())
         .launcher(confinement.launcher.clone());
     #[cfg(feature = "ablation")]
@@ -105,13 +105,13 @@ pub fn builder(
     if let Some(mebibytes) = serving.instance_memory {
         builder = builder.instance_memory(mebibytes.saturating_mul(MIB));
     }
-    if let (Some(server), Some(dialer)) = (given.key_value_server, &confinement.dialer) {
+    if let (Some(server), Some(dialer)) = (inputs.key_value_server, &confinement.dialer) {
         builder = builder.key_value_server(server.dial_by(dialer.clone()));
     }
-    if let Some(key) = given.image_key {
+    if let Some(key) = inputs.image_key {
         builder = builder.image_key(key.bytes());
     }
-    if let Some(key) = given.secret_key {
+    if let Some(key) = inputs.secret_key {
         builder = builder.secret_key(key.bytes());
     }
     builder
@@ -119,7 +119,7 @@ pub fn builder(
 
 /// Runs the node until a signal stops it or its confinement breaks. After a signal, it still
 /// accepts requests for `delay`.
-pub async fn run_until_asked(
+pub async fn run_until_stopped(
     node: &Node,
     delay: Duration,
     mut stop: Stop,
@@ -127,7 +127,7 @@ pub async fn run_until_asked(
     confinement: &Confinement,
 ) -> Result<(), Exit> {
     tokio::select! {
-        () = stop.asked() => stop_node(node, delay, stop, log).await,
+        () = stop.requested() => stop_node(node, delay, stop, log).await,
         broken = confinement.broken() => {
             node.shutdown().await;
             Err(broken)
@@ -146,6 +146,6 @@ pub async fn stop_node(
     log.say("stopping; once more stops at once");
     tokio::select! {
         () = node.drain(delay) => Ok(()),
-        () = stop.asked() => Err(Exit::failure("stopped at once")),
+        () = stop.requested() => Err(Exit::failure("stopped at once")),
     }
 }

@@ -20,7 +20,7 @@ use super::{exit::Exit, output::read_module, source_folder::SourceFolder};
 const ENTRIES: [&str; 4] = ["handler", "index", "main", "app"];
 
 /// Folders that are not part of a script.
-const LEFT_OUT: [&str; 1] = ["__pycache__"];
+const EXCLUDED: [&str; 1] = ["__pycache__"];
 
 /// Maximum depth of folders.
 const DEPTH_MAX: usize = 64;
@@ -101,7 +101,7 @@ fn read_source(source: &SourceFolder<'_>, entry: Option<&str>) -> Result<Bytes, 
     };
     let mut files = Vec::new();
     let mut left = SCRIPT_MAX as u64;
-    for Listed { path, real, bytes } in files_of(source).map_err(failed)? {
+    for ScriptFile { path, real, bytes } in files_of(source).map_err(failed)? {
         let file = folder.join(&path);
         let failed = |error: io::Error| {
             Exit::failure(format_args!("{} cannot be read: {error}", file.display()))
@@ -168,7 +168,7 @@ fn is_data(name: &str) -> bool {
 }
 
 /// A file of a script's folder.
-struct Listed {
+struct ScriptFile {
     /// The path within the folder, with `/` between the parts.
     path: String,
     /// The path without links: another one if the file is a link.
@@ -178,14 +178,14 @@ struct Listed {
 }
 
 /// Lists all files below a folder in order, except those whose names start with a dot.
-fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<Listed>> {
+fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<ScriptFile>> {
     let mut found = Vec::new();
     let root = fs::canonicalize(source.path())?;
     let mut folders = vec![(String::new(), 0)];
     while let Some((folder, depth)) = folders.pop() {
         for entry in source.entries(&folder)? {
             let name = &entry.name;
-            if name.starts_with('.') || LEFT_OUT.contains(&name.as_str()) {
+            if name.starts_with('.') || EXCLUDED.contains(&name.as_str()) {
                 continue;
             }
             let path = match folder.as_str() {
@@ -193,13 +193,13 @@ fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<Listed>> {
                 folder => format!("{folder}/{name}"),
             };
             match entry.kind {
-                FileType::Symlink => found.extend(linked(source, &root, path)?),
+                FileType::Symlink => found.extend(resolve_link(source, &root, path)?),
                 FileType::Directory if depth == DEPTH_MAX => {
                     let deep = format!("{path} is below more than {DEPTH_MAX} folders");
                     return Err(io::Error::other(deep));
                 }
                 FileType::Directory => folders.push((path, depth + 1)),
-                FileType::RegularFile => found.push(Listed {
+                FileType::RegularFile => found.push(ScriptFile {
                     real: path.clone(),
                     path,
                     bytes: entry.bytes,
@@ -223,7 +223,11 @@ fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<Listed>> {
 /// # Errors
 /// Returns an error if the link leads nowhere or out of the folder, because the folder's author may
 /// have no right to read its target.
-fn linked(source: &SourceFolder<'_>, root: &Path, path: String) -> io::Result<Option<Listed>> {
+fn resolve_link(
+    source: &SourceFolder<'_>,
+    root: &Path,
+    path: String,
+) -> io::Result<Option<ScriptFile>> {
     let target = fs::canonicalize(source.path().join(&path))
         .map_err(|error| io::Error::other(format!("the link {path}: {error}")))?;
     let Ok(real) = target.strip_prefix(root) else {
@@ -237,7 +241,7 @@ fn linked(source: &SourceFolder<'_>, root: &Path, path: String) -> io::Result<Op
     let Some(real) = real.to_str() else {
         return Err(io::Error::other(format!("{target:?} is not UTF-8")));
     };
-    Ok(Some(Listed {
+    Ok(Some(ScriptFile {
         real: real.to_owned(),
         path,
         bytes: status.len(),
@@ -264,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_a_module_or_a_script_by_what_it_looks_like() {
+    fn content_and_extension_tell_modules_from_scripts() {
         for (name, content) in [
             ("a.wasm", &b"\0asm"[..]),
             ("a.lua", b"\0asm"),
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_begins_with_what_is_named_or_what_is_called_so() {
+    fn the_entry_of_a_folder_is_the_named_or_a_default_file() {
         let names = [
             "a.lua",
             "handler.json",
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_becomes_a_link_after_the_listing_is_no_part_of_the_script() {
+    fn a_file_that_becomes_a_link_after_the_listing_is_rejected() {
         let scene = tempfile::tempdir().unwrap();
         let at = |path: &str| scene.path().join(path);
         fs::create_dir_all(at("script/lib")).unwrap();
@@ -358,7 +362,7 @@ mod tests {
                 }
             };
             let source = SourceFolder::open(&at("script")).unwrap();
-            read_source(&source.watched(&replace), None)
+            read_source(&source.with_open_hook(&replace), None)
         };
         // A file that appears after the listing is not part of the script.
         let bundle = read("script/later.lua").unwrap();

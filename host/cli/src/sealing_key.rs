@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_for_its_user_alone_and_not_among_what_it_seals() {
+    fn a_key_must_be_private_and_outside_of_the_data_directory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let read = |path: &Path| SealingKey::read("images", path, Some(folder.path()));

@@ -96,13 +96,13 @@ fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<What, Exit> {
 
 /// An entry as it is printed.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct EntryOutput<'a> {
     entry: Digest,
     folder: &'a Path,
     key: &'a Path,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> EntryOutput<'a> {
     fn of(found: &'a Found) -> Self {
         Self {
             entry: found.id,
@@ -114,7 +114,7 @@ impl<'a> Shown<'a> {
 
 fn show(found: &Found, is_json: bool) -> Result<(), Exit> {
     if is_json {
-        return print_json(&Shown::of(found));
+        return print_json(&EntryOutput::of(found));
     }
     print(format_args!(
         "{}\n{}\n",
@@ -184,7 +184,7 @@ fn find(args: ShareFind) -> Result<(), Exit> {
 struct Row<'a> {
     namespace: &'a str,
     #[serde(flatten)]
-    shown: Shown<'a>,
+    shown: EntryOutput<'a>,
     bytes: u64,
     name: Option<&'a FunctionName>,
     upload: Option<Digest>,
@@ -204,7 +204,7 @@ impl<'a> Row<'a> {
         };
         Self {
             namespace: listed.namespace.as_str(),
-            shown: Shown::of(&listed.found),
+            shown: EntryOutput::of(&listed.found),
             bytes: listed.bytes,
             name: told.ok().map(|told| &told.name),
             upload: told.ok().map(|told| told.upload),

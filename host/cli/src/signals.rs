@@ -34,7 +34,7 @@ impl Stop {
         })
     }
 
-    pub async fn asked(&mut self) {
+    pub async fn requested(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

@@ -47,12 +47,12 @@ enum Lookup {
 
 /// Flags for opening any path: do not wait for a pipe, do not acquire a terminal, do not follow a
 /// link.
-const CAREFULLY: OFlags = OFlags::NOFOLLOW
+const OPEN_FLAGS: OFlags = OFlags::NOFOLLOW
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-const A_FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+const FOLDER_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 impl SourceFolder<'static> {
     /// Opens the folder. The path itself may be a link, because the caller chose it.
@@ -60,7 +60,7 @@ impl SourceFolder<'static> {
     /// # Errors
     /// Returns the system's error if the path cannot be opened or is not a folder.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let root = rustix::fs::open(path, A_FOLDER | OFlags::CLOEXEC, Mode::empty())?;
+        let root = rustix::fs::open(path, FOLDER_FLAGS | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self {
             lookup: Lookup::of_system(&root)?,
             root,
@@ -73,7 +73,7 @@ impl SourceFolder<'static> {
 #[cfg(test)]
 impl<'a> SourceFolder<'a> {
     /// Returns the folder with a hook that is called before each opening.
-    pub fn watched(self, before_open: &'a dyn Fn(&str)) -> Self {
+    pub fn with_open_hook(self, before_open: &'a dyn Fn(&str)) -> Self {
         Self {
             before_open,
             ..self
@@ -101,8 +101,8 @@ impl SourceFolder<'_> {
     /// Returns an error if the folder no longer exists, or a name is not UTF-8.
     pub fn entries(&self, within: &str) -> io::Result<Vec<Entry>> {
         let folder = match within {
-            "" => rustix::fs::openat(&self.root, ".", A_FOLDER | CAREFULLY, Mode::empty())?,
-            _ => self.open_beneath(within, A_FOLDER)?,
+            "" => rustix::fs::openat(&self.root, ".", FOLDER_FLAGS | OPEN_FLAGS, Mode::empty())?,
+            _ => self.open_beneath(within, FOLDER_FLAGS)?,
         };
         let mut entries = Vec::new();
         for entry in Dir::read_from(&folder)? {
@@ -134,7 +134,7 @@ impl SourceFolder<'_> {
         let file = self.open_beneath(within, OFlags::RDONLY)?;
         let status = rustix::fs::fstat(&file)?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
-            return Err(changed());
+            return Err(changed_during_read());
         }
         let mut content = Vec::new();
         // Reading one byte more detects a file that is too large.
@@ -158,26 +158,26 @@ impl SourceFolder<'_> {
             _ => self.open_beneath(folder, OFlags::PATH | OFlags::DIRECTORY)?,
         };
         (self.before_open)(within);
-        let target = rustix::fs::readlinkat(&folder, name, Vec::new()).map_err(explained)?;
+        let target = rustix::fs::readlinkat(&folder, name, Vec::new()).map_err(to_io_error)?;
         Ok(target.into_bytes())
     }
 
     /// Opens a relative path beneath the folder.
     fn open_beneath(&self, within: &str, flags: OFlags) -> io::Result<OwnedFd> {
         (self.before_open)(within);
-        let flags = flags | CAREFULLY;
+        let flags = flags | OPEN_FLAGS;
         let opened = match self.lookup {
             Lookup::Kernel => open_by_kernel(&self.root, within, flags),
             Lookup::Components => open_by_components(&self.root, within, flags),
         };
-        opened.map_err(explained)
+        opened.map_err(to_io_error)
     }
 }
 
 impl Lookup {
     /// Returns the way that the kernel and this process's system-call filter allow.
     fn of_system(root: &OwnedFd) -> io::Result<Self> {
-        match open_by_kernel(root, ".", A_FOLDER | CAREFULLY) {
+        match open_by_kernel(root, ".", FOLDER_FLAGS | OPEN_FLAGS) {
             Ok(_) => Ok(Self::Kernel),
             // The kernel lacks the call, or a filter of an older container engine rejects it.
             Err(Errno::NOSYS | Errno::PERM) => Ok(Self::Components),
@@ -204,7 +204,7 @@ fn open_by_components(root: &OwnedFd, within: &str, flags: OFlags) -> Result<Own
     let mut folder: Option<OwnedFd> = None;
     for part in folders.iter().flat_map(|folders| folders.split('/')) {
         let above = folder.as_ref().map_or(root.as_fd(), OwnedFd::as_fd);
-        let flags = OFlags::PATH | OFlags::DIRECTORY | CAREFULLY;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OPEN_FLAGS;
         folder = Some(open(above, part, flags)?);
     }
     let above = folder.as_ref().map_or(root.as_fd(), OwnedFd::as_fd);
@@ -212,14 +212,16 @@ fn open_by_components(root: &OwnedFd, within: &str, flags: OFlags) -> Result<Own
 }
 
 /// Converts an error number. Those that a change of the folder causes get an explanation.
-fn explained(errno: Errno) -> io::Error {
+fn to_io_error(errno: Errno) -> io::Error {
     match errno {
-        Errno::LOOP | Errno::NOTDIR | Errno::INVAL | Errno::XDEV | Errno::NXIO => changed(),
+        Errno::LOOP | Errno::NOTDIR | Errno::INVAL | Errno::XDEV | Errno::NXIO => {
+            changed_during_read()
+        }
         errno => errno.into(),
     }
 }
 
-fn changed() -> io::Error {
+fn changed_during_read() -> io::Error {
     io::Error::other(
         "it has become a link or something else while the folder was read; \
          pack a folder that nobody changes meanwhile",
@@ -236,14 +238,14 @@ mod tests {
     };
 
     /// Makes a folder with a file in a subfolder, and a secret beside it.
-    fn scene() -> tempfile::TempDir {
-        let scene = tempfile::tempdir().unwrap();
-        let at = |path: &str| scene.path().join(path);
+    fn temporary_source() -> tempfile::TempDir {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |path: &str| temp.path().join(path);
         fs::create_dir_all(at("packed/lib")).unwrap();
         fs::create_dir(at("elsewhere")).unwrap();
         fs::write(at("packed/lib/a"), "harmless").unwrap();
         fs::write(at("elsewhere/a"), "secret").unwrap();
-        scene
+        temp
     }
 
     /// Opens the folder once for each way of opening paths.
@@ -253,10 +255,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_read() {
-        let scene = scene();
-        symlink("lib/a", scene.path().join("packed/link")).unwrap();
-        for source in by_each_lookup(&scene.path().join("packed")) {
+    fn files_and_folders_are_read() {
+        let temp = temporary_source();
+        symlink("lib/a", temp.path().join("packed/link")).unwrap();
+        for source in by_each_lookup(&temp.path().join("packed")) {
             assert_eq!(source.read("lib/a", 8).unwrap(), b"harmless");
             assert!(source.read("lib/a", 7).is_err());
             assert_eq!(source.read_link("link").unwrap(), b"lib/a");
@@ -280,21 +282,21 @@ mod tests {
             ("packed/lib", "other"),
         ] {
             for index in 0..2 {
-                let scene = scene();
-                let target = target.replace("ABSOLUTE", scene.path().to_str().unwrap());
-                fs::create_dir(scene.path().join("packed/other")).unwrap();
-                fs::write(scene.path().join("packed/other/a"), "other").unwrap();
-                let replaced = scene.path().join(replaced);
+                let temp = temporary_source();
+                let target = target.replace("ABSOLUTE", temp.path().to_str().unwrap());
+                fs::create_dir(temp.path().join("packed/other")).unwrap();
+                fs::write(temp.path().join("packed/other/a"), "other").unwrap();
+                let replaced = temp.path().join(replaced);
                 let is_replaced = Cell::new(false);
                 let replace = |_: &str| {
                     if !is_replaced.replace(true) {
-                        fs::rename(&replaced, scene.path().join("aside")).unwrap();
+                        fs::rename(&replaced, temp.path().join("aside")).unwrap();
                         symlink(&target, &replaced).unwrap();
                     }
                 };
-                let [by_kernel, by_components] = by_each_lookup(&scene.path().join("packed"));
+                let [by_kernel, by_components] = by_each_lookup(&temp.path().join("packed"));
                 let source = [by_kernel, by_components].into_iter().nth(index).unwrap();
-                let source = source.watched(&replace);
+                let source = source.with_open_hook(&replace);
                 let error = source.read("lib/a", 100).unwrap_err().to_string();
                 assert!(is_replaced.get(), "{target}");
                 assert!(error.contains("has become a link"), "{target}: {error}");
@@ -305,15 +307,15 @@ mod tests {
     #[test]
     fn a_folder_that_becomes_a_link_is_not_listed() {
         for index in 0..2 {
-            let scene = scene();
-            let lib = scene.path().join("packed/lib");
+            let temp = temporary_source();
+            let lib = temp.path().join("packed/lib");
             let replace = |_: &str| {
-                fs::rename(&lib, scene.path().join("aside")).unwrap();
+                fs::rename(&lib, temp.path().join("aside")).unwrap();
                 symlink("../elsewhere", &lib).unwrap();
             };
-            let [by_kernel, by_components] = by_each_lookup(&scene.path().join("packed"));
+            let [by_kernel, by_components] = by_each_lookup(&temp.path().join("packed"));
             let source = [by_kernel, by_components].into_iter().nth(index).unwrap();
-            let source = source.watched(&replace);
+            let source = source.with_open_hook(&replace);
             let Err(error) = source.entries("lib") else {
                 panic!("a link is listed");
             };
@@ -322,9 +324,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_any_more_is_not_read_and_not_waited_for() {
-        let scene = scene();
-        let at = |path: &str| scene.path().join(path);
+    fn a_file_that_became_a_pipe_or_folder_is_not_read() {
+        let temp = temporary_source();
+        let at = |path: &str| temp.path().join(path);
         let _socket = UnixListener::bind(at("packed/socket")).unwrap();
         let pipe = at("packed/pipe");
         rustix::fs::mknodat(rustix::fs::CWD, pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();

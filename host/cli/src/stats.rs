@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_hit_rates_of_what_is_made_ahead_are_told() {
+    fn text_reports_sizes_and_hit_rates_of_pools() {
         let counts = |counts: &[(&str, u64)]| {
             let counts = counts.iter().map(|(what, count)| ((*what).into(), *count));
             counts.collect()

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_what_is_wrong() {
         for (name, text, word) in [
             ("c.toml", "port = 80", "\"port\""),
             ("c.toml", "day = 2026-01-02", "\"day\""),

@@ -16,14 +16,14 @@ pub async fn tree(args: Tree) -> Result<(), Exit> {
     if args.format.json {
         return print_json(&seeds);
     }
-    print(drawn(&seeds))
+    print(draw(&seeds))
 }
 
-fn drawn(seeds: &[SeedInfo]) -> String {
+fn draw(seeds: &[SeedInfo]) -> String {
     let labels: Vec<String> = seeds
         .iter()
         .enumerate()
-        .map(|(place, seed)| label(seeds, place, seed))
+        .map(|(index, seed)| label(seeds, index, seed))
         .collect();
     let width = labels
         .iter()
@@ -82,17 +82,17 @@ fn drawn(seeds: &[SeedInfo]) -> String {
 }
 
 /// Returns whether another seed of this level follows under the same parent.
-fn follows(seeds: &[SeedInfo], place: usize, level: u8) -> bool {
-    let later = seeds.get(place + 1..).unwrap_or_default();
+fn has_later_sibling(seeds: &[SeedInfo], index: usize, level: u8) -> bool {
+    let later = seeds.get(index + 1..).unwrap_or_default();
     let same_parent = later.iter().take_while(|seed| seed.level >= level);
     same_parent.into_iter().any(|seed| seed.level == level)
 }
 
-fn label(seeds: &[SeedInfo], place: usize, seed: &SeedInfo) -> String {
+fn label(seeds: &[SeedInfo], index: usize, seed: &SeedInfo) -> String {
     let mut label = String::new();
     for level in 1..=seed.level {
-        let follows = follows(seeds, place, level);
-        label.push_str(match (level == seed.level, follows) {
+        let has_later = has_later_sibling(seeds, index, level);
+        label.push_str(match (level == seed.level, has_later) {
             (true, true) => "├─ ",
             (true, false) => "└─ ",
             (false, true) => "│  ",
@@ -131,7 +131,7 @@ mod tests {
             seed(serde_json::json!({"name": "d", "level": 3})),
             seed(serde_json::json!({"name": "b", "level": 2, "image_bytes": 9 << 20})),
         ];
-        let text = drawn(&seeds);
+        let text = draw(&seeds);
         let lines: Vec<_> = text.lines().collect();
         assert!(
             lines[1].starts_with("guest ") && lines[1].contains("3.0 MiB"),

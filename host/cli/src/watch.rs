@@ -17,14 +17,14 @@ use super::{files, output::say};
 
 /// Maximum time until a change of a module is noticed. It is deployed after at most twice this
 /// time.
-const MODULE: Duration = Duration::from_millis(200);
+const MODULE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Maximum time until a change of a script is noticed.
-const SCRIPT: Duration = Duration::from_millis(20);
+const SCRIPT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Minimum pause between checks, as a multiple of the duration of a check. It limits the cost for
 /// folders with many files.
-const PAUSE: u32 = 20;
+const PAUSE_FACTOR: u32 = 20;
 
 /// The watched files.
 #[derive(Debug, Default)]
@@ -69,7 +69,11 @@ impl Watch {
             // There is no stamp yet, so the first checks notice a change since the file was read.
             stamp: Settling::new(None),
             due: Instant::now(),
-            every: if is_script { SCRIPT } else { MODULE },
+            every: if is_script {
+                SCRIPT_INTERVAL
+            } else {
+                MODULE_INTERVAL
+            },
         });
     }
 
@@ -81,8 +85,8 @@ impl Watch {
             };
             sleep_until(next.due).await;
             let began = Instant::now();
-            let changed = next.look();
-            let pause = next.every.max(began.elapsed() * PAUSE);
+            let changed = next.check();
+            let pause = next.every.max(began.elapsed() * PAUSE_FACTOR);
             next.due = Instant::now() + pause;
             if let Some(changed) = changed {
                 return changed;
@@ -92,7 +96,7 @@ impl Watch {
 }
 
 impl Watched {
-    fn look(&mut self) -> Option<(FunctionName, Bytes)> {
+    fn check(&mut self) -> Option<(FunctionName, Bytes)> {
         // In the middle of a rename, the file is missing for a moment.
         let folder = self.files.as_deref();
         let now = files::stamp(&self.path, folder).ok()?;
@@ -132,9 +136,9 @@ mod tests {
             digest: Digest::of(b"one"),
             stamp: Settling::new(None),
             due: Instant::now(),
-            every: MODULE,
+            every: MODULE_INTERVAL,
         };
-        assert_eq!((watched.look(), watched.look()), (None, None));
+        assert_eq!((watched.check(), watched.check()), (None, None));
         watched
     }
 
@@ -142,14 +146,14 @@ mod tests {
     fn a_change_counts_when_the_file_has_settled() {
         let folder = tempfile::tempdir().unwrap();
         let mut watched = watched(&folder);
-        assert_eq!(watched.look(), None);
+        assert_eq!(watched.check(), None);
         fs::write(&watched.path, "half of ").unwrap();
-        assert_eq!(watched.look(), None);
+        assert_eq!(watched.check(), None);
         fs::write(&watched.path, "half of two").unwrap();
-        assert_eq!(watched.look(), None);
-        let (name, module) = watched.look().unwrap();
+        assert_eq!(watched.check(), None);
+        let (name, module) = watched.check().unwrap();
         assert_eq!((name.as_str(), &module[..]), ("f", &b"half of two"[..]));
-        assert_eq!(watched.look(), None);
+        assert_eq!(watched.check(), None);
     }
 
     #[test]
@@ -158,11 +162,11 @@ mod tests {
         let mut watched = watched(&folder);
         // Editors move the old file away and then put another one in its place.
         fs::rename(&watched.path, folder.path().join("f.wat~")).unwrap();
-        assert_eq!(watched.look(), None);
+        assert_eq!(watched.check(), None);
         fs::write(folder.path().join(".f.new"), "two").unwrap();
         fs::rename(folder.path().join(".f.new"), &watched.path).unwrap();
-        assert_eq!(watched.look(), None);
-        assert!(watched.look().is_some());
+        assert_eq!(watched.check(), None);
+        assert!(watched.check().is_some());
     }
 
     #[test]
@@ -172,6 +176,6 @@ mod tests {
         let other = folder.path().join("other");
         fs::write(&other, "one").unwrap();
         fs::rename(&other, &watched.path).unwrap();
-        assert_eq!((watched.look(), watched.look()), (None, None));
+        assert_eq!((watched.check(), watched.check()), (None, None));
     }
 }

@@ -194,7 +194,7 @@ async fn a_configuration_comes_from_files_and_options() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inspect_rollback_and_stats_tell_what_is_there() {
+async fn inspect_rollback_and_stats_report_the_state() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let module = folder.path().join("f.wasm");
@@ -275,7 +275,7 @@ async fn logs_follow_until_interrupted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_an_error_shows_in_the_exit_code() {
+async fn an_error_status_shows_in_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let run = |words: &[&str]| faasw(words, folder.path());
@@ -295,7 +295,7 @@ async fn an_answer_that_is_an_error_shows_in_the_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_module_that_is_refused_is_named_with_its_reason() {
+async fn a_rejected_module_is_named_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let module = folder.path().join("m.wasm");
@@ -316,7 +316,7 @@ async fn a_module_that_is_refused_is_named_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_to_be_moved_is_told() {
+async fn image_commands_without_an_image_or_export_fail() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let run = |words: &[&str]| faasw(words, folder.path());
@@ -354,7 +354,7 @@ async fn what_is_not_there_to_be_moved_is_told() {
 }
 
 #[test]
-fn without_a_node_clients_say_how_to_start_one() {
+fn without_a_node_commands_hint_how_to_start_one() {
     let folder = tempfile::tempdir().unwrap();
     for words in [
         &["ls"][..],
@@ -376,7 +376,7 @@ fn without_a_node_clients_say_how_to_start_one() {
 }
 
 #[test]
-fn a_wrong_command_line_is_told_apart() {
+fn a_wrong_command_line_has_its_own_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     for words in [
         &["up"][..],
@@ -390,7 +390,7 @@ fn a_wrong_command_line_is_told_apart() {
 }
 
 #[test]
-fn help_says_what_exit_codes_mean() {
+fn help_explains_the_exit_codes() {
     let help = stdout(&faasw(&["--help"], Path::new("/")));
     for line in [
         "3   no node is running",
@@ -402,7 +402,7 @@ fn help_says_what_exit_codes_mean() {
 }
 
 #[test]
-fn without_kvm_nothing_runs_and_the_cure_is_named() {
+fn without_kvm_nothing_runs_and_a_hint_is_given() {
     if Path::new("/dev/kvm").exists() {
         return;
     }

@@ -28,8 +28,8 @@ use std::{
 
 use bytes::Bytes;
 use common::{raw, time_limit};
-use e2e::chance::{self, number, up_to};
 use e2e::process::Running;
+use e2e::random::{self, number, up_to};
 use faasw::{
     Digest, FunctionName, FunctionOptions,
     admin::{Client, ClientError},
@@ -37,14 +37,14 @@ use faasw::{
 use fastrand::Rng;
 
 /// Number of versions that a node keeps.
-const KEPT: usize = 10;
+const VERSIONS_KEPT: usize = 10;
 
 /// The names of each of the two clients, whose operations overlap in time.
 const NAMES: [[&str; 2]; 2] = [["a", "b"], ["c", "d"]];
 
 /// The expected state of one name: the answers of its versions.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Known {
+struct ExpectedState {
     versions: BTreeMap<u64, String>,
     current: u64,
     newest: u64,
@@ -59,33 +59,33 @@ enum Operation {
 }
 
 impl Operation {
-    fn chosen(known: &Known, chance: &mut Rng) -> Self {
-        let kept: Vec<_> = known.versions.keys().copied().collect();
-        match chance.u8(..10) {
+    fn chosen(expected: &ExpectedState, rng: &mut Rng) -> Self {
+        let kept: Vec<_> = expected.versions.keys().copied().collect();
+        match rng.u8(..10) {
             0 if !kept.is_empty() => Self::Remove,
             1..=3 if !kept.is_empty() => Self::Rollback {
-                version: kept[chance.usize(..kept.len())],
+                version: kept[rng.usize(..kept.len())],
             },
             _ => Self::Deploy {
-                answer: format!("version {:06}\n", chance.u32(..1_000_000)),
+                answer: format!("version {:06}\n", rng.u32(..1_000_000)),
             },
         }
     }
 
     /// Returns the expected state after the operation.
-    fn done(&self, before: &Known) -> Known {
+    fn done(&self, before: &ExpectedState) -> ExpectedState {
         let mut after = before.clone();
         match self {
             Self::Deploy { answer } => {
                 after.newest += 1;
                 after.current = after.newest;
                 after.versions.insert(after.newest, answer.clone());
-                while after.versions.len() > KEPT {
+                while after.versions.len() > VERSIONS_KEPT {
                     after.versions.pop_first();
                 }
             }
             Self::Rollback { version } => after.current = *version,
-            Self::Remove => after = Known::default(),
+            Self::Remove => after = ExpectedState::default(),
         }
         after
     }
@@ -116,28 +116,28 @@ fn module(answer: &str) -> Bytes {
 
 /// One client and its names.
 #[derive(Clone)]
-struct Lane {
-    known: BTreeMap<&'static str, Known>,
+struct ClientRun {
+    expected: BTreeMap<&'static str, ExpectedState>,
     /// The operation that was under way when the node died, which may be done or not.
     unsure: Option<(&'static str, Operation)>,
     asked: usize,
-    chance: Rng,
+    rng: Rng,
 }
 
-impl Lane {
+impl ClientRun {
     /// Requests one operation after the other until the node is gone or `count` were requested.
     async fn run(mut self, client: Client, count: usize) -> Self {
-        let names: Vec<_> = self.known.keys().copied().collect();
+        let names: Vec<_> = self.expected.keys().copied().collect();
         for _ in 0..count {
-            let name = names[self.chance.usize(..names.len())];
-            let known = self.known.get_mut(name).unwrap();
-            let operation = Operation::chosen(known, &mut self.chance);
+            let name = names[self.rng.usize(..names.len())];
+            let expected = self.expected.get_mut(name).unwrap();
+            let operation = Operation::chosen(expected, &mut self.rng);
             self.asked += 1;
             match operation
                 .ask(&client, &FunctionName::new(name).unwrap())
                 .await
             {
-                Ok(()) => *known = operation.done(known),
+                Ok(()) => *expected = operation.done(expected),
                 Err(ClientError::Refused { status, detail }) => {
                     panic!("{name} {operation:?}: {status} {detail}")
                 }
@@ -154,23 +154,23 @@ impl Lane {
     /// operation.
     async fn check(&mut self, client: &Client, address: SocketAddr) {
         let unsure = self.unsure.take();
-        for (name, known) in &mut self.known {
-            let mut possible = vec![known.clone()];
+        for (name, expected) in &mut self.expected {
+            let mut possible = vec![expected.clone()];
             if let Some((_, operation)) = unsure.as_ref().filter(|(other, _)| other == name) {
-                possible.push(operation.done(known));
+                possible.push(operation.done(expected));
             }
-            let told = told(client, name).await;
+            let told = versions_of(client, name).await;
             let found = possible.iter().find(|one| {
                 let digests =
                     |(number, answer): (&u64, &String)| (*number, Digest::of(&module(answer)));
                 let versions: BTreeMap<_, _> = one.versions.iter().map(digests).collect();
                 (one.current, versions) == told
             });
-            *known = found
+            *expected = found
                 .unwrap_or_else(|| panic!("{name}: {told:?} is none of {possible:?}"))
                 .clone();
             let answer = raw::get(address, &format!("/{name}/")).await;
-            match known.versions.get(&known.current) {
+            match expected.versions.get(&expected.current) {
                 Some(text) => assert_eq!((answer.status, &answer.body), (200, text), "{name}"),
                 None => assert_eq!(answer.status, 404, "{name}: {answer:?}"),
             }
@@ -179,9 +179,9 @@ impl Lane {
 
     fn digests(&self) -> BTreeSet<String> {
         let versions = self
-            .known
+            .expected
             .values()
-            .flat_map(|known| known.versions.values());
+            .flat_map(|expected| expected.versions.values());
         versions
             .map(|answer| Digest::of(&module(answer)).to_string())
             .collect()
@@ -189,7 +189,7 @@ impl Lane {
 }
 
 /// Returns the current version and the digests of all versions, as the node reports them.
-async fn told(client: &Client, name: &str) -> (u64, BTreeMap<u64, Digest>) {
+async fn versions_of(client: &Client, name: &str) -> (u64, BTreeMap<u64, Digest>) {
     match client.inspect(&FunctionName::new(name).unwrap()).await {
         Ok(details) => {
             let versions = details.versions.iter();
@@ -222,23 +222,23 @@ fn start(data_dir: &Path) -> Running {
     ])
 }
 
-fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
+fn a_killed_node_keeps_exactly_the_acknowledged_state() {
     let slow = time_limit(1) > Duration::from_secs(1);
     let wanted = number("FAASW_CRASH_OPERATIONS").unwrap_or(if slow { 24 } else { 200 });
     let wanted = usize::try_from(wanted).unwrap();
-    let seed = chance::seed();
+    let seed = random::seed();
     // Long enough for a few operations, on a fast or a slow machine.
     let longest = time_limit(1) / if slow { 4 } else { 20 };
     println!("FAASW_TEST_SEED={seed} FAASW_CRASH_OPERATIONS={wanted}");
-    let mut chance = Rng::with_seed(seed);
-    let mut lanes = NAMES.map(|names| Lane {
-        known: names
+    let mut rng = Rng::with_seed(seed);
+    let mut lanes = NAMES.map(|names| ClientRun {
+        expected: names
             .into_iter()
-            .map(|name| (name, Known::default()))
+            .map(|name| (name, ExpectedState::default()))
             .collect(),
         unsure: None,
         asked: 0,
-        chance: chance.fork(),
+        rng: rng.fork(),
     });
 
     let folder = tempfile::tempdir().unwrap();
@@ -247,10 +247,10 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
     let begun = Instant::now();
     let (mut kills, mut unsure) = (0, 0);
     loop {
-        if chance.u8(..4) == 0 {
+        if rng.u8(..4) == 0 {
             // The node may also be killed while it starts.
             let mut node = start(folder.path());
-            std::thread::sleep(up_to(&mut chance, time_limit(1) / 10));
+            std::thread::sleep(up_to(&mut rng, time_limit(1) / 10));
             node.child.kill().unwrap();
             node.child.wait().unwrap();
             kills += 1;
@@ -263,14 +263,14 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
             for lane in &mut lanes {
                 lane.check(&client, address).await;
             }
-            let used: BTreeSet<_> = lanes.iter().flat_map(Lane::digests).collect();
+            let used: BTreeSet<_> = lanes.iter().flat_map(ClientRun::digests).collect();
             assert_eq!(files(&folder.path().join("modules")), used);
             let running = lanes.clone().map(|lane| {
                 let client = client.clone();
                 tokio::spawn(lane.run(client, left))
             });
             if left > 0 {
-                tokio::time::sleep(up_to(&mut chance, longest)).await;
+                tokio::time::sleep(up_to(&mut rng, longest)).await;
             }
             node.child.kill().unwrap();
             let [one, two] = running;
@@ -288,15 +288,17 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
         begun.elapsed()
     );
     for lane in &lanes {
-        for (name, known) in &lane.known {
-            let _ = write!(summary, "; {name}: {} of {}", known.current, known.newest);
+        for (name, expected) in &lane.expected {
+            let _ = write!(
+                summary,
+                "; {name}: {} of {}",
+                expected.current, expected.newest
+            );
         }
     }
     println!("{summary}");
 }
 
 fn main() {
-    e2e::main(tests![
-        a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half,
-    ]);
+    e2e::main(tests![a_killed_node_keeps_exactly_the_acknowledged_state,]);
 }

@@ -25,8 +25,8 @@ use std::{
 
 use bytes::Bytes;
 use common::time_limit;
-use e2e::chance::{self, number, up_to};
 use e2e::process::{Running, get};
+use e2e::random::{self, number, up_to};
 use e2e::{bundle, until};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 use fastrand::Rng;
@@ -84,12 +84,12 @@ impl Functions {
     }
 }
 
-fn a_node_that_is_killed_while_it_writes_images_has_whole_ones_or_none() {
+fn a_node_killed_while_it_writes_images_leaves_no_partial_image() {
     let slow = time_limit(1) > Duration::from_secs(1);
     let rounds = number("FAASW_CRASH_ROUNDS").unwrap_or(if slow { 6 } else { 40 });
-    let seed = chance::seed();
+    let seed = random::seed();
     println!("FAASW_TEST_SEED={seed} FAASW_CRASH_ROUNDS={rounds}");
-    let mut chance = Rng::with_seed(seed);
+    let mut rng = Rng::with_seed(seed);
     let folder = tempfile::tempdir().unwrap();
     let mut functions = Functions {
         client: Client::new(folder.path()),
@@ -111,23 +111,23 @@ fn a_node_that_is_killed_while_it_writes_images_has_whole_ones_or_none() {
     while kills < rounds || (halves == 0 && kills < 10 * rounds) {
         // The node writes these again when a request needs their seeds.
         for path in images(folder.path()).0 {
-            if chance.bool() {
+            if rng.bool() {
                 fs::remove_file(path).unwrap();
             }
         }
         let mut node = start(folder.path());
         // The node may also be killed while it starts.
-        if chance.u8(..3) > 0 {
+        if rng.u8(..3) > 0 {
             let address = node.address();
-            if chance.bool() {
+            if rng.bool() {
                 functions.deploy();
             }
-            if chance.bool() {
+            if rng.bool() {
                 functions.answer(address);
             }
         }
-        let mut wait = up_to(&mut chance, time_limit(1) / 5);
-        if chance.bool() {
+        let mut wait = up_to(&mut rng, time_limit(1) / 5);
+        if rng.bool() {
             let deadline = Instant::now() + time_limit(1) / 2;
             while images(folder.path()).1.is_empty() && Instant::now() < deadline {
                 std::hint::spin_loop();
@@ -173,7 +173,7 @@ fn a_node_that_is_killed_while_it_writes_images_has_whole_ones_or_none() {
 
 /// An image that is in use is not the first to be removed after the next start, in a confined node
 /// as well.
-fn a_confined_node_notes_which_images_it_uses() {
+fn a_confined_node_records_the_use_of_images() {
     let folder = tempfile::tempdir().unwrap();
     let mut functions = Functions {
         client: Client::new(folder.path()),
@@ -205,7 +205,7 @@ fn a_confined_node_notes_which_images_it_uses() {
 
 fn main() {
     e2e::main(tests![
-        a_node_that_is_killed_while_it_writes_images_has_whole_ones_or_none,
-        a_confined_node_notes_which_images_it_uses,
+        a_node_killed_while_it_writes_images_leaves_no_partial_image,
+        a_confined_node_records_the_use_of_images,
     ]);
 }

@@ -25,7 +25,7 @@ use std::{
 };
 
 use common::raw;
-use e2e::{Bench, bundle, chance, limits, until};
+use e2e::{Bench, bundle, limits, random, until};
 use faasw::{Event, FunctionOptions, Isa, Node, NodeBuilder};
 use tempfile::TempDir;
 
@@ -143,7 +143,7 @@ fn code_bytes(bench: &Bench) -> BTreeMap<String, u64> {
     seeds.map(|seed| (seed.name, seed.code_bytes)).collect()
 }
 
-fn code_leaves_memory_with_its_seed_and_comes_back_with_it() {
+fn code_is_evicted_and_loaded_together_with_its_seed() {
     let script = bundle(&[("handler.js", SCRIPT)]);
     let functions: [(&str, &[u8]); 3] = [
         ("one", &numbered(1)),
@@ -180,7 +180,7 @@ fn code_leaves_memory_with_its_seed_and_comes_back_with_it() {
     assert_eq!(disk.compiled(), 0);
 }
 
-fn code_counts_for_what_seeds_may_take() {
+fn code_counts_towards_the_seed_memory() {
     let disk = Disk::with(&[("one", &numbered(1)), ("two", &numbered(2))]);
     let all = |bench: &Bench| {
         let seeds = bench.node.tree().into_iter();
@@ -217,7 +217,7 @@ fn code_counts_for_what_seeds_may_take() {
 }
 
 /// Code leaves memory as it should, even while other threads list the seeds.
-fn looking_at_seeds_keeps_none_in_memory() {
+fn listing_seeds_does_not_keep_them_in_memory() {
     let disk = Disk::with(&[("one", &numbered(1))]);
     let bench = disk.start(|builder| builder.function_memory(1 << 10).max_warm(0));
     let ends = AtomicBool::new(false);
@@ -240,7 +240,7 @@ fn looking_at_seeds_keeps_none_in_memory() {
 
 /// A node that starts makes seeds ahead of requests, one after the other. Seeds of functions that
 /// may hold none leave memory again, though no request comes.
-fn what_is_made_ahead_leaves_memory_where_it_may_not_stay() {
+fn prewarmed_seeds_over_the_function_memory_are_evicted() {
     let module = r#"(module
         (import "wasi_snapshot_preview1" "fd_write"
             (func $fd_write (param i32 i32 i32 i32) (result i32)))
@@ -283,7 +283,7 @@ impl Drop for Ends<'_> {
 
 /// Code that is gathered into large pages, during a request or after it, is counted with its new
 /// size, though no further request comes.
-fn code_counts_as_it_is_when_it_is_gathered_late() {
+fn code_moved_to_large_pages_is_counted_with_its_new_size() {
     let names: Vec<String> = (0..12).map(|number| format!("f{number:02}")).collect();
     let modules: Vec<Vec<u8>> = (0..12).map(numbered).collect();
     let functions: Vec<(&str, &[u8])> = names
@@ -309,7 +309,7 @@ fn code_counts_as_it_is_when_it_is_gathered_late() {
 
 /// A seed is in use while its image is written. It leaves memory afterwards, though no request
 /// comes.
-fn what_was_in_use_for_its_image_leaves_memory_after_it() {
+fn a_seed_is_evicted_once_its_image_is_written() {
     let large = e2e::filled(64);
     // The shared seeds have their images, so the writer has no other work.
     let disk = Disk::with(&[("one", &numbered(1))]);
@@ -386,7 +386,7 @@ fn damaged_code_is_compiled_again() {
 }
 
 /// The code disappears from disk while the node does not have it in memory.
-fn code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again() {
+fn code_damaged_while_evicted_is_compiled_again() {
     let disk = Disk::with(&[("one", &numbered(1)), ("two", &numbered(2))]);
     disk.compiled();
     let bench = disk.start_with_no_memory();
@@ -413,8 +413,8 @@ fn code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again() {
 
 /// Requests arrive without a pause at a function whose code never stays, while it is deployed anew,
 /// rolled back and removed.
-fn no_request_is_lost_while_code_comes_and_goes() {
-    let mut chance = chance::rng();
+fn no_request_fails_while_code_is_evicted_and_loaded() {
+    let mut rng = random::rng();
     let disk = Disk::with(&[("f", &numbered(0))]);
     let bench = disk.start_with_no_memory();
     let address = bench.address;
@@ -448,9 +448,9 @@ fn no_request_is_lost_while_code_comes_and_goes() {
         })
         .collect();
     for number in 1..40 {
-        let pause = chance::up_to(&mut chance, Duration::from_millis(40));
+        let pause = random::up_to(&mut rng, Duration::from_millis(40));
         std::thread::sleep(pause);
-        match chance.u8(..10) {
+        match rng.u8(..10) {
             0..5 => {
                 newest.store(number, Ordering::SeqCst);
                 bench.deploy("f", &numbered(number), FunctionOptions::default());
@@ -511,7 +511,7 @@ fn all_are_good(disk: &Disk, isa: Isa) {
     assert_eq!(disk.compiled(), 0);
 }
 
-fn after_an_upgrade_code_and_images_are_made_again_unasked() {
+fn an_upgrade_rebuilds_code_and_images_in_the_background() {
     let disk = many();
     let of = |isa: &str| {
         let files = disk.files("artifacts");
@@ -538,7 +538,7 @@ fn after_an_upgrade_code_and_images_are_made_again_unasked() {
     all_are_good(&disk, Isa::V3);
 }
 
-fn images_that_are_damaged_or_gone_are_made_again_unasked() {
+fn damaged_or_missing_images_are_rebuilt_in_the_background() {
     let disk = many();
     let images = disk.files("images");
     for (number, path) in images.keys().enumerate() {
@@ -561,17 +561,17 @@ fn images_that_are_damaged_or_gone_are_made_again_unasked() {
 
 fn main() {
     e2e::main(tests![
-        code_leaves_memory_with_its_seed_and_comes_back_with_it,
-        code_counts_for_what_seeds_may_take,
-        looking_at_seeds_keeps_none_in_memory,
-        what_is_made_ahead_leaves_memory_where_it_may_not_stay,
-        code_counts_as_it_is_when_it_is_gathered_late,
-        what_was_in_use_for_its_image_leaves_memory_after_it,
+        code_is_evicted_and_loaded_together_with_its_seed,
+        code_counts_towards_the_seed_memory,
+        listing_seeds_does_not_keep_them_in_memory,
+        prewarmed_seeds_over_the_function_memory_are_evicted,
+        code_moved_to_large_pages_is_counted_with_its_new_size,
+        a_seed_is_evicted_once_its_image_is_written,
         a_restart_reads_no_module,
         damaged_code_is_compiled_again,
-        code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again,
-        no_request_is_lost_while_code_comes_and_goes,
-        after_an_upgrade_code_and_images_are_made_again_unasked,
-        images_that_are_damaged_or_gone_are_made_again_unasked,
+        code_damaged_while_evicted_is_compiled_again,
+        no_request_fails_while_code_is_evicted_and_loaded,
+        an_upgrade_rebuilds_code_and_images_in_the_background,
+        damaged_or_missing_images_are_rebuilt_in_the_background,
     ]);
 }

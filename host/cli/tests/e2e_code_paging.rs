@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use e2e::{Bench, chance, limits, until};
+use e2e::{Bench, limits, random, until};
 use faasw::{Event, FunctionOptions, Node, NodeBuilder, SeedInfo};
 use faasw_pool::trial::HeldPagers;
 use fastrand::Rng;
@@ -210,7 +210,7 @@ impl Disk {
         let bench = disk.start(|builder| builder);
         bench.deploy("large", &MODULE, FunctionOptions::default());
         for _ in 0..6 {
-            asks(&bench, USED);
+            assert_answer(&bench, USED);
         }
         until("what requests use of its code is known", || {
             large(&bench).is_some_and(|seed| seed.code_pages > 0)
@@ -260,49 +260,49 @@ fn large(bench: &Bench) -> Option<SeedInfo> {
 }
 
 #[track_caller]
-fn asks_of(bench: &Bench, name: &str, part: usize) {
+fn assert_answer_of(bench: &Bench, name: &str, part: usize) {
     let response = bench.request("POST", &format!("/{name}/"), "", format!("{part:02}"));
     assert_eq!(response.status, 200, "{part}: {response:?}");
     assert_eq!(response.body, answer(part), "{part}");
 }
 
 #[track_caller]
-fn asks(bench: &Bench, part: usize) {
-    asks_of(bench, "large", part);
+fn assert_answer(bench: &Bench, part: usize) {
+    assert_answer_of(bench, "large", part);
 }
 
-fn until_whole(bench: &Bench) {
+fn wait_until_fully_loaded(bench: &Bench) {
     until("its seed is whole", || {
         large(bench).is_some_and(|seed| seed.is_whole)
     });
 }
 
 /// Sends `count` requests at once, each for another part.
-fn asks_at_once(bench: &Bench, random: &mut Rng, count: usize) {
+fn assert_answers_at_once(bench: &Bench, random: &mut Rng, count: usize) {
     let mut parts: Vec<usize> = (0..PARTS).collect();
     random.shuffle(&mut parts);
     std::thread::scope(|scope| {
         for part in parts.into_iter().take(count) {
-            scope.spawn(move || asks(bench, part));
+            scope.spawn(move || assert_answer(bench, part));
         }
     });
 }
 
-fn what_requests_use_of_code_is_known_and_is_little_of_it() {
+fn the_working_set_of_code_is_recorded_and_small() {
     let disk = Disk::deployed();
     let bytes = fs::metadata(disk.artifact()).unwrap().len();
     assert!(bytes > 4 << 20, "{bytes}");
     let bench = disk.start(|builder| builder);
-    asks(&bench, USED);
+    assert_answer(&bench, USED);
     let seed = large(&bench).unwrap();
     assert!(seed.code_pages > 16, "{seed:?}");
     assert!(seed.code_pages * 4096 < bytes / 4, "{seed:?} of {bytes}");
-    until_whole(&bench);
+    wait_until_fully_loaded(&bench);
     bench.end();
 }
 
-fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
-    let mut random = chance::rng();
+fn requests_wait_for_code_that_is_not_loaded() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     let mut late = 0;
     for start in 0..6 {
@@ -310,10 +310,10 @@ fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
         let bench = disk.start(|builder| builder);
         // All requests share one reading of the code, and at most one of them finds its part loaded
         // when it begins.
-        asks_at_once(&bench, &mut random, 12);
+        assert_answers_at_once(&bench, &mut random, 12);
         drop(held);
-        until_whole(&bench);
-        asks_at_once(&bench, &mut random, 6);
+        wait_until_fully_loaded(&bench);
+        assert_answers_at_once(&bench, &mut random, 6);
         late += large(&bench).unwrap().late_pages;
         bench.end();
     }
@@ -323,12 +323,12 @@ fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
 
 /// After a start, requests use other parts than before. The next start knows the pages for those,
 /// too.
-fn what_was_waited_for_of_code_is_known_at_the_next_start() {
-    let mut random = chance::rng();
+fn code_that_requests_waited_for_is_in_the_next_working_set() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     let known_at_a_start = || {
         let bench = disk.start(|builder| builder);
-        asks(&bench, USED);
+        assert_answer(&bench, USED);
         let known = large(&bench).unwrap().code_pages;
         bench.end();
         known
@@ -336,9 +336,9 @@ fn what_was_waited_for_of_code_is_known_at_the_next_start() {
     let before = known_at_a_start();
     let held = HeldPagers::new();
     let bench = disk.start(|builder| builder);
-    asks_at_once(&bench, &mut random, 12);
+    assert_answers_at_once(&bench, &mut random, 12);
     drop(held);
-    until_whole(&bench);
+    wait_until_fully_loaded(&bench);
     bench.end();
     drop(bench);
     let after = known_at_a_start();
@@ -346,8 +346,8 @@ fn what_was_waited_for_of_code_is_known_at_the_next_start() {
     assert_eq!(disk.compiled(), 0);
 }
 
-fn code_that_is_damaged_is_compiled_again_whenever_that_is_found() {
-    let mut random = chance::rng();
+fn damaged_code_is_compiled_again_whenever_it_is_found() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     let path = disk.artifact();
     let whole = fs::read(&path).unwrap();
@@ -363,30 +363,30 @@ fn code_that_is_damaged_is_compiled_again_whenever_that_is_found() {
         damaged[place] ^= 1;
         fs::write(&path, &damaged).unwrap();
         let bench = disk.start(|builder| builder);
-        asks_at_once(&bench, &mut random, 8);
+        assert_answers_at_once(&bench, &mut random, 8);
         until("it was compiled again, and stored", || {
             fs::read(&path).is_ok_and(|now| now != damaged)
         });
-        asks_at_once(&bench, &mut random, 4);
+        assert_answers_at_once(&bench, &mut random, 4);
         bench.end();
         assert_eq!(disk.compiled(), 1, "{place}");
         assert_eq!(disk.images(), images);
     }
     // The stored code is good.
     let bench = disk.start(|builder| builder);
-    asks_at_once(&bench, &mut random, 8);
+    assert_answers_at_once(&bench, &mut random, 8);
     bench.end();
     assert_eq!(disk.compiled(), 0);
 }
 
 /// Sends a request without waiting for its response.
-fn begins(address: SocketAddr, part: usize) -> TcpStream {
+fn start_request(address: SocketAddr, part: usize) -> TcpStream {
     let request = format!("POST /large/ HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{part:02}");
-    e2e::begins(address, &request)
+    e2e::start_request(address, &request)
 }
 
-fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
-    let mut random = chance::rng();
+fn disconnected_clients_do_not_delay_other_requests() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     for _ in 0..4 {
         let bench = disk.start(|builder| builder);
@@ -394,9 +394,9 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 let part = random.usize(..PARTS);
-                let wait = chance::up_to(&mut random, Duration::from_millis(30));
+                let wait = random::up_to(&mut random, Duration::from_millis(30));
                 scope.spawn(move || {
-                    let client = begins(address, part);
+                    let client = start_request(address, part);
                     std::thread::sleep(wait);
                     let _ = client.shutdown(Shutdown::Both);
                 });
@@ -404,19 +404,19 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
             for _ in 0..4 {
                 let part = random.usize(..PARTS);
                 let bench = &bench;
-                scope.spawn(move || asks(bench, part));
+                scope.spawn(move || assert_answer(bench, part));
             }
         });
-        asks_at_once(&bench, &mut random, 2);
+        assert_answers_at_once(&bench, &mut random, 2);
         bench.end();
     }
     // A node that is stopped in the middle of loading ends, and so do all its processes.
     for _ in 0..4 {
         let bench = disk.start(|builder| builder);
         let clients: Vec<_> = (0..4)
-            .map(|_| begins(bench.address, random.usize(..PARTS)))
+            .map(|_| start_request(bench.address, random.usize(..PARTS)))
             .collect();
-        std::thread::sleep(chance::up_to(&mut random, Duration::from_millis(20)));
+        std::thread::sleep(random::up_to(&mut random, Duration::from_millis(20)));
         bench.end();
         drop((bench, clients));
         until("no code is left", || e2e::code_files().is_empty());
@@ -426,8 +426,8 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
 
 /// Another function of the same module needs all of the code, and another version is compiled in
 /// the meantime.
-fn code_is_wanted_by_others_and_compiled_anew_while_it_comes() {
-    let mut random = chance::rng();
+fn code_is_shared_and_recompiled_while_it_is_loading() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     for round in 0..3 {
         let bench = disk.start(|builder| builder);
@@ -435,28 +435,28 @@ fn code_is_wanted_by_others_and_compiled_anew_while_it_comes() {
             let bench = &bench;
             for _ in 0..6 {
                 let part = random.usize(..PARTS);
-                scope.spawn(move || asks(bench, part));
+                scope.spawn(move || assert_answer(bench, part));
             }
             scope.spawn(move || {
                 let name = format!("other-{round}");
                 let options = FunctionOptions::default().env("ROUND", round.to_string());
                 bench.deploy(&name, &MODULE, options);
-                asks_of(bench, &name, PARTS - 1);
+                assert_answer_of(bench, &name, PARTS - 1);
             });
             scope.spawn(move || {
                 bench.deploy("large", &MODULE, FunctionOptions::default());
-                asks(bench, 1);
+                assert_answer(bench, 1);
             });
         });
-        asks_at_once(&bench, &mut random, 6);
+        assert_answers_at_once(&bench, &mut random, 6);
         bench.end();
     }
     assert_eq!(disk.compiled(), 0);
 }
 
 /// A seed leaves memory while it is still being filled, and comes back.
-fn code_leaves_memory_before_all_of_it_was_there_and_comes_back() {
-    let mut random = chance::rng();
+fn partially_loaded_code_is_evicted_and_loaded_again() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     let bench = disk.start(|builder| builder.seed_memory(0).max_warm(0));
     bench.deploy(
@@ -465,21 +465,21 @@ fn code_leaves_memory_before_all_of_it_was_there_and_comes_back() {
         FunctionOptions::default(),
     );
     for _ in 0..10 {
-        asks(&bench, random.usize(..PARTS));
+        assert_answer(&bench, random.usize(..PARTS));
         assert_eq!(bench.text("/small/"), "hello from wat\n");
-        std::thread::sleep(chance::up_to(&mut random, Duration::from_millis(10)));
+        std::thread::sleep(random::up_to(&mut random, Duration::from_millis(10)));
     }
     bench.end();
 }
 
 fn main() {
     e2e::main(tests![
-        what_requests_use_of_code_is_known_and_is_little_of_it,
-        whoever_comes_to_code_that_is_not_there_waits_for_it,
-        what_was_waited_for_of_code_is_known_at_the_next_start,
-        code_that_is_damaged_is_compiled_again_whenever_that_is_found,
-        whoever_goes_away_meanwhile_is_missed_by_nobody,
-        code_is_wanted_by_others_and_compiled_anew_while_it_comes,
-        code_leaves_memory_before_all_of_it_was_there_and_comes_back,
+        the_working_set_of_code_is_recorded_and_small,
+        requests_wait_for_code_that_is_not_loaded,
+        code_that_requests_waited_for_is_in_the_next_working_set,
+        damaged_code_is_compiled_again_whenever_it_is_found,
+        disconnected_clients_do_not_delay_other_requests,
+        code_is_shared_and_recompiled_while_it_is_loading,
+        partially_loaded_code_is_evicted_and_loaded_again,
     ]);
 }

@@ -71,7 +71,7 @@ fn sealed(content: &[u8]) -> Vec<u8> {
     [Digest::of(content).to_string().as_bytes(), content].concat()
 }
 
-fn each_function_has_its_own_for_as_long_as_it_is_there() {
+fn each_function_has_its_own_compile_cache_until_removal() {
     let node = Deployments::begin();
     node.deploy("small", &e2e::file("tests/fixtures/http-probe.wasm"));
     assert_eq!(node.kept("small").0, 0);
@@ -91,7 +91,7 @@ fn each_function_has_its_own_for_as_long_as_it_is_there() {
     node.bench.end();
 }
 
-fn what_was_spoilt_spoils_nothing() {
+fn a_damaged_compile_cache_is_ignored() {
     let node = Deployments::begin();
     node.deploy("a", &large(0));
     node.deploy("other", &large(100));
@@ -120,7 +120,7 @@ fn what_was_spoilt_spoils_nothing() {
     node.bench.end();
 }
 
-fn what_is_too_large_or_no_file_is_not_used() {
+fn caches_that_are_too_large_or_no_files_are_ignored() {
     let node = Deployments::begin();
     node.deploy("a", &large(0));
     let file = node.kept_of("a");
@@ -134,8 +134,8 @@ fn what_is_too_large_or_no_file_is_not_used() {
 
 fn main() {
     e2e::main(tests![
-        each_function_has_its_own_for_as_long_as_it_is_there,
-        what_was_spoilt_spoils_nothing,
-        what_is_too_large_or_no_file_is_not_used,
+        each_function_has_its_own_compile_cache_until_removal,
+        a_damaged_compile_cache_is_ignored,
+        caches_that_are_too_large_or_no_files_are_ignored,
     ]);
 }

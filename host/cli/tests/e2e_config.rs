@@ -23,7 +23,7 @@ fn colour(colour: &str) -> FunctionOptions {
     FunctionOptions::default().config("colour", colour)
 }
 
-fn it_is_read_by_every_interface_for_it() {
+fn every_interface_reads_the_configuration() {
     let options = colour("green")
         .config("api_url", "http://a.test/?b=c")
         .config("Empty.Key", "")
@@ -62,7 +62,7 @@ fn it_is_read_by_every_interface_for_it() {
 }
 
 /// The core module is as bindings leave it, before a tool makes a component of it.
-fn a_core_module_is_the_component_that_it_tells_of() {
+fn a_core_module_with_a_component_type_is_a_component() {
     let deployed = BENCH.function(
         "core",
         "tests/fixtures/config-probe-core.wasm",
@@ -82,7 +82,7 @@ fn a_core_module_is_the_component_that_it_tells_of() {
     }
 }
 
-fn no_function_sees_anothers() {
+fn no_function_sees_the_configuration_of_another() {
     for name in ["red", "blue", "none"] {
         let options = match name {
             "none" => FunctionOptions::default(),
@@ -101,7 +101,7 @@ fn no_function_sees_anothers() {
     }
 }
 
-fn it_belongs_to_the_version() {
+fn configuration_belongs_to_the_version() {
     for (version, value) in [(1, "one"), (2, "two")] {
         let deployed = BENCH.deploy("versions", &e2e::file(PROBE), colour(value));
         assert_eq!(deployed.function.version, version);
@@ -140,7 +140,7 @@ fn it_survives_a_restart() {
     }
 }
 
-fn what_is_refused_says_why_when_it_is_called() {
+fn refused_interfaces_explain_why() {
     BENCH.function("refused", PROBE, FunctionOptions::default());
     for (what, why) in [
         ("sqlite", "Io(\"fermyon:spin/sqlite@2.0.0 is refused"),
@@ -177,7 +177,7 @@ fn what_is_refused_says_why_when_it_is_called() {
     assert_eq!(BENCH.text("/refused/get/colour"), "none");
 }
 
-fn who_cannot_read_it_is_told() {
+fn functions_that_do_not_read_configuration_get_a_notice() {
     let deployed = BENCH.deploy(
         "deaf",
         &e2e::file("tests/fixtures/http-probe.wasm"),
@@ -190,13 +190,13 @@ fn who_cannot_read_it_is_told() {
 
 fn main() {
     let tests = tests![
-        it_is_read_by_every_interface_for_it,
-        a_core_module_is_the_component_that_it_tells_of,
-        no_function_sees_anothers,
-        it_belongs_to_the_version,
+        every_interface_reads_the_configuration,
+        a_core_module_with_a_component_type_is_a_component,
+        no_function_sees_the_configuration_of_another,
+        configuration_belongs_to_the_version,
         it_survives_a_restart,
-        what_is_refused_says_why_when_it_is_called,
-        who_cannot_read_it_is_told,
+        refused_interfaces_explain_why,
+        functions_that_do_not_read_configuration_get_a_notice,
     ];
     e2e::main(tests);
 }

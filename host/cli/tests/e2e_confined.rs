@@ -159,7 +159,7 @@ fn every_thread_of_a_serving_node_is_confined() {
     assert_eq!(up.stop("INT"), Some(0));
 }
 
-fn what_makes_jails_keeps_what_that_takes_behind_a_filter() {
+fn the_launcher_keeps_its_rights_behind_a_filter() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = serve(folder.path(), "127.0.0.1:0");
     hello(folder.path(), address);
@@ -183,7 +183,7 @@ fn what_makes_jails_keeps_what_that_takes_behind_a_filter() {
     eventually("the launcher ends with its node", || !is_alive(launcher));
 }
 
-fn a_port_for_the_privileged_leaves_that_one_privilege() {
+fn a_privileged_port_keeps_only_its_capability() {
     let folder = tempfile::tempdir().unwrap();
     // An address that no other program here uses.
     let (node, address) = serve(folder.path(), "127.213.77.9:80");
@@ -223,7 +223,7 @@ fn compilers_in_memory(node: u32) -> Vec<u64> {
 }
 
 /// The compiler is most of the program's code, and a node seldom needs it.
-fn the_compiler_is_in_memory_only_while_something_is_compiled() {
+fn the_compiler_is_in_memory_only_during_compilation() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = serve(folder.path(), "127.0.0.1:0");
     let program = helper_program(node.child.id());
@@ -268,7 +268,7 @@ fn the_compiler_is_in_memory_only_while_something_is_compiled() {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-fn a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs() {
+fn a_killed_spawner_is_replaced_by_a_working_one() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = serve(folder.path(), "127.0.0.1:0");
     hello(folder.path(), address);
@@ -295,7 +295,7 @@ fn a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs() {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-fn a_node_without_its_launcher_says_so_and_ends() {
+fn a_node_that_loses_its_launcher_reports_it_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let (mut node, address) = serve(folder.path(), "127.0.0.1:0");
     hello(folder.path(), address);
@@ -325,7 +325,7 @@ fn has_landlock() -> bool {
 }
 
 /// A watched file becomes a link to a file elsewhere, which the node must not read.
-fn a_node_reads_files_of_its_own_folders_alone() {
+fn a_node_reads_only_files_of_its_own_folders() {
     let has_landlock = has_landlock();
     println!("Landlock: {has_landlock}");
     let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -368,7 +368,7 @@ fn a_node_reads_files_of_its_own_folders_alone() {
 }
 
 /// A node with few rights renames the file of its access log, and creates it anew.
-fn a_confined_node_goes_on_with_its_access_log() {
+fn a_confined_node_rotates_its_access_log() {
     const FULL: u64 = 64 << 20;
     println!("Landlock: {}", has_landlock());
     let folder = tempfile::tempdir().unwrap();
@@ -414,15 +414,15 @@ fn a_confined_node_goes_on_with_its_access_log() {
 fn main() {
     // The kernel's settings decide whether other users can have such a port.
     let not_root = (!is_root()).then_some("not root");
-    let of_root = tests![a_port_for_the_privileged_leaves_that_one_privilege];
+    let of_root = tests![a_privileged_port_keeps_only_its_capability];
     let of_all = tests![
         every_thread_of_a_serving_node_is_confined,
-        what_makes_jails_keeps_what_that_takes_behind_a_filter,
-        the_compiler_is_in_memory_only_while_something_is_compiled,
-        a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs,
-        a_node_without_its_launcher_says_so_and_ends,
-        a_node_reads_files_of_its_own_folders_alone,
-        a_confined_node_goes_on_with_its_access_log,
+        the_launcher_keeps_its_rights_behind_a_filter,
+        the_compiler_is_in_memory_only_during_compilation,
+        a_killed_spawner_is_replaced_by_a_working_one,
+        a_node_that_loses_its_launcher_reports_it_and_ends,
+        a_node_reads_only_files_of_its_own_folders,
+        a_confined_node_rotates_its_access_log,
     ];
     e2e::main_of(&[(of_root, not_root), (of_all, None)]);
 }

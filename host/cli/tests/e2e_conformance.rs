@@ -51,7 +51,7 @@ fn answers(sent: &str) -> Vec<RawResponse> {
     parse_all(&bytes_for(format!("{sent}{NEXT}").as_bytes()), &[])
 }
 
-fn what_could_be_smuggled_is_not() {
+fn requests_cannot_be_smuggled() {
     BENCH.probe();
     let post = |fields: &str, body: &str| {
         format!("POST /probe/echo HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n{body}")
@@ -177,7 +177,7 @@ fn functions_cannot_forge_responses() {
     );
 }
 
-fn no_field_passes_for_another_one_in_cgi() {
+fn cgi_variables_of_distinct_fields_are_distinct() {
     BENCH.cgi();
     let fields = "X-Real-IP: 1\r\nX_Real_IP: 2\r\nContent_Length: 3\r\nTransfer_Encoding: \
          chunked\r\nProxy: x\r\n";
@@ -222,7 +222,7 @@ fn head_and_old_clients_are_served() {
     assert_eq!(stream[0].body, "drip 1\ndrip 2\ndrip 3\ndrip 4\ndrip 5\n");
 }
 
-fn clients_that_ask_first_are_told_to_go_on() {
+fn expect_100_continue_is_answered() {
     BENCH.probe();
     BENCH.block_on(async {
         let mut stream = TcpStream::connect(BENCH.address).await.unwrap();
@@ -251,7 +251,7 @@ fn clients_that_ask_first_are_told_to_go_on() {
     assert!(!ignored[0].body.contains("upgrade"), "{ignored:?}");
 }
 
-fn bodies_in_drips_are_bounded() {
+fn slow_bodies_are_bounded() {
     let options = || {
         FunctionOptions::default()
             .first_byte(time_limit(60))
@@ -384,7 +384,7 @@ fn a_stream_that_is_reset_ends_its_instance() {
     });
 }
 
-fn a_slow_client_holds_back_a_fast_function() {
+fn a_slow_client_applies_backpressure_to_the_function() {
     BENCH.probe();
     let options = FunctionOptions::default().idle_client(Duration::from_millis(500));
     BENCH.function("held", "tests/fixtures/http-probe.wasm", options);
@@ -419,16 +419,16 @@ fn a_slow_client_holds_back_a_fast_function() {
 
 fn main() {
     let tests = tests![
-        what_could_be_smuggled_is_not,
+        requests_cannot_be_smuggled,
         requests_in_a_row_have_an_instance_each,
         functions_cannot_forge_responses,
-        no_field_passes_for_another_one_in_cgi,
+        cgi_variables_of_distinct_fields_are_distinct,
         head_and_old_clients_are_served,
-        clients_that_ask_first_are_told_to_go_on,
-        bodies_in_drips_are_bounded,
+        expect_100_continue_is_answered,
+        slow_bodies_are_bounded,
         http2_carries_bodies_and_trailers,
         a_stream_that_is_reset_ends_its_instance,
-        a_slow_client_holds_back_a_fast_function,
+        a_slow_client_applies_backpressure_to_the_function,
     ];
     e2e::main(tests);
 }

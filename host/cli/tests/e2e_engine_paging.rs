@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use e2e::{Bench, bundle, chance, limits, until};
+use e2e::{Bench, bundle, limits, random, until};
 use faasw::{FreezePolicy, FunctionOptions, Node, NodeBuilder, SeedInfo};
 use faasw_pool::trial::HeldPagers;
 use fastrand::Rng;
@@ -113,7 +113,7 @@ impl Disk {
         for (name, part) in SCRIPTS {
             bench.deploy(name, &script(), shared());
             for _ in 0..6 {
-                asks(&bench, name, part);
+                assert_answer(&bench, name, part);
             }
             until("what requests use of its engine is known", || {
                 seed(&bench, name).is_some_and(|seed| seed.code_pages > 0)
@@ -187,22 +187,22 @@ fn large(bench: &Bench) -> Vec<SeedInfo> {
 }
 
 #[track_caller]
-fn asks(bench: &Bench, name: &str, part: usize) {
+fn assert_answer(bench: &Bench, name: &str, part: usize) {
     let expected = format!("1 {}", PARTS[part].1);
     assert_eq!(bench.text(&format!("/{name}/?part={part}")), expected);
 }
 
 /// Sends requests to both scripts at once.
-fn asks_at_once(bench: &Bench, random: &mut Rng, count: usize) {
+fn assert_answers_at_once(bench: &Bench, random: &mut Rng, count: usize) {
     std::thread::scope(|scope| {
         for number in 0..count {
             let (name, part) = (SCRIPTS[number % 2].0, random.usize(..PARTS.len()));
-            scope.spawn(move || asks(bench, name, part));
+            scope.spawn(move || assert_answer(bench, name, part));
         }
     });
 }
 
-fn until_whole(bench: &Bench) {
+fn wait_until_fully_loaded(bench: &Bench) {
     until("all of it is there", || {
         let seeds = large(bench);
         seeds.len() == 3 && seeds.iter().all(|seed| seed.is_whole)
@@ -211,13 +211,13 @@ fn until_whole(bench: &Bench) {
 
 /// The second script's working set is recorded even though the engine's code is in large pages by
 /// then.
-fn what_each_script_uses_of_its_engines_code_is_known_and_is_some_of_it() {
+fn each_script_records_its_working_set_of_the_engines_code() {
     let disk = Disk::deployed();
     let bytes = fs::metadata(disk.artifact()).unwrap().len();
     let bench = disk.start(|builder| builder);
     let mut used = Vec::new();
     for (name, part) in SCRIPTS {
-        asks(&bench, name, part);
+        assert_answer(&bench, name, part);
         let seed = seed(&bench, name).unwrap();
         assert!(seed.code_pages > 16, "{seed:?}");
         assert!(
@@ -230,25 +230,25 @@ fn what_each_script_uses_of_its_engines_code_is_known_and_is_some_of_it() {
     bench.end();
 }
 
-fn scripts_share_one_reading_of_their_engine_and_make_nothing_anew() {
-    let mut random = chance::rng();
+fn scripts_share_one_loading_of_their_engine() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     let (artifact, image) = (disk.artifact(), disk.image().unwrap());
     let whole = [&artifact, &image].map(|path| fs::read(path).unwrap());
     for round in 0..8 {
         let bench = disk.start(|builder| builder);
         let (name, part) = SCRIPTS[round % 2];
-        asks(&bench, name, part);
-        asks_at_once(&bench, &mut random, 8);
-        until_whole(&bench);
-        asks_at_once(&bench, &mut random, 4);
+        assert_answer(&bench, name, part);
+        assert_answers_at_once(&bench, &mut random, 8);
+        wait_until_fully_loaded(&bench);
+        assert_answers_at_once(&bench, &mut random, 4);
         bench.end();
     }
     let now = [&artifact, &image].map(|path| fs::read(path).unwrap());
     assert!(now == whole);
 }
 
-fn scripts_begin_before_all_of_their_engine_is_there_and_wait_for_what_is_not() {
+fn scripts_start_before_their_engine_is_fully_loaded() {
     let disk = Disk::with_python();
     let mut late = 0;
     for start in 0..4 {
@@ -277,8 +277,8 @@ fn scripts_begin_before_all_of_their_engine_is_there_and_wait_for_what_is_not() 
     assert!(late > 0, "no guest had to wait");
 }
 
-fn code_that_is_damaged_is_compiled_again_whoever_finds_that() {
-    let mut random = chance::rng();
+fn damaged_engine_code_is_compiled_again() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     let path = disk.artifact();
     let whole = fs::read(&path).unwrap();
@@ -295,22 +295,22 @@ fn code_that_is_damaged_is_compiled_again_whoever_finds_that() {
         damaged[place] ^= 1;
         fs::write(&path, &damaged).unwrap();
         let bench = disk.start(|builder| builder);
-        asks_at_once(&bench, &mut random, 8);
+        assert_answers_at_once(&bench, &mut random, 8);
         until("it was compiled again, and stored", || {
             fs::read(&path).is_ok_and(|now| now != damaged)
         });
-        asks_at_once(&bench, &mut random, 4);
+        assert_answers_at_once(&bench, &mut random, 4);
         // The images remained valid, so no script was initialised again.
         assert_eq!(drawn(&bench), before, "{place}");
         bench.end();
     }
     let bench = disk.start(|builder| builder);
-    asks_at_once(&bench, &mut random, 4);
+    assert_answers_at_once(&bench, &mut random, 4);
     bench.end();
 }
 
-fn memory_that_is_damaged_is_made_anew_whoever_finds_that() {
-    let mut random = chance::rng();
+fn damaged_engine_memory_is_rebuilt() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     for damage in 0..3 {
         let path = disk.image().unwrap();
@@ -323,25 +323,25 @@ fn memory_that_is_damaged_is_made_anew_whoever_finds_that() {
         }
         fs::write(&path, &image).unwrap();
         let bench = disk.start(|builder| builder);
-        asks_at_once(&bench, &mut random, 8);
+        assert_answers_at_once(&bench, &mut random, 8);
         until("there is another image", || {
             let another = disk.image().map(|path| fs::read(path).unwrap_or_default());
             another.is_some_and(|another| !another.is_empty() && another != image)
         });
-        asks_at_once(&bench, &mut random, 4);
+        assert_answers_at_once(&bench, &mut random, 4);
         bench.end();
     }
 }
 
 /// Sends a request without waiting for its response.
-fn begins(address: SocketAddr, number: usize, part: usize) -> TcpStream {
+fn start_request(address: SocketAddr, number: usize, part: usize) -> TcpStream {
     let name = SCRIPTS[number % 2].0;
     let request = format!("GET /{name}/?part={part} HTTP/1.1\r\nHost: a\r\n\r\n");
-    e2e::begins(address, &request)
+    e2e::start_request(address, &request)
 }
 
-fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
-    let mut random = chance::rng();
+fn disconnected_clients_do_not_delay_other_requests() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     for _ in 0..3 {
         let bench = disk.start(|builder| builder);
@@ -349,9 +349,9 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let part = random.usize(..PARTS.len());
-                let wait = chance::up_to(&mut random, Duration::from_millis(40));
+                let wait = random::up_to(&mut random, Duration::from_millis(40));
                 scope.spawn(move || {
-                    let client = begins(address, number, part);
+                    let client = start_request(address, number, part);
                     std::thread::sleep(wait);
                     let _ = client.shutdown(Shutdown::Both);
                 });
@@ -359,7 +359,7 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
             for number in 0..4 {
                 let (name, part) = (SCRIPTS[number % 2].0, random.usize(..PARTS.len()));
                 let bench = &bench;
-                scope.spawn(move || asks(bench, name, part));
+                scope.spawn(move || assert_answer(bench, name, part));
             }
         });
         bench.end();
@@ -368,9 +368,9 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
     for _ in 0..3 {
         let bench = disk.start(|builder| builder);
         let clients: Vec<_> = (0..4)
-            .map(|number| begins(bench.address, number, random.usize(..PARTS.len())))
+            .map(|number| start_request(bench.address, number, random.usize(..PARTS.len())))
             .collect();
-        std::thread::sleep(chance::up_to(&mut random, Duration::from_millis(30)));
+        std::thread::sleep(random::up_to(&mut random, Duration::from_millis(30)));
         bench.end();
         drop((bench, clients));
         until("no code is left", || e2e::code_files().is_empty());
@@ -379,16 +379,16 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
 
 /// A script is made from an engine that is still being loaded. Then all seeds leave memory, and
 /// come back.
-fn scripts_are_made_of_an_engine_that_is_on_its_way() {
-    let mut random = chance::rng();
+fn scripts_are_deployed_while_their_engine_is_loading() {
+    let mut random = random::rng();
     let disk = Disk::deployed();
     let bench = disk.start(|builder| builder.seed_memory(0).max_warm(0));
     std::thread::scope(|scope| {
         let bench = &bench;
-        scope.spawn(|| asks(bench, "first", 1));
+        scope.spawn(|| assert_answer(bench, "first", 1));
         scope.spawn(|| {
             bench.deploy("third", &script(), shared());
-            asks(bench, "third", 2);
+            assert_answer(bench, "third", 2);
         });
     });
     bench.deploy(
@@ -398,21 +398,21 @@ fn scripts_are_made_of_an_engine_that_is_on_its_way() {
     );
     for round in 0..12 {
         let name = ["first", "second", "third"][round % 3];
-        asks(&bench, name, random.usize(..PARTS.len()));
+        assert_answer(&bench, name, random.usize(..PARTS.len()));
         assert_eq!(bench.text("/small/"), "hello from wat\n");
-        std::thread::sleep(chance::up_to(&mut random, Duration::from_millis(10)));
+        std::thread::sleep(random::up_to(&mut random, Duration::from_millis(10)));
     }
     bench.end();
 }
 
 fn main() {
     e2e::main(tests![
-        what_each_script_uses_of_its_engines_code_is_known_and_is_some_of_it,
-        scripts_share_one_reading_of_their_engine_and_make_nothing_anew,
-        scripts_begin_before_all_of_their_engine_is_there_and_wait_for_what_is_not,
-        code_that_is_damaged_is_compiled_again_whoever_finds_that,
-        memory_that_is_damaged_is_made_anew_whoever_finds_that,
-        whoever_goes_away_meanwhile_is_missed_by_nobody,
-        scripts_are_made_of_an_engine_that_is_on_its_way,
+        each_script_records_its_working_set_of_the_engines_code,
+        scripts_share_one_loading_of_their_engine,
+        scripts_start_before_their_engine_is_fully_loaded,
+        damaged_engine_code_is_compiled_again,
+        damaged_engine_memory_is_rebuilt,
+        disconnected_clients_do_not_delay_other_requests,
+        scripts_are_deployed_while_their_engine_is_loading,
     ]);
 }

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 
 use e2e::{
     Bench,
-    initialised::{TABLE_SET, assert_got_there, by, with, with_node},
+    init_functions::{TABLE_SET, assert_runs_to_its_end, init_by, with_inserted, with_node},
     limits,
 };
 use faasw::{
@@ -58,7 +58,7 @@ fn expected(mode: &str, body: &str) -> Vec<String> {
     ]
 }
 
-fn a_command_begins_behind_its_entry_point() {
+fn a_command_resumes_after_its_entry_point() {
     with_node(|bench| {
         let function = bench
             .function("f", COMMAND, FunctionOptions::default())
@@ -80,7 +80,7 @@ fn a_command_begins_behind_its_entry_point() {
 }
 
 /// Before a seed exists, or if seeds have no memory, a request runs the whole function.
-fn an_instance_without_a_seed_runs_all_of_it() {
+fn an_instance_without_a_seed_runs_from_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
     let bench = start();
@@ -109,7 +109,7 @@ fn an_instance_without_a_seed_runs_all_of_it() {
     bench.end();
 }
 
-fn a_component_may_come_to_it_while_it_is_instantiated() {
+fn a_component_may_reach_its_entry_point_during_instantiation() {
     with_node(|bench| {
         let function = bench
             .deploy("f", &e2e::file(COMPONENT), by_nothing())
@@ -117,19 +117,22 @@ fn a_component_may_come_to_it_while_it_is_instantiated() {
         assert!(function.frozen_at_entry, "{function:?}");
         assert_eq!(function.drawn, "");
         for _ in 0..5 {
-            assert_got_there(bench);
+            assert_runs_to_its_end(bench);
         }
         // An export that initialises the function in memory may reach the entry point, too. Without
         // that export it is never reached.
-        let here = String::from_utf8(with(COMPONENT, "(global $fresh", TABLE_SET)).unwrap();
+        let here =
+            String::from_utf8(with_inserted(COMPONENT, "(global $fresh", TABLE_SET)).unwrap();
         let later = here.replace("(call $freeze)\n      (global.set $fresh (call $draw))", "");
         assert_ne!(later, here);
-        let function = bench.deploy("f", later.as_bytes(), by("prepare")).function;
+        let function = bench
+            .deploy("f", later.as_bytes(), init_by("prepare"))
+            .function;
         assert!(function.frozen_at_entry, "{function:?}");
-        assert_got_there(bench);
+        assert_runs_to_its_end(bench);
         let function = bench.deploy("f", later.as_bytes(), by_nothing()).function;
         assert!(!function.frozen_at_entry, "{function:?}");
-        for options in [by("prepare"), warmed_up()] {
+        for options in [init_by("prepare"), warmed_up()] {
             let error = refused(bench, here.as_bytes(), options);
             let is_it = matches!(error, DeployError::Seed(SeedError::EnteredBefore(_)));
             assert!(is_it, "{error}");
@@ -139,7 +142,7 @@ fn a_component_may_come_to_it_while_it_is_instantiated() {
 
 /// A command that reaches its entry point while it is instantiated answers from there, with a seed
 /// or without.
-fn a_command_may_come_to_it_while_it_is_instantiated() {
+fn a_command_may_reach_its_entry_point_during_instantiation() {
     const EARLY: &[u8] = br#"(module
         (import "faasw:function/entry@0.1.0" "freeze" (func $freeze))
         (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
@@ -164,7 +167,7 @@ fn a_command_may_come_to_it_while_it_is_instantiated() {
         assert!(!function.frozen_at_entry && !function.frozen_after_init);
         assert_eq!(bench.text("/f/"), "early");
         bench.deploy("f", &e2e::file(COMPONENT), before());
-        assert_got_there(bench);
+        assert_runs_to_its_end(bench);
     });
 }
 
@@ -177,7 +180,7 @@ fn warmed_up() -> FunctionOptions {
 }
 
 /// For programs that cannot call the interface, such as an interpreter: its script opens the file.
-fn a_file_that_is_opened_may_be_the_point() {
+fn opening_a_file_may_be_the_entry_point() {
     let mut files = Files::default();
     files.add(Kind::File, "request", b"");
     let upload = files.before(&e2e::file("tests/fixtures/wat/entry-file.wasm"));
@@ -223,7 +226,7 @@ fn a_file_that_is_opened_may_be_the_point() {
     bench.end();
 }
 
-fn what_it_draws_before_is_not_shared_unasked() {
+fn entropy_drawn_before_the_entry_point_needs_an_explicit_option() {
     with_node(|bench| {
         let module = e2e::file(COMMAND);
         let error = refused(bench, &module, in_mode("draws"));
@@ -242,7 +245,7 @@ fn what_it_draws_before_is_not_shared_unasked() {
     });
 }
 
-fn what_fails_before_is_not_deployed_and_what_fails_behind_is_502() {
+fn failures_before_the_entry_point_prevent_deployment() {
     with_node(|bench| {
         bench.probe();
         let module = e2e::file(COMMAND);
@@ -268,12 +271,12 @@ fn what_fails_before_is_not_deployed_and_what_fails_behind_is_502() {
 
 fn main() {
     e2e::main(tests![
-        a_command_begins_behind_its_entry_point,
-        an_instance_without_a_seed_runs_all_of_it,
-        a_component_may_come_to_it_while_it_is_instantiated,
-        a_command_may_come_to_it_while_it_is_instantiated,
-        a_file_that_is_opened_may_be_the_point,
-        what_it_draws_before_is_not_shared_unasked,
-        what_fails_before_is_not_deployed_and_what_fails_behind_is_502,
+        a_command_resumes_after_its_entry_point,
+        an_instance_without_a_seed_runs_from_the_start,
+        a_component_may_reach_its_entry_point_during_instantiation,
+        a_command_may_reach_its_entry_point_during_instantiation,
+        opening_a_file_may_be_the_entry_point,
+        entropy_drawn_before_the_entry_point_needs_an_explicit_option,
+        failures_before_the_entry_point_prevent_deployment,
     ]);
 }

@@ -80,18 +80,18 @@ fn hold_up_no_other(module: &'static str) {
     bench.end();
 }
 
-fn deployments_that_sleep_hold_up_no_other() {
+fn sleeping_deployments_delay_no_other() {
     hold_up_no_other(SLEEPS);
 }
 
-fn deployments_that_spin_hold_up_no_other() {
+fn spinning_deployments_delay_no_other() {
     hold_up_no_other(SPINS);
 }
 
 fn main() {
     let tests = tests![
-        deployments_that_sleep_hold_up_no_other,
-        deployments_that_spin_hold_up_no_other,
+        sleeping_deployments_delay_no_other,
+        spinning_deployments_delay_no_other,
     ];
     e2e::main(tests);
 }

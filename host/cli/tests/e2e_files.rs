@@ -15,9 +15,9 @@ mod e2e;
 use std::fs;
 
 use e2e::{
-    BENCH, Bench, limits,
-    place::{Place, share_images},
-    until,
+    BENCH, Bench,
+    data_dir::{TestDataDir, share_images},
+    limits, until,
 };
 use faasw::{
     DeployError, FunctionOptions, Node,
@@ -50,7 +50,7 @@ fn options() -> FunctionOptions {
 }
 
 #[track_caller]
-fn asks(bench: &Bench, name: &str, all: &[(&str, &str)]) {
+fn assert_answer(bench: &Bench, name: &str, all: &[(&str, &str)]) {
     for (path, expected) in all {
         assert_eq!(bench.text(&format!("/{name}/{path}")), *expected, "{path}");
     }
@@ -72,7 +72,7 @@ const WHATEVER_IT_WRITES: [(&str, &str); 12] = [
 ];
 
 /// Instances are reset in between, so a request does not find what another one wrote.
-fn a_command_reads_its_files_and_each_request_begins_with_them() {
+fn a_command_reads_its_files_and_each_request_gets_them_unchanged() {
     let deployed = BENCH.deploy("command", &upload(PROBE, "hello"), options());
     assert!(deployed.function.frozen_after_init);
     let files = deployed.function.files.unwrap();
@@ -80,16 +80,16 @@ fn a_command_reads_its_files_and_each_request_begins_with_them() {
     assert_eq!(files.bytes, 5 + 6 + LARGE as u64);
     assert!(deployed.function.layer_bytes > files.bytes);
     for _ in 0..3 {
-        asks(&BENCH, "command", &WHATEVER_IT_WRITES);
+        assert_answer(&BENCH, "command", &WHATEVER_IT_WRITES);
     }
     let size = format!("{LARGE} {LARGE}");
-    asks(&BENCH, "command", &[("size/lib/large", &size)]);
+    assert_answer(&BENCH, "command", &[("size/lib/large", &size)]);
     let tree = BENCH.node.tree();
     let seed = tree.iter().find(|seed| seed.name == "command").unwrap();
     assert!(seed.hits > 10, "{seed:?}");
 }
 
-fn so_does_a_component() {
+fn a_component_reads_its_files_and_each_request_gets_them_unchanged() {
     let deployed = BENCH.deploy("component", &upload(COMPONENT, "hello"), options());
     let imports = &deployed.function.imports;
     let by = "wasi:filesystem/types@";
@@ -98,13 +98,13 @@ fn so_does_a_component() {
         "{imports:?}"
     );
     for _ in 0..2 {
-        asks(&BENCH, "component", &WHATEVER_IT_WRITES);
+        assert_answer(&BENCH, "component", &WHATEVER_IT_WRITES);
     }
     let size = format!("{LARGE} {LARGE}");
-    asks(&BENCH, "component", &[("size/lib/large", &size)]);
+    assert_answer(&BENCH, "component", &[("size/lib/large", &size)]);
 }
 
-fn no_path_leads_out() {
+fn no_path_leads_out_of_the_files() {
     BENCH.deploy(
         "within",
         &upload(PROBE, "hello"),
@@ -137,12 +137,12 @@ fn no_path_leads_out() {
     }
 }
 
-fn nobody_else_sees_them() {
+fn no_other_function_sees_the_files() {
     BENCH.deploy("one", &upload(PROBE, "one"), options());
     BENCH.deploy("two", &upload(PROBE, "two"), options());
     BENCH.deploy("none", &e2e::file(PROBE), options());
     for _ in 0..4 {
-        asks(
+        assert_answer(
             &BENCH,
             "one",
             &[
@@ -150,7 +150,7 @@ fn nobody_else_sees_them() {
                 ("read/greeting.txt", "one"),
             ],
         );
-        asks(
+        assert_answer(
             &BENCH,
             "two",
             &[("read/empty/x", "NotFound"), ("read/greeting.txt", "two")],
@@ -165,7 +165,7 @@ fn nobody_else_sees_them() {
     assert_eq!(details.function.files, None);
 }
 
-fn what_is_written_is_within_its_memory() {
+fn written_files_count_towards_the_memory_limit() {
     let small = options().memory(24 << 20);
     BENCH.deploy("small", &upload(PROBE, "hello"), small);
     for _ in 0..2 {
@@ -174,24 +174,24 @@ fn what_is_written_is_within_its_memory() {
         let written: u32 = written.parse().unwrap();
         assert!((16..24).contains(&written), "{told}");
         assert_eq!(error, "StorageFull");
-        asks(&BENCH, "small", &[("read/greeting.txt", "hello")]);
+        assert_answer(&BENCH, "small", &[("read/greeting.txt", "hello")]);
     }
 }
 
-fn they_belong_to_the_version() {
+fn files_belong_to_the_version() {
     for greeting in ["first", "second"] {
         BENCH.deploy("versions", &upload(PROBE, greeting), options());
-        asks(&BENCH, "versions", &[("read/greeting.txt", greeting)]);
+        assert_answer(&BENCH, "versions", &[("read/greeting.txt", greeting)]);
     }
     BENCH.deploy("versions", &e2e::file(PROBE), options());
     BENCH
         .block_on(BENCH.node.rollback("versions", Some(2)))
         .unwrap();
-    asks(&BENCH, "versions", &[("read/greeting.txt", "second")]);
+    assert_answer(&BENCH, "versions", &[("read/greeting.txt", "second")]);
 }
 
 /// The deployed version stays, with all its files.
-fn bad_files_are_refused_and_lose_nothing() {
+fn invalid_files_are_rejected_without_losing_the_old_version() {
     BENCH.deploy("kept", &upload(PROBE, "kept"), options());
     let refused = |upload: Vec<u8>, options: FunctionOptions| {
         let refused = BENCH.block_on(BENCH.node.deploy("kept", upload, options));
@@ -251,7 +251,7 @@ fn bad_files_are_refused_and_lose_nothing() {
     );
     let details = BENCH.block_on(BENCH.node.inspect("kept")).unwrap();
     assert_eq!(details.function.version, 1);
-    asks(&BENCH, "kept", &[("read/greeting.txt", "kept")]);
+    assert_answer(&BENCH, "kept", &[("read/greeting.txt", "kept")]);
 }
 
 /// Files come from the image, or are made anew from what is stored. Their memory is counted.
@@ -266,7 +266,7 @@ fn they_survive_a_restart() {
     let before = seeds(&bench);
     bench.deploy("f", &upload(PROBE, "hello"), options().argument("kept"));
     assert!(seeds(&bench) - before > LARGE as u64);
-    asks(&bench, "f", &WHATEVER_IT_WRITES);
+    assert_answer(&bench, "f", &WHATEVER_IT_WRITES);
     bench.deploy("other", &upload(PROBE, "hello"), options());
     bench.block_on(bench.node.remove("other")).unwrap();
     bench.end();
@@ -274,8 +274,8 @@ fn they_survive_a_restart() {
     drop(bench);
     for image_bytes in [1 << 30, 0] {
         let bench = start(image_bytes);
-        asks(&bench, "f", &WHATEVER_IT_WRITES);
-        asks(&bench, "f", &[("arguments", "f|kept")]);
+        assert_answer(&bench, "f", &WHATEVER_IT_WRITES);
+        assert_answer(&bench, "f", &[("arguments", "f|kept")]);
         let details = bench.block_on(bench.node.inspect("f")).unwrap();
         assert_eq!(details.function.files.unwrap().entries, 7);
         bench.end();
@@ -283,8 +283,8 @@ fn they_survive_a_restart() {
 }
 
 /// Files move with the image if it can be used, and otherwise as stored in the export.
-fn they_move_with_their_function() {
-    let [there, by_image, by_files] = [(); 3].map(|()| Place::new());
+fn files_are_exported_with_their_function() {
+    let [there, by_image, by_files] = [(); 3].map(|()| TestDataDir::new());
     let bench = there.start();
     bench.deploy("f", &upload(PROBE, "hello"), options());
     until("there is an image", || {
@@ -298,20 +298,20 @@ fn they_move_with_their_function() {
         let bench = here.start();
         let imported = here.json(&["image", "import", export.to_str().unwrap()]);
         assert_eq!(imported["rebuilt"].is_string(), is_rebuilt, "{imported}");
-        asks(&bench, "f", &WHATEVER_IT_WRITES);
+        assert_answer(&bench, "f", &WHATEVER_IT_WRITES);
         bench.end();
     }
 }
 
-fn arguments_are_the_versions() {
+fn arguments_belong_to_the_version() {
     let many = options().argument("-d").argument("a=b c").argument("");
     for (name, module) in [("argued", PROBE), ("argued-p2", COMPONENT)] {
         let deployed = BENCH.deploy(name, &e2e::file(module), many.clone());
         assert_eq!(deployed.function.arguments, ["-d", "a=b c", ""]);
         let expected = format!("{name}|-d|a=b c|");
-        asks(&BENCH, name, &[("arguments", &expected)]);
+        assert_answer(&BENCH, name, &[("arguments", &expected)]);
         BENCH.deploy(name, &e2e::file(module), options());
-        asks(&BENCH, name, &[("arguments", name)]);
+        assert_answer(&BENCH, name, &[("arguments", name)]);
     }
     let too_many = (0..65).fold(options(), |options, _| options.argument("x"));
     let too_long = options().argument("x".repeat(8193));
@@ -352,16 +352,16 @@ fn the_example_serves_its_site() {
 
 fn main() {
     e2e::main(tests![
-        a_command_reads_its_files_and_each_request_begins_with_them,
-        so_does_a_component,
-        no_path_leads_out,
-        nobody_else_sees_them,
-        what_is_written_is_within_its_memory,
-        they_belong_to_the_version,
-        bad_files_are_refused_and_lose_nothing,
+        a_command_reads_its_files_and_each_request_gets_them_unchanged,
+        a_component_reads_its_files_and_each_request_gets_them_unchanged,
+        no_path_leads_out_of_the_files,
+        no_other_function_sees_the_files,
+        written_files_count_towards_the_memory_limit,
+        files_belong_to_the_version,
+        invalid_files_are_rejected_without_losing_the_old_version,
         they_survive_a_restart,
-        they_move_with_their_function,
-        arguments_are_the_versions,
+        files_are_exported_with_their_function,
+        arguments_belong_to_the_version,
         the_example_serves_its_site,
     ]);
 }

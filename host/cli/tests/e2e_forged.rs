@@ -164,7 +164,7 @@ fn a_function_that_traps_forges_no_line_anywhere() {
     });
 }
 
-fn a_module_that_is_refused_forges_no_line_anywhere() {
+fn a_rejected_module_forges_no_line_anywhere() {
     on_nodes(|node, _, folder| {
         for (name, text) in [("start", does_not_start()), ("imports", imports())] {
             let file = write(folder, name, &text);
@@ -196,7 +196,7 @@ fn a_function_forges_no_line_of_up() {
 fn main() {
     e2e::main(tests![
         a_function_that_traps_forges_no_line_anywhere,
-        a_module_that_is_refused_forges_no_line_anywhere,
+        a_rejected_module_forges_no_line_anywhere,
         a_function_forges_no_line_of_up,
     ]);
 }

@@ -15,32 +15,29 @@ mod e2e;
 use std::{collections::BTreeMap, fs};
 
 use e2e::{
-    Bench, bundle, limits,
-    place::{Place, SCRIPT, SECRET, count},
-    until,
+    Bench, bundle,
+    data_dir::{SCRIPT, SECRET, TestDataDir, count},
+    limits, until,
 };
 use faasw::FunctionOptions;
 
-fn an_image_is_told_in_numbers() {
-    let place = Place::new();
-    let bench = place.start();
-    place.deploy(&bench);
+fn image_inspect_reports_numbers() {
+    let dir = TestDataDir::new();
+    let bench = dir.start();
+    dir.deploy(&bench);
     for name in ["probe", "script"] {
         let path = format!("/{name}/");
         // The working set is known after some requests, and the image is then written again.
         until("its working set is known", || {
             bench.get(&path);
-            place.json(&["image", "inspect", name])["working_set"].is_object()
+            dir.json(&["image", "inspect", name])["working_set"].is_object()
         });
-        let told = place.json(&["image", "inspect", name]);
+        let told = dir.json(&["image", "inspect", name]);
         let pages = &told["pages"];
         let parts = ["stored", "zero", "inherited"].map(|class| count(&pages[class]));
         assert_eq!(count(&pages["own"]), parts.iter().sum::<u64>(), "{told}");
         let file = count(&told["file_bytes"]);
-        assert!(
-            place.images().values().any(|bytes| *bytes == file),
-            "{told}"
-        );
+        assert!(dir.images().values().any(|bytes| *bytes == file), "{told}");
         assert_eq!(file, count(&told["header_bytes"]) + parts[0] * 4096);
         assert_eq!(
             count(&told["chunks"]),
@@ -59,50 +56,50 @@ fn an_image_is_told_in_numbers() {
             told["damage"].is_null() && told["unfit"].is_null(),
             "{told}"
         );
-        let text = place.says(&["image", "inspect", name]);
+        let text = dir.says(&["image", "inspect", name]);
         assert!(text.contains("all parts are what was sealed"), "{text}");
         assert!(!text.contains(SECRET) && !told.to_string().contains(SECRET));
     }
     // The use of the working set is measured when instances are reset.
     until("how the set is used is known", || {
         bench.get("/probe/");
-        place.json(&["image", "inspect", "probe"])["reuse"].is_object()
+        dir.json(&["image", "inspect", "probe"])["reuse"].is_object()
     });
     bench.end();
 }
 
 fn seeds_are_in_memory_on_disk_or_both() {
-    let place = Place::new();
-    let bench = place.start();
-    place.deploy(&bench);
+    let dir = TestDataDir::new();
+    let bench = dir.start();
+    dir.deploy(&bench);
     let names = ["guest", "linkers", "js", "probe", "script"];
     // Every file is listed with its size.
-    let told = |place: &Place| -> BTreeMap<String, Option<u64>> {
-        let tree = place.tree().into_iter();
+    let told = |dir: &TestDataDir| -> BTreeMap<String, Option<u64>> {
+        let tree = dir.tree().into_iter();
         tree.map(|(name, seed)| (name, seed["image_bytes"].as_u64()))
             .collect()
     };
     until("what is told is on disk", || {
-        let mut seeds: Vec<u64> = told(&place).into_values().flatten().collect();
-        let mut files: Vec<u64> = place.images().into_values().collect();
+        let mut seeds: Vec<u64> = told(&dir).into_values().flatten().collect();
+        let mut files: Vec<u64> = dir.images().into_values().collect();
         seeds.sort_unstable();
         files.sort_unstable();
         seeds == files
     });
-    assert!(names.iter().all(|name| told(&place)[*name].is_some()));
-    assert!(place.says(&["tree"]).contains("DISK"));
-    let both = place.says(&["inspect", "probe"]);
+    assert!(names.iter().all(|name| told(&dir)[*name].is_some()));
+    assert!(dir.says(&["tree"]).contains("DISK"));
+    let both = dir.says(&["inspect", "probe"]);
     assert!(both.contains("in memory, and in an image of"), "{both}");
     bench.end();
     drop(bench);
 
     // After a start the images are known before any is read. Without memory for unused seeds, one
     // of the two is on disk only.
-    let builder = place.builder().seed_memory(0).max_warm(0);
+    let builder = dir.builder().seed_memory(0).max_warm(0);
     let bench = Bench::start(builder, limits());
     let mut on_disk = None;
     until("one is on disk only", || {
-        let tree = place.tree();
+        let tree = dir.tree();
         let is_out = |name: &&str| {
             let seed = tree.get(*name);
             seed.is_some_and(|seed| seed["is_in_memory"] == false && seed["image_bytes"].is_u64())
@@ -110,77 +107,76 @@ fn seeds_are_in_memory_on_disk_or_both() {
         on_disk = ["probe", "script"].into_iter().find(is_out);
         on_disk.is_some()
     });
-    assert!(names.iter().all(|name| place.tree().contains_key(*name)));
+    assert!(names.iter().all(|name| dir.tree().contains_key(*name)));
     let name = on_disk.unwrap();
-    let details = place.json(&["inspect", name]);
+    let details = dir.json(&["inspect", name]);
     assert!(details["function"]["image_bytes"].is_u64(), "{details}");
     bench.end();
     drop(bench);
 
-    let bench = Bench::start(place.builder().image_disk(0), limits());
+    let bench = Bench::start(dir.builder().image_disk(0), limits());
     until("both are in memory", || {
-        let tree = place.tree();
+        let tree = dir.tree();
         names.iter().all(|name| {
             tree.get(*name)
                 .is_some_and(|seed| seed["is_in_memory"] == true)
         })
     });
     assert!(
-        place
-            .tree()
+        dir.tree()
             .values()
             .all(|seed| seed["image_bytes"].is_null())
     );
-    let only = place.says(&["inspect", "probe"]);
+    let only = dir.says(&["inspect", "probe"]);
     assert!(
         only.contains("in memory; there is no image of it"),
         "{only}"
     );
     for command in ["inspect", "export"] {
-        let file = place.path("file");
+        let file = dir.path("file");
         let words = ["image", command, "probe", "-o", file.to_str().unwrap()];
         let words = if command == "export" {
             &words[..]
         } else {
             &words[..3]
         };
-        let why = place.refused(words);
+        let why = dir.refused(words);
         assert!(why.contains("--image-disk"), "{why}");
         assert!(!file.exists());
     }
     bench.end();
 }
 
-fn what_is_removed_is_not_told() {
-    let place = Place::new();
-    let bench = place.start();
-    place.deploy(&bench);
-    let before = place.images();
+fn removed_functions_are_not_listed() {
+    let dir = TestDataDir::new();
+    let bench = dir.start();
+    dir.deploy(&bench);
+    let before = dir.images();
     let probe = e2e::file("tests/fixtures/http-probe.wasm");
     bench.deploy("probe", &probe, FunctionOptions::default());
     until("it has another image", || {
-        let now = place.images();
+        let now = dir.images();
         now.len() == before.len() && now.keys().any(|path| !before.contains_key(path))
     });
     until("only the version that serves has one", || {
-        let details = place.json(&["inspect", "probe"]);
+        let details = dir.json(&["inspect", "probe"]);
         let versions = details["versions"].as_array().unwrap();
         versions[0]["image_bytes"].is_u64() && versions[1]["image_bytes"].is_null()
     });
     bench.end();
 }
 
-fn a_damaged_image_is_told() {
-    let place = Place::new();
-    let bench = place.start();
+fn a_damaged_image_is_reported() {
+    let dir = TestDataDir::new();
+    let bench = dir.start();
     let script = bundle(&[("handler.js", SCRIPT)]);
     bench.deploy("script", &script, FunctionOptions::default());
-    until("there are images", || place.images().len() == 4);
-    let before = place.images();
+    until("there are images", || dir.images().len() == 4);
+    let before = dir.images();
     let probe = e2e::file("tests/fixtures/http-probe.wasm");
     bench.deploy("probe", &probe, FunctionOptions::default());
-    until("there is one more", || place.images().len() == 5);
-    let images = place.images();
+    until("there is one more", || dir.images().len() == 5);
+    let images = dir.images();
     let new = images.keys().find(|path| !before.contains_key(*path));
     let path = new.unwrap();
     let whole = fs::read(path).unwrap();
@@ -188,30 +184,30 @@ fn a_damaged_image_is_told() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     fs::write(path, &bytes).unwrap();
-    let told = place.json(&["image", "inspect", "probe"]);
+    let told = dir.json(&["image", "inspect", "probe"]);
     assert!(told["damage"].as_str().unwrap().contains("chunk"), "{told}");
-    let text = place.says(&["image", "inspect", "probe"]);
+    let text = dir.says(&["image", "inspect", "probe"]);
     assert!(text.contains("DAMAGED"), "{text}");
-    let file = place.path("probe.faasw");
+    let file = dir.path("probe.faasw");
     let export = ["image", "export", "probe", "-o", file.to_str().unwrap()];
-    let why = place.refused(&export);
+    let why = dir.refused(&export);
     assert!(why.contains("damaged") && !file.exists(), "{why}");
     fs::write(path, &whole[..5000]).unwrap();
-    let why = place.refused(&["image", "inspect", "probe"]);
+    let why = dir.refused(&["image", "inspect", "probe"]);
     assert!(
         why.contains("cut off") && why.contains("made anew"),
         "{why}"
     );
-    let why = place.refused(&["image", "inspect", "nobody"]);
+    let why = dir.refused(&["image", "inspect", "nobody"]);
     assert!(why.contains("no function named"), "{why}");
     bench.end();
 }
 
 fn main() {
     e2e::main(tests![
-        an_image_is_told_in_numbers,
+        image_inspect_reports_numbers,
         seeds_are_in_memory_on_disk_or_both,
-        what_is_removed_is_not_told,
-        a_damaged_image_is_told,
+        removed_functions_are_not_listed,
+        a_damaged_image_is_reported,
     ]);
 }

@@ -23,17 +23,18 @@ use std::{
 };
 
 use e2e::{
-    Bench, begins_import, filled, limits,
-    place::{Place, SCRIPT, SECRET, count, share_images},
+    Bench,
+    data_dir::{SCRIPT, SECRET, TestDataDir, count, share_images},
+    filled, limits,
     process::{Running, faasw, get},
-    until,
+    start_import, until,
 };
 use faasw::FunctionOptions;
 use http_body_util::BodyExt as _;
 
 /// The best case: nothing is initialised on the other node, not even the engine.
-fn a_function_moves_with_its_seed_to_a_node_with_the_same_images() {
-    let (there, here) = (Place::new(), Place::new());
+fn an_import_reuses_the_seed_on_a_node_with_the_same_images() {
+    let (there, here) = (TestDataDir::new(), TestDataDir::new());
     let bench = there.start();
     there.deploy(&bench);
     let born = bench.text("/script/");
@@ -92,8 +93,8 @@ fn a_function_moves_with_its_seed_to_a_node_with_the_same_images() {
     bench.end();
 }
 
-fn elsewhere_it_is_deployed_from_the_module_inside() {
-    let (there, here) = (Place::new(), Place::new());
+fn an_import_on_another_node_deploys_the_module() {
+    let (there, here) = (TestDataDir::new(), TestDataDir::new());
     let bench = there.start();
     there.deploy(&bench);
     let wizened = e2e::file("host/cli/tests/e2e/wizened.wat");
@@ -133,8 +134,8 @@ fn elsewhere_it_is_deployed_from_the_module_inside() {
     bench.end();
 }
 
-fn a_strangers_export_is_refused() {
-    let (there, here) = (Place::new(), Place::new());
+fn an_export_of_another_key_is_rejected() {
+    let (there, here) = (TestDataDir::new(), TestDataDir::new());
     let bench = there.start();
     there.deploy(&bench);
     let export = there.export("probe");
@@ -179,30 +180,30 @@ fn a_strangers_export_is_refused() {
 }
 
 /// The length of a piped export is not known in advance.
-fn an_export_comes_through_a_pipe() {
-    let place = Place::new();
-    let bench = place.start();
+fn an_export_can_be_imported_from_a_pipe() {
+    let dir = TestDataDir::new();
+    let bench = dir.start();
     bench.deploy("filled", &filled(3), FunctionOptions::default());
     until("there is an image of it", || {
-        place.tree()["filled"]["image_bytes"].is_u64()
+        dir.tree()["filled"]["image_bytes"].is_u64()
     });
-    let export = fs::read(place.export("filled")).unwrap();
-    let fifo = place.fifo();
+    let export = fs::read(dir.export("filled")).unwrap();
+    let fifo = dir.fifo();
     let words = ["image", "import", fifo.to_str().unwrap()];
     let written = |bytes: &[u8]| {
         let (fifo, bytes) = (fifo.clone(), bytes.to_vec());
         thread::spawn(move || fs::write(fifo, bytes))
     };
     let whole = written(&export);
-    let said = place.says(&words);
+    let said = dir.says(&words);
     assert!(said.contains("version 2, its seed read from"), "{said}");
     whole.join().unwrap().unwrap();
     let cut_off = written(&export[..export.len() - 1]);
-    let why = place.refused(&words);
+    let why = dir.refused(&words);
     assert!(why.contains("cut off"), "{why}");
     cut_off.join().unwrap().unwrap();
     let mut command = faasw(&["image", "import", "/dev/stdin", "--json"]);
-    command.env("FAASW_DATA_DIR", place.folder.path());
+    command.env("FAASW_DATA_DIR", dir.folder.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(&export).unwrap();
@@ -212,20 +213,20 @@ fn an_export_comes_through_a_pipe() {
     assert!(imported["rebuilt"].is_null(), "{imported}");
     assert_eq!(imported["deployed"]["function"]["version"], 3);
     assert_eq!(bench.text("/filled/"), "filled\n");
-    let why = place.refused(&["image", "import", place.path("images").to_str().unwrap()]);
+    let why = dir.refused(&["image", "import", dir.path("images").to_str().unwrap()]);
     assert!(why.contains("cannot be read"), "{why}");
     bench.end();
 }
 
 /// Two exports to the same file do not mix, either.
-fn an_export_writes_through_nothing_that_stands_there() {
-    let place = Place::new();
-    let bench = place.start();
+fn an_export_follows_no_existing_link() {
+    let dir = TestDataDir::new();
+    let bench = dir.start();
     bench.deploy("filled", &filled(3), FunctionOptions::default());
     until("there is an image of it", || {
-        place.tree()["filled"]["image_bytes"].is_u64()
+        dir.tree()["filled"]["image_bytes"].is_u64()
     });
-    let (folder, kept) = (tempfile::tempdir().unwrap(), place.path("kept"));
+    let (folder, kept) = (tempfile::tempdir().unwrap(), dir.path("kept"));
     let file = folder.path().join("filled.faasw");
     fs::write(&kept, "kept").unwrap();
     for name in ["filled.faasw", "filled.faasw.unfinished"] {
@@ -233,7 +234,7 @@ fn an_export_writes_through_nothing_that_stands_there() {
     }
     let words = ["image", "export", "filled", "-o", file.to_str().unwrap()];
     thread::scope(|scope| {
-        let both = [(); 2].map(|()| scope.spawn(|| place.says(&words)));
+        let both = [(); 2].map(|()| scope.spawn(|| dir.says(&words)));
         for one in both {
             one.join().unwrap();
         }
@@ -241,11 +242,11 @@ fn an_export_writes_through_nothing_that_stands_there() {
     assert_eq!(fs::read(&kept).unwrap(), b"kept");
     let about = fs::symlink_metadata(&file).unwrap();
     assert!(about.is_file() && about.mode() & 0o777 == 0o600);
-    place.says(&["image", "import", file.to_str().unwrap()]);
+    dir.says(&["image", "import", file.to_str().unwrap()]);
     assert_eq!(bench.text("/filled/"), "filled\n");
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
-    let why = place.refused(&words);
+    let why = dir.refused(&words);
     assert!(why.contains("cannot be written"), "{why}");
     // The directory contains what was there before, and nothing else.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
@@ -253,12 +254,12 @@ fn an_export_writes_through_nothing_that_stands_there() {
 }
 
 /// Tests the program with a key file of the operator.
-fn a_key_of_the_operators_is_used_instead_of_its_own() {
-    let (there, here) = (Place::new(), Place::new());
+fn a_key_of_the_operator_replaces_the_nodes_own() {
+    let (there, here) = (TestDataDir::new(), TestDataDir::new());
     let keys = tempfile::tempdir().unwrap();
     let key = keys.path().join("key");
     fs::write(&key, [9; 32]).unwrap();
-    let start = |place: &Place| place.serve(&["--image-key", key.to_str().unwrap()]);
+    let start = |dir: &TestDataDir| dir.serve(&["--image-key", key.to_str().unwrap()]);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let mut open_to_all = start(&there);
     open_to_all.said("chmod 600");
@@ -322,10 +323,10 @@ fn in_little_memory<T>(node: &Running, image: u64, what: &str, work: impl FnOnce
 }
 
 /// `FAASW_TEST_EXPORT_MIB` sets the function's size.
-fn a_large_function_moves_in_little_memory() {
+fn large_exports_and_imports_use_little_memory() {
     let mebibytes = std::env::var("FAASW_TEST_EXPORT_MIB");
     let mebibytes: u32 = mebibytes.map_or(96, |text| text.parse().unwrap());
-    let (there, here, apart) = (Place::new(), Place::new(), Place::new());
+    let (there, here, apart) = (TestDataDir::new(), TestDataDir::new(), TestDataDir::new());
     let mut node = there.serve(&[]);
     let address = node.address();
     let module = there.path("filled.wat");
@@ -350,16 +351,16 @@ fn a_large_function_moves_in_little_memory() {
     drop(content);
     let why = there.refused(&["image", "import", damaged.to_str().unwrap()]);
     assert!(why.contains("damaged"), "{why}");
-    assert!(there.by_half().is_empty());
+    assert!(there.partial_images().is_empty());
     assert_eq!(node.stop("TERM"), Some(0));
 
     share_images(&there, &here);
     fs::copy(there.path("image.key"), apart.path("image.key")).unwrap();
-    for (place, is_used) in [(&here, true), (&apart, false)] {
-        let mut node = place.serve(&[]);
+    for (dir, is_used) in [(&here, true), (&apart, false)] {
+        let mut node = dir.serve(&[]);
         let address = node.address();
         let words = ["image", "import", export.to_str().unwrap()];
-        let import = || place.json(&words);
+        let import = || dir.json(&words);
         let imported = if is_used {
             in_little_memory(&node, image, "import", import)
         } else {
@@ -369,37 +370,39 @@ fn a_large_function_moves_in_little_memory() {
         assert_eq!(imported["rebuilt"].is_null(), is_used, "{imported}");
         assert_eq!(get(address, "/filled/").body, "filled\n");
         until("there is an image of it", || {
-            place.tree()["filled"]["image_bytes"].is_u64()
+            dir.tree()["filled"]["image_bytes"].is_u64()
         });
-        until("nothing is left by half", || place.by_half().is_empty());
+        until("nothing is left by half", || {
+            dir.partial_images().is_empty()
+        });
         assert_eq!(node.stop("TERM"), Some(0));
     }
 }
 
 /// An import may end early because of its client, at either end, or because the node ends.
-fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
-    let place = Place::new();
-    let bench = place.start();
+fn an_aborted_import_leaves_nothing() {
+    let dir = TestDataDir::new();
+    let bench = dir.start();
     bench.deploy("filled", &filled(6), FunctionOptions::default());
     until("there is an image of it", || {
-        place.tree()["filled"]["image_bytes"].is_u64()
+        dir.tree()["filled"]["image_bytes"].is_u64()
     });
-    let file = place.export("filled");
+    let file = dir.export("filled");
     let export = fs::read(&file).unwrap();
     let half = export.len() / 2;
-    let data_dir = place.folder.path();
-    let images: Vec<PathBuf> = place.images().into_keys().collect();
+    let data_dir = dir.folder.path();
+    let images: Vec<PathBuf> = dir.images().into_keys().collect();
     // A stalled import does not block others.
-    let stalled = begins_import(data_dir, &export, half);
+    let stalled = start_import(data_dir, &export, half);
     let has_come = || {
-        let files = place.by_half();
+        let files = dir.partial_images();
         let sizes = files
             .iter()
             .map(|file| fs::metadata(file).map_or(0, |file| file.len()));
         sizes.sum::<u64>() > 1 << 20
     };
     until("some of it has come", has_come);
-    for file in place.by_half() {
+    for file in dir.partial_images() {
         assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o600);
     }
     // Neither does an export whose client reads nothing, or not all of it.
@@ -413,23 +416,23 @@ fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
             body
         })
         .collect();
-    let again = fs::read(place.export("filled")).unwrap();
+    let again = fs::read(dir.export("filled")).unwrap();
     assert_eq!(again.len(), export.len());
     drop(unread);
-    let imported = place.json(&["image", "import", file.to_str().unwrap()]);
+    let imported = dir.json(&["image", "import", file.to_str().unwrap()]);
     assert!(imported["rebuilt"].is_null(), "{imported}");
     drop(stalled);
-    until("nothing is left of it", || place.by_half().is_empty());
-    assert!(place.images().into_keys().eq(images.iter().cloned()));
+    until("nothing is left of it", || dir.partial_images().is_empty());
+    assert!(dir.images().into_keys().eq(images.iter().cloned()));
     assert_eq!(bench.text("/filled/"), "filled\n");
     bench.end();
     drop(bench);
 
     let mut soon = limits();
     soon.idle_client = Duration::from_millis(500);
-    let bench = Bench::start(place.builder(), soon);
+    let bench = Bench::start(dir.builder(), soon);
     // The program reads a pipe whose writer pauses.
-    let fifo = place.fifo();
+    let fifo = dir.fifo();
     let slow = thread::spawn({
         // No more than fits into a pipe.
         let (fifo, some) = (fifo.clone(), export[..50_000].to_vec());
@@ -439,41 +442,41 @@ fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
             fifo
         }
     });
-    let why = place.refused(&["image", "import", fifo.to_str().unwrap()]);
+    let why = dir.refused(&["image", "import", fifo.to_str().unwrap()]);
     assert!(why.contains("did not arrive"), "{why}");
     drop(slow.join().unwrap());
-    let mut stalled = begins_import(data_dir, &export, half);
+    let mut stalled = start_import(data_dir, &export, half);
     let mut answer = String::new();
     stalled.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.contains("did not arrive"), "{answer}");
-    until("nothing is left of it", || place.by_half().is_empty());
+    until("nothing is left of it", || dir.partial_images().is_empty());
     bench.end();
     drop(bench);
 
-    let mut node = place.serve(&[]);
+    let mut node = dir.serve(&[]);
     node.address();
-    let _stalled = begins_import(data_dir, &export, half);
+    let _stalled = start_import(data_dir, &export, half);
     until("some of it has come", has_come);
     node.child.kill().unwrap();
     node.child.wait().unwrap();
-    assert!(!place.by_half().is_empty());
-    let bench = place.start();
-    until("nothing is left of it", || place.by_half().is_empty());
+    assert!(!dir.partial_images().is_empty());
+    let bench = dir.start();
+    until("nothing is left of it", || dir.partial_images().is_empty());
     assert_eq!(bench.text("/filled/"), "filled\n");
-    assert!(place.images().into_keys().eq(images.iter().cloned()));
+    assert!(dir.images().into_keys().eq(images.iter().cloned()));
     bench.end();
 }
 
 fn main() {
     e2e::main(tests![
-        a_function_moves_with_its_seed_to_a_node_with_the_same_images,
-        elsewhere_it_is_deployed_from_the_module_inside,
-        a_strangers_export_is_refused,
-        an_export_comes_through_a_pipe,
-        an_export_writes_through_nothing_that_stands_there,
-        a_key_of_the_operators_is_used_instead_of_its_own,
-        a_large_function_moves_in_little_memory,
-        an_import_that_does_not_come_to_its_end_leaves_nothing,
+        an_import_reuses_the_seed_on_a_node_with_the_same_images,
+        an_import_on_another_node_deploys_the_module,
+        an_export_of_another_key_is_rejected,
+        an_export_can_be_imported_from_a_pipe,
+        an_export_follows_no_existing_link,
+        a_key_of_the_operator_replaces_the_nodes_own,
+        large_exports_and_imports_use_little_memory,
+        an_aborted_import_leaves_nothing,
     ]);
 }

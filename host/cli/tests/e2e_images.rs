@@ -130,7 +130,7 @@ fn made(bench: &Bench) -> u64 {
         .sum()
 }
 
-fn a_node_that_starts_again_makes_no_seed() {
+fn a_restarted_node_builds_no_seed() {
     let restarts = Restarts::deployed();
     let mut born = None;
     for _ in 0..3 {
@@ -143,7 +143,7 @@ fn a_node_that_starts_again_makes_no_seed() {
     }
 }
 
-fn what_requests_use_is_known_after_a_restart() {
+fn working_sets_survive_a_restart() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
     let before = restarts.images();
@@ -185,7 +185,7 @@ fn damages(path: &Path, other: &Path) -> Vec<Vec<u8>> {
     ]
 }
 
-fn what_is_spoilt_is_made_anew() {
+fn damaged_images_are_rebuilt() {
     let restarts = Restarts::deployed();
     let count = damages(
         restarts.images().keys().next().unwrap(),
@@ -223,7 +223,7 @@ fn what_is_spoilt_is_made_anew() {
     stop(bench);
 }
 
-fn what_is_not_a_file_or_gone_is_made_anew() {
+fn missing_images_and_other_file_types_are_rebuilt() {
     let restarts = Restarts::deployed();
     for path in restarts.images().keys() {
         fs::remove_file(path).unwrap();
@@ -279,7 +279,7 @@ fn an_image_of_another_format_is_replaced() {
 
 /// The node reads the key once: images sealed with it stay valid while the node runs, and the new
 /// file is used after the next start.
-fn a_key_that_is_swapped_under_a_node_counts_after_the_next_start() {
+fn a_changed_key_file_applies_at_the_next_start() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
     fs::write(restarts.folder.path().join("image.key"), [9; 32]).unwrap();
@@ -329,7 +329,7 @@ fn another_key_or_limit_is_another_image() {
     assert_eq!(fs::metadata(&key).unwrap().len(), 32);
 }
 
-fn what_is_removed_leaves_nothing() {
+fn a_removed_function_leaves_no_image() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
     bench.block_on(bench.node.remove("probe")).unwrap();
@@ -346,7 +346,7 @@ fn what_is_removed_leaves_nothing() {
 }
 
 /// A valid image under the name of another valid image.
-fn what_was_renamed_is_not_taken_for_another() {
+fn a_renamed_image_is_not_used_for_another_function() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
     let before = restarts.images();
@@ -383,7 +383,7 @@ fn what_was_renamed_is_not_taken_for_another() {
 }
 
 /// Without disk space for images there are none, and with little space the oldest are removed.
-fn the_disk_has_as_many_as_it_may() {
+fn the_number_of_images_is_limited_by_disk_space() {
     let restarts = Restarts::deployed();
     let all: u64 = restarts
         .images()
@@ -431,7 +431,7 @@ fn the_disk_has_as_many_as_it_may() {
     stop(bench);
 }
 
-fn what_was_evicted_comes_from_its_image() {
+fn evicted_seeds_are_read_from_their_image() {
     let restarts = Restarts::deployed();
     let builder = Node::builder().data_dir(restarts.folder.path());
     // No memory for unused seeds.
@@ -477,7 +477,7 @@ fn a_new_version_has_an_image_of_its_own() {
 }
 
 /// The disk does not reveal the values that a function was configured with.
-fn images_tell_nothing() {
+fn images_reveal_no_configuration() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
     let secret = "a secret of forty bytes that stands alone";
@@ -507,18 +507,18 @@ fn images_tell_nothing() {
 
 fn main() {
     e2e::main(tests![
-        a_node_that_starts_again_makes_no_seed,
-        what_requests_use_is_known_after_a_restart,
-        what_is_spoilt_is_made_anew,
-        what_is_not_a_file_or_gone_is_made_anew,
+        a_restarted_node_builds_no_seed,
+        working_sets_survive_a_restart,
+        damaged_images_are_rebuilt,
+        missing_images_and_other_file_types_are_rebuilt,
         an_image_of_another_format_is_replaced,
-        a_key_that_is_swapped_under_a_node_counts_after_the_next_start,
+        a_changed_key_file_applies_at_the_next_start,
         another_key_or_limit_is_another_image,
-        what_is_removed_leaves_nothing,
-        images_tell_nothing,
-        what_was_evicted_comes_from_its_image,
-        what_was_renamed_is_not_taken_for_another,
-        the_disk_has_as_many_as_it_may,
+        a_removed_function_leaves_no_image,
+        images_reveal_no_configuration,
+        evicted_seeds_are_read_from_their_image,
+        a_renamed_image_is_not_used_for_another_function,
+        the_number_of_images_is_limited_by_disk_space,
         a_new_version_has_an_image_of_its_own,
     ]);
 }

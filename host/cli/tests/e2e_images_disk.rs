@@ -28,7 +28,7 @@ use std::{
 
 use common::time_limit;
 use e2e::process::{Running, faasw, get};
-use e2e::{begins_import, bundle, filled, until};
+use e2e::{bundle, filled, start_import, until};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
 /// Set for the program that runs within the namespace.
@@ -142,7 +142,7 @@ fn answers(address: SocketAddr, path: &str, expected: &str) {
     );
 }
 
-fn read_only_under_a_node_it_serves_and_writes_when_it_may() {
+fn a_node_serves_on_a_read_only_disk_and_writes_later() {
     let host = Host::new(200);
     let (node, address) = host.start();
     host.deploy("one", "one");
@@ -180,7 +180,7 @@ fn read_only_under_a_node_it_serves_and_writes_when_it_may() {
     node.stop("TERM");
 }
 
-fn taken_away_and_replaced_under_a_node_it_serves_and_writes_there() {
+fn a_node_serves_when_its_disk_is_replaced_and_writes_there() {
     let host = Host::new(200);
     let (node, address) = host.start();
     host.deploy("one", "one");
@@ -225,7 +225,7 @@ fn taken_away_and_replaced_under_a_node_it_serves_and_writes_there() {
 }
 
 /// Space for nothing, for a header, for some of the pages, and for all of them.
-fn full_it_serves_and_leaves_nothing_by_half() {
+fn a_node_serves_on_a_full_disk_without_partial_images() {
     let host = Host::new(64);
     let (node, address) = host.start();
     host.deploy("f", "0");
@@ -255,7 +255,7 @@ fn full_it_serves_and_leaves_nothing_by_half() {
 }
 
 /// Another writer takes the free space once the first bytes of an image are written.
-fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
+fn a_disk_that_fills_during_a_write_leaves_no_partial_image() {
     let host = Host::new(64);
     let (node, address) = host.start();
     host.deploy("f", "0");
@@ -303,7 +303,7 @@ fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
 
 /// Another writer takes the free space while an image arrives: the function is deployed from the
 /// module that came with it.
-fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half() {
+fn an_import_on_a_full_disk_deploys_the_module() {
     let host = Host::new(100);
     let (node, address) = host.start();
     let (name, options) = (FunctionName::new("f").unwrap(), FunctionOptions::default());
@@ -324,7 +324,7 @@ fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half(
     host.runtime.block_on(host.client.remove(&name)).unwrap();
     host.has_images(SHARED - 1);
     let half = export.len() / 2;
-    let mut client = begins_import(host.folder.path(), &export, half);
+    let mut client = start_import(host.folder.path(), &export, half);
     until("some of it has come", || {
         let (_, by_half) = host.images();
         let bytes = |name: &String| fs::metadata(host.disk().join(name)).map_or(0, |it| it.len());
@@ -381,11 +381,11 @@ fn main() {
     e2e::main_where(
         within.then_some(()).ok_or("no mount namespace of its own"),
         tests![
-            read_only_under_a_node_it_serves_and_writes_when_it_may,
-            taken_away_and_replaced_under_a_node_it_serves_and_writes_there,
-            full_it_serves_and_leaves_nothing_by_half,
-            filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half,
-            full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half,
+            a_node_serves_on_a_read_only_disk_and_writes_later,
+            a_node_serves_when_its_disk_is_replaced_and_writes_there,
+            a_node_serves_on_a_full_disk_without_partial_images,
+            a_disk_that_fills_during_a_write_leaves_no_partial_image,
+            an_import_on_a_full_disk_deploys_the_module,
         ],
     );
 }

@@ -15,7 +15,9 @@ mod e2e;
 
 use e2e::{
     Bench,
-    initialised::{COMPONENT, TABLE_SET, assert_got_there, by, with, with_node},
+    init_functions::{
+        COMPONENT, TABLE_SET, assert_runs_to_its_end, init_by, with_inserted, with_node,
+    },
     limits,
 };
 use faasw::{FreezePolicy, FunctionOptions, Initialised, Node};
@@ -28,7 +30,7 @@ fn forms(path: &str) -> [Vec<u8>; 2] {
         COMMAND => "(func $count",
         _ => "(global $is_prepared",
     };
-    [e2e::file(path), with(path, place, TABLE_SET)]
+    [e2e::file(path), with_inserted(path, place, TABLE_SET)]
 }
 
 /// Whether a function was initialised by this export, and in the way of its form.
@@ -46,10 +48,10 @@ fn refused(bench: &Bench, name: &str, module: &[u8], options: FunctionOptions) -
     deployed.unwrap_err().to_string()
 }
 
-fn every_request_begins_with_what_the_export_left() {
+fn every_request_starts_from_the_state_that_the_export_left() {
     with_node(|bench| {
         for (form, module) in forms(COMMAND).iter().enumerate() {
-            let function = bench.deploy("f", module, by("prepare")).function;
+            let function = bench.deploy("f", module, init_by("prepare")).function;
             assert!(function.frozen_after_init && function.drawn.is_empty());
             let init = function.init.as_ref();
             assert!(is_initialised(init, form, "prepare"), "{init:?}");
@@ -62,20 +64,20 @@ fn every_request_begins_with_what_the_export_left() {
     });
 }
 
-fn a_components_exports_initialise_it_too() {
+fn exports_of_components_initialise_them() {
     with_node(|bench| {
         for (form, module) in forms(COMPONENT).iter().enumerate() {
             for export in ["prepare", "test:steps/steps@1.0.0#prepare"] {
-                let function = bench.deploy("f", module, by(export)).function;
+                let function = bench.deploy("f", module, init_by(export)).function;
                 let init = function.init.as_ref();
                 assert!(is_initialised(init, form, export), "{init:?}");
-                assert_got_there(bench);
+                assert_runs_to_its_end(bench);
             }
             bench.deploy("f", module, FunctionOptions::default());
             let answer = bench.get("/f/");
             assert!(answer.body.contains("unreachable"), "{answer:?}");
             for export in ["test:steps/steps@1.0.0#other", "other:steps/steps#prepare"] {
-                let why = refused(bench, "missing", module, by(export));
+                let why = refused(bench, "missing", module, init_by(export));
                 assert!(why.contains(export), "{why}");
             }
         }
@@ -92,7 +94,7 @@ fn a_function_is_initialised_where_its_seed_is_missing() {
     };
     for (form, module) in forms(COMMAND).iter().enumerate() {
         let bench = start();
-        bench.deploy("f", module, by("prepare"));
+        bench.deploy("f", module, init_by("prepare"));
         assert_eq!(bench.text("/f/"), "11\n");
         bench.end();
         drop(bench);
@@ -110,7 +112,7 @@ fn a_function_is_initialised_where_its_seed_is_missing() {
 fn an_ancestors_instance_is_initialised_before_it_serves() {
     let bench = Bench::start(Node::builder().seed_memory(0), limits());
     for module in forms(COMMAND) {
-        bench.deploy("f", &module, by("prepare"));
+        bench.deploy("f", &module, init_by("prepare"));
         for _ in 0..5 {
             assert_eq!(bench.text("/f/"), "11\n");
         }
@@ -118,17 +120,17 @@ fn an_ancestors_instance_is_initialised_before_it_serves() {
     bench.end();
 }
 
-fn what_requests_would_share_is_refused_unless_asked_for() {
+fn shared_entropy_is_rejected_without_an_explicit_option() {
     with_node(|bench| {
         for module in forms(COMMAND) {
             for (export, import) in [
                 ("prepare-by-chance", "random_get"),
                 ("prepare-by-clock", "clock_time_get"),
             ] {
-                let why = refused(bench, "refused", &module, by(export));
+                let why = refused(bench, "refused", &module, init_by(export));
                 assert!(why.contains(export) && why.contains(import), "{why}");
                 assert!(why.contains("after-init"), "{why}");
-                let options = by(export).freeze(FreezePolicy::AfterInit);
+                let options = init_by(export).freeze(FreezePolicy::AfterInit);
                 let deployed = bench.deploy("f", &module, options);
                 assert!(deployed.function.drawn.contains(import), "{deployed:?}");
                 let is_told = deployed.notice.is_some_and(|told| told.contains("share"));
@@ -140,10 +142,10 @@ fn what_requests_would_share_is_refused_unless_asked_for() {
     });
 }
 
-fn what_cannot_initialise_is_refused_and_harms_nobody() {
+fn failed_initialisations_are_rejected_and_affect_no_other_function() {
     with_node(|bench| {
         for module in forms(COMMAND) {
-            bench.deploy("f", &module, by("prepare"));
+            bench.deploy("f", &module, init_by("prepare"));
             for (export, told) in [
                 ("nothing", "nothing"),
                 ("no-function", "no-function"),
@@ -151,15 +153,18 @@ fn what_cannot_initialise_is_refused_and_harms_nobody() {
                 ("traps", "unreachable"),
                 ("never-ends", "longer than its limit"),
             ] {
-                let why = refused(bench, "f", &module, by(export));
+                let why = refused(bench, "f", &module, init_by(export));
                 assert!(why.contains(told), "{export}: {why}");
                 assert_eq!(bench.text("/f/"), "11\n", "{export}");
             }
         }
         for (options, told) in [
-            (by(""), "1 to 1024 bytes"),
-            (by(&"x".repeat(1025)), "1 to 1024 bytes"),
-            (by("prepare").freeze(FreezePolicy::BeforeInit), "exclude"),
+            (init_by(""), "1 to 1024 bytes"),
+            (init_by(&"x".repeat(1025)), "1 to 1024 bytes"),
+            (
+                init_by("prepare").freeze(FreezePolicy::BeforeInit),
+                "exclude",
+            ),
         ] {
             let why = refused(bench, "f", &e2e::file(COMMAND), options);
             assert!(why.contains(told), "{why}");
@@ -171,11 +176,11 @@ fn what_cannot_initialise_is_refused_and_harms_nobody() {
 
 fn main() {
     e2e::main(tests![
-        every_request_begins_with_what_the_export_left,
-        a_components_exports_initialise_it_too,
+        every_request_starts_from_the_state_that_the_export_left,
+        exports_of_components_initialise_them,
         a_function_is_initialised_where_its_seed_is_missing,
         an_ancestors_instance_is_initialised_before_it_serves,
-        what_requests_would_share_is_refused_unless_asked_for,
-        what_cannot_initialise_is_refused_and_harms_nobody,
+        shared_entropy_is_rejected_without_an_explicit_option,
+        failed_initialisations_are_rejected_and_affect_no_other_function,
     ]);
 }

@@ -14,7 +14,7 @@ mod e2e;
 use std::time::Duration;
 
 use common::raw;
-use e2e::{BENCH, Bench, limits, place::Place, process};
+use e2e::{BENCH, Bench, data_dir::TestDataDir, limits, process};
 use faasw::{FunctionOptions, Node, StoreName};
 
 const PROBE: &str = "tests/fixtures/kv-probe.wasm";
@@ -75,7 +75,7 @@ fn every_interface_works_on_the_same_store() {
     );
 }
 
-fn what_takes_more_than_a_ring_passes_through_it() {
+fn values_larger_than_a_ring_are_passed() {
     BENCH.function("large", PROBE, plain());
     let too_much = "error Error::Other(\"the values take more than 1048576 bytes together: \
                     ask for fewer at a time\")";
@@ -107,7 +107,7 @@ fn what_takes_more_than_a_ring_passes_through_it() {
     assert_eq!(keys.split(' ').count(), 1001);
 }
 
-fn a_function_has_its_own_store_whatever_its_version() {
+fn a_function_has_its_own_store_across_versions() {
     for name in ["mine", "yours"] {
         BENCH.function(name, PROBE, plain());
         let path = format!("/{name}/spin/default/set/whose/{name}");
@@ -166,7 +166,7 @@ fn counts_of_many_at_once_are_exact() {
     assert_eq!(BENCH.text("/count/spin/default/get/n"), "some 200");
 }
 
-fn a_store_is_not_asked_before_a_request() {
+fn stores_are_not_available_before_a_request() {
     BENCH.function("early", PROBE, plain());
     assert_eq!(BENCH.text("/early/spin/default/set/a/1"), "done");
     let options = plain().env("AT_START", "1");
@@ -190,7 +190,7 @@ fn a_store_is_not_asked_before_a_request() {
     assert!(told.contains(why), "{told}");
 }
 
-fn quotas_hold_and_calls_without_end_are_ended() {
+fn quotas_apply_and_endless_calls_are_ended() {
     let mut narrow = limits();
     narrow.store_keys = 3;
     narrow.store_bytes = 1_000;
@@ -223,55 +223,55 @@ fn quotas_hold_and_calls_without_end_are_ended() {
 }
 
 /// Uses commands and a node in a process of its own that is killed.
-fn what_was_acknowledged_survives_a_kill() {
-    let place = Place::new();
+fn acknowledged_writes_survive_a_kill() {
+    let dir = TestDataDir::new();
     let serve = || {
-        let mut node = process::Running::serving(place.folder.path(), &[]);
+        let mut node = process::Running::serving(dir.folder.path(), &[]);
         let address = node.address();
         (node, address)
     };
     let (mut node, address) = serve();
-    place.says(&["deploy", PROBE, "--name", "kept", "--kv", "users"]);
+    dir.says(&["deploy", PROBE, "--name", "kept", "--kv", "users"]);
     let answer = process::get(address, "/kept/draft2/default/count/n/7");
     assert_eq!(answer.body, "7");
     let answer = process::get(address, "/kept/spin/users/set/alice/here");
     assert_eq!(answer.body, "done");
-    place.says(&["kv", "set", "kept", "by hand", "a value"]);
+    dir.says(&["kv", "set", "kept", "by hand", "a value"]);
     node.child.kill().unwrap();
     node.child.wait().unwrap();
     drop(node);
 
     let (_node, address) = serve();
-    assert_eq!(place.says(&["kv", "get", "kept", "n"]), "7");
+    assert_eq!(dir.says(&["kv", "get", "kept", "n"]), "7");
     assert_eq!(
-        place.says(&["kv", "get", "--shared", "users", "alice"]),
+        dir.says(&["kv", "get", "--shared", "users", "alice"]),
         "here"
     );
     let answer = process::get(address, "/kept/draft2/default/increment/n/1");
     assert_eq!(answer.body, "8");
-    assert_eq!(place.says(&["kv", "ls", "kept"]), "by hand\nn\n");
-    let stores = place.json(&["kv", "ls"]);
+    assert_eq!(dir.says(&["kv", "ls", "kept"]), "by hand\nn\n");
+    let stores = dir.json(&["kv", "ls"]);
     let expected = serde_json::json!([
         {"kind": "function", "name": "kept", "keys": 2, "bytes": 16},
         {"kind": "shared", "name": "users", "keys": 1, "bytes": 9},
     ]);
     assert_eq!(stores, expected);
-    let shown = place.says(&["inspect", "kept"]);
+    let shown = dir.says(&["inspect", "kept"]);
     assert!(shown.contains("users"), "{shown}");
     // A store outlives its function, until the operator removes it.
-    place.says(&["rm", "kept"]);
-    assert_eq!(place.says(&["kv", "get", "kept", "by hand"]), "a value");
-    let refused = place.refused(&["kv", "set", "kept", "k", "v"]);
+    dir.says(&["rm", "kept"]);
+    assert_eq!(dir.says(&["kv", "get", "kept", "by hand"]), "a value");
+    let refused = dir.refused(&["kv", "set", "kept", "k", "v"]);
     assert!(refused.contains("no function named"), "{refused}");
-    place.says(&["kv", "rm", "kept", "n"]);
-    let refused = place.refused(&["kv", "get", "kept", "n"]);
+    dir.says(&["kv", "rm", "kept", "n"]);
+    let refused = dir.refused(&["kv", "get", "kept", "n"]);
     assert!(refused.contains("kept has no key n"), "{refused}");
-    place.says(&["kv", "rm", "kept", "--all"]);
-    assert_eq!(place.says(&["kv", "ls", "kept"]), "");
+    dir.says(&["kv", "rm", "kept", "--all"]);
+    assert_eq!(dir.says(&["kv", "ls", "kept"]), "");
 }
 
 /// Listings alternate with reads of other functions, piece by piece, and are complete all the same.
-fn many_listings_keep_no_neighbour_from_its_value() {
+fn many_listings_do_not_delay_a_neighbour() {
     BENCH.deploy("lists", &e2e::file(PROBE), plain());
     BENCH.deploy("reads", &e2e::file(PROBE), plain());
     for part in ["a", "b", "c"] {
@@ -301,14 +301,14 @@ fn many_listings_keep_no_neighbour_from_its_value() {
 fn main() {
     let tests = tests![
         every_interface_works_on_the_same_store,
-        what_takes_more_than_a_ring_passes_through_it,
-        a_function_has_its_own_store_whatever_its_version,
+        values_larger_than_a_ring_are_passed,
+        a_function_has_its_own_store_across_versions,
         a_shared_store_is_for_those_it_was_granted_to,
         counts_of_many_at_once_are_exact,
-        a_store_is_not_asked_before_a_request,
-        many_listings_keep_no_neighbour_from_its_value,
-        quotas_hold_and_calls_without_end_are_ended,
-        what_was_acknowledged_survives_a_kill,
+        stores_are_not_available_before_a_request,
+        many_listings_do_not_delay_a_neighbour,
+        quotas_apply_and_endless_calls_are_ended,
+        acknowledged_writes_survive_a_kill,
     ];
     e2e::main(tests);
 }

@@ -17,7 +17,7 @@ mod server;
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use e2e::{
-    place::Place,
+    data_dir::TestDataDir,
     process::{Running, descendants, faasw, get},
     until,
 };
@@ -54,10 +54,10 @@ fn dialer(node: &Running) -> Option<u32> {
     all.find(|pid| named(*pid, "faasw-dial"))
 }
 
-fn two_nodes_share_a_server_that_is_killed_meanwhile() {
+fn two_nodes_share_a_server_across_its_restart() {
     let mut redis = Server::with(&["--requirepass", PASSWORD]);
     let url = format!("redis://:{PASSWORD}@localhost:{}/1", redis.port);
-    let places = [Place::new(), Place::new()];
+    let places = [TestDataDir::new(), TestDataDir::new()];
     let nodes: Vec<_> = places
         .iter()
         .map(|place| serve(place.folder.path(), &url, &[]))
@@ -132,7 +132,7 @@ fn two_nodes_share_a_server_that_is_killed_meanwhile() {
 
 fn a_socket_and_a_password_in_a_file() {
     let redis = Server::with(&["--requirepass", PASSWORD, "--unixsocketperm", "700"]);
-    let place = Place::new();
+    let place = TestDataDir::new();
     let password = place.path("password");
     fs::write(&password, format!("{PASSWORD}\n")).unwrap();
     fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).unwrap();
@@ -152,7 +152,7 @@ fn a_socket_and_a_password_in_a_file() {
 }
 
 fn a_node_does_not_start_without_its_server() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let data_dir = place.folder.path().to_str().unwrap();
     let words = ["serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0"];
     for (url, code, told) in [
@@ -193,9 +193,9 @@ fn with_environment(words: &[&str], url: &str) -> Command {
     command
 }
 
-fn a_node_whose_connections_cannot_be_made_any_more_ends() {
+fn a_node_that_loses_its_dialer_ends() {
     let redis = Server::start();
-    let place = Place::new();
+    let place = TestDataDir::new();
     let (mut node, _) = serve(place.folder.path(), &redis.tcp(), &[]);
     let pid = dialer(&node).unwrap().to_string();
     let killed = Command::new("kill").args(["-KILL", &pid]).status();
@@ -206,10 +206,10 @@ fn a_node_whose_connections_cannot_be_made_any_more_ends() {
 
 fn main() {
     let tests = tests![
-        two_nodes_share_a_server_that_is_killed_meanwhile,
+        two_nodes_share_a_server_across_its_restart,
         a_socket_and_a_password_in_a_file,
         a_node_does_not_start_without_its_server,
-        a_node_whose_connections_cannot_be_made_any_more_ends,
+        a_node_that_loses_its_dialer_ends,
     ];
     e2e::main_where(server::is_missing(), tests);
 }

@@ -179,7 +179,7 @@ fn endless_allocation_ends_at_the_memory_limit() {
     fails("/small/", 502, "trapped", &["16 MiB"]);
 }
 
-fn an_exit_without_a_response_is_named_by_its_code() {
+fn an_exit_without_a_response_reports_its_code() {
     BENCH.probe();
     BENCH.cgi();
     fixture("exit7");
@@ -188,7 +188,7 @@ fn an_exit_without_a_response_is_named_by_its_code() {
     fails("/probe/exit/1", 502, "exited", &["code 1"]);
 }
 
-fn a_failure_that_a_command_has_told_of_is_its_answer() {
+fn a_response_written_before_a_failed_exit_is_sent() {
     fixture("exit-told");
     for _ in 0..2 {
         let answer = BENCH.get("/exit-told/");
@@ -202,14 +202,14 @@ fn a_failure_that_a_command_has_told_of_is_its_answer() {
     assert_eq!(exits.count(), 2, "{log:?}");
 }
 
-fn no_response_is_told_apart() {
+fn a_missing_response_has_its_own_error() {
     BENCH.probe();
     fixture("nothing");
     fails("/probe/no-response", 502, "no-response", &[]);
     fails("/nothing/", 502, "no-response", &[]);
 }
 
-fn a_response_that_is_cut_short_is_not_passed_on() {
+fn a_truncated_response_is_not_passed_on() {
     BENCH.probe();
     fails("/probe/drop-body/100", 502, "trapped", &["trap_after_head"]);
     fails(
@@ -231,7 +231,7 @@ fn a_response_that_is_cut_short_is_not_passed_on() {
 }
 
 /// A client that has received all announced bytes has not left early.
-fn a_function_goes_on_when_all_that_it_announced_was_taken() {
+fn a_function_continues_after_its_announced_body() {
     let module = file("host/cli/tests/e2e/afterwards.wat");
     BENCH.deploy("afterwards", &module, FunctionOptions::default());
     for asked in 1..=5 {
@@ -305,7 +305,7 @@ fn large_requests_are_refused() {
     is_healthy();
 }
 
-fn a_client_that_sends_too_slowly_is_told_so() {
+fn a_client_that_sends_too_slowly_gets_an_error() {
     let mut waiting = limits();
     waiting.idle_client = common::time_limit(1) / 2;
     // The node's own limit for slow request bodies is far longer, so it does not apply.
@@ -344,7 +344,7 @@ fn refused(what: &str, module: Vec<u8>, words: &[&str]) -> DeployError {
     error
 }
 
-fn modules_that_cannot_run_are_refused_with_the_reason() {
+fn modules_that_cannot_run_are_rejected_with_the_reason() {
     let wat = |name: &str| file(&format!("tests/fixtures/wat/{name}.wasm"));
     refused(
         "unknown import",
@@ -361,7 +361,7 @@ fn modules_that_cannot_run_are_refused_with_the_reason() {
     is_healthy();
 }
 
-fn files_that_are_not_modules_are_refused() {
+fn files_that_are_no_modules_are_rejected() {
     let probe = file("tests/fixtures/http-probe.wasm");
     refused("truncated", probe[..probe.len() / 2].to_vec(), &[]);
     refused("only a header", probe[..8].to_vec(), &[]);
@@ -377,7 +377,7 @@ fn files_that_are_not_modules_are_refused() {
     is_healthy();
 }
 
-fn a_memory_limit_that_no_guest_can_have_is_refused() {
+fn an_impossible_memory_limit_is_rejected() {
     let options = FunctionOptions::default().memory(64 << 30);
     let deploying = BENCH
         .node
@@ -434,7 +434,7 @@ fn compiling_has_limits() {
     small.end();
 }
 
-fn a_full_node_says_when_to_try_again() {
+fn a_full_node_sends_retry_after() {
     let bench = Bench::start(Node::builder().max_instances(1), limits());
     // The loop lasts until its client disconnects.
     let hour = Duration::from_secs(3600);
@@ -445,7 +445,7 @@ fn a_full_node_says_when_to_try_again() {
         "tests/fixtures/wat/hello.wasm",
         FunctionOptions::default(),
     );
-    let busy = e2e::begins(bench.address, "GET /loop/ HTTP/1.1\r\nHost: h\r\n\r\n");
+    let busy = e2e::start_request(bench.address, "GET /loop/ HTTP/1.1\r\nHost: h\r\n\r\n");
     let under_way = || {
         bench
             .block_on(bench.node.inspect("loop"))
@@ -475,20 +475,20 @@ fn main() {
         an_endless_loop_is_cut_off_at_its_time_limit,
         the_default_time_limit_is_ten_seconds,
         endless_allocation_ends_at_the_memory_limit,
-        an_exit_without_a_response_is_named_by_its_code,
-        a_failure_that_a_command_has_told_of_is_its_answer,
-        no_response_is_told_apart,
-        a_response_that_is_cut_short_is_not_passed_on,
-        a_function_goes_on_when_all_that_it_announced_was_taken,
+        an_exit_without_a_response_reports_its_code,
+        a_response_written_before_a_failed_exit_is_sent,
+        a_missing_response_has_its_own_error,
+        a_truncated_response_is_not_passed_on,
+        a_function_continues_after_its_announced_body,
         statuses_outside_http_are_not_passed_on,
         large_requests_are_refused,
-        a_client_that_sends_too_slowly_is_told_so,
+        a_client_that_sends_too_slowly_gets_an_error,
         a_flood_of_log_lines_is_bounded,
-        modules_that_cannot_run_are_refused_with_the_reason,
-        files_that_are_not_modules_are_refused,
-        a_memory_limit_that_no_guest_can_have_is_refused,
+        modules_that_cannot_run_are_rejected_with_the_reason,
+        files_that_are_no_modules_are_rejected,
+        an_impossible_memory_limit_is_rejected,
         compiling_has_limits,
-        a_full_node_says_when_to_try_again,
+        a_full_node_sends_retry_after,
     ];
     e2e::main(tests);
 }

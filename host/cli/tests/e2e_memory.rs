@@ -202,7 +202,7 @@ impl Scene {
     }
 }
 
-fn the_group_of_all_microvms_holds_them_to_its_limit() {
+fn the_control_group_of_all_microvms_enforces_its_limit() {
     let scene = Scene::new(Running::start);
     let (_, limit, usage) = own_group();
     let group = group_of_all(scene.node.child.id());
@@ -267,7 +267,7 @@ impl Drop for Narrow {
 
 /// The node is configured for more memory than its own group allows: the kernel has to choose among
 /// the node, its spawner and its sandboxes.
-fn in_a_group_with_its_node_sandboxes_end_first() {
+fn sandboxes_are_killed_before_the_node_in_a_shared_group() {
     let (_, limit, usage) = own_group();
     // Enough memory to compile; the limit is lowered below.
     let narrow = Narrow::new(3000 * MIB);
@@ -299,11 +299,11 @@ fn no_limits_below() -> Option<&'static str> {
 fn main() {
     e2e::main_of(&[
         (
-            tests![the_group_of_all_microvms_holds_them_to_its_limit],
+            tests![the_control_group_of_all_microvms_enforces_its_limit],
             None,
         ),
         (
-            tests![in_a_group_with_its_node_sandboxes_end_first],
+            tests![sandboxes_are_killed_before_the_node_in_a_shared_group],
             no_limits_below(),
         ),
     ]);

@@ -19,7 +19,7 @@ use std::{
 };
 
 use common::time_limit;
-use e2e::process::{Running, told};
+use e2e::process::{Running, stdout_of};
 use socket2::{Domain, Socket, Type};
 
 /// Number of files that the node may have open.
@@ -37,7 +37,7 @@ fn node(data_dir: &std::path::Path) -> (Running, SocketAddr) {
         .env_remove("FAASW_DATA_DIR");
     let mut node = Running::start_command(command);
     let address = node.address();
-    told(
+    stdout_of(
         &[
             "deploy",
             "tests/fixtures/http-probe.wasm",
@@ -70,7 +70,7 @@ fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
 
 /// Asserts that neighbours are served and that the operator's commands work.
 #[track_caller]
-fn all_is_well(node: &Running, address: SocketAddr, data_dir: &std::path::Path) {
+fn assert_healthy(node: &Running, address: SocketAddr, data_dir: &std::path::Path) {
     for number in 1..=12 {
         let from = Ipv4Addr::new(127, 0, 1, number);
         let mut stream = connect(address, from).unwrap();
@@ -82,16 +82,16 @@ fn all_is_well(node: &Running, address: SocketAddr, data_dir: &std::path::Path) 
         );
     }
     let name = format!("new-{}", rand::random::<u32>());
-    told(
+    stdout_of(
         &["deploy", "tests/fixtures/wat/hello.wat", "--name", &name],
         data_dir,
     );
-    assert!(told(&["ls"], data_dir).contains(&name));
+    assert!(stdout_of(&["ls"], data_dir).contains(&name));
     let log = node.stderr();
     assert!(!log.contains("os error 24"), "{log}");
 }
 
-fn one_address_with_more_connections_than_there_are_files_keeps_nobody_out() {
+fn many_connections_of_one_address_lock_out_no_other_client() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = node(folder.path());
     let from = Ipv4Addr::new(127, 66, 0, 1);
@@ -102,12 +102,12 @@ fn one_address_with_more_connections_than_there_are_files_keeps_nobody_out() {
         let _ = status(&mut stream, "/healthz");
         held.push(stream);
     }
-    all_is_well(&node, address, folder.path());
+    assert_healthy(&node, address, folder.path());
     drop(held);
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-fn many_addresses_that_send_slowly_keep_nobody_out() {
+fn slow_clients_from_many_addresses_lock_out_no_other_client() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = node(folder.path());
     let log = node.stderr();
@@ -126,7 +126,7 @@ fn many_addresses_that_send_slowly_keep_nobody_out() {
         }
         held.push(stream);
     }
-    all_is_well(&node, address, folder.path());
+    assert_healthy(&node, address, folder.path());
     drop(held);
     // Half-open connections that never close keep no client out, either.
     let mut held = Vec::new();
@@ -136,12 +136,12 @@ fn many_addresses_that_send_slowly_keep_nobody_out() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         held.push(stream);
     }
-    all_is_well(&node, address, folder.path());
+    assert_healthy(&node, address, folder.path());
     drop(held);
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-fn more_requests_at_once_than_there_are_files_are_served_or_told_to_come_again() {
+fn requests_beyond_the_open_files_are_served_or_get_503() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = node(folder.path());
     // Each request has an instance of its own while it sleeps.
@@ -165,11 +165,11 @@ fn more_requests_at_once_than_there_are_files_are_served_or_told_to_come_again()
         .filter(|status| ![200, 503].contains(*status))
         .collect();
     assert!(others.is_empty(), "{others:?} {}", node.stderr());
-    all_is_well(&node, address, folder.path());
+    assert_healthy(&node, address, folder.path());
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-fn the_doctor_says_what_a_low_limit_comes_to() {
+fn doctor_reports_the_effect_of_a_low_limit() {
     let output = Command::new("sh")
         .args([
             "-c",
@@ -192,9 +192,9 @@ fn the_doctor_says_what_a_low_limit_comes_to() {
 
 fn main() {
     e2e::main(tests![
-        one_address_with_more_connections_than_there_are_files_keeps_nobody_out,
-        many_addresses_that_send_slowly_keep_nobody_out,
-        more_requests_at_once_than_there_are_files_are_served_or_told_to_come_again,
-        the_doctor_says_what_a_low_limit_comes_to,
+        many_connections_of_one_address_lock_out_no_other_client,
+        slow_clients_from_many_addresses_lock_out_no_other_client,
+        requests_beyond_the_open_files_are_served_or_get_503,
+        doctor_reports_the_effect_of_a_low_limit,
     ]);
 }

@@ -59,7 +59,7 @@ impl Large {
         let options = FunctionOptions::default().memory(256 << 20);
         bench.deploy("large", &script, options);
         for _ in 0..6 {
-            asks(&bench, &[0]);
+            assert_answer(&bench, &[0]);
         }
         until("what requests use is in the image", || {
             let seeds = bench.node.tree();
@@ -100,7 +100,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Requests pages of the table, and asserts that they have their original content and that the
 /// guest is fresh.
 #[track_caller]
-fn asks(bench: &Bench, pages: &[usize]) {
+fn assert_answer(bench: &Bench, pages: &[usize]) {
     let words = |of: &dyn Fn(usize) -> usize| {
         let words: Vec<String> = pages.iter().map(|page| of(*page).to_string()).collect();
         words.join(",")
@@ -117,7 +117,7 @@ fn late(bench: &Bench) -> u64 {
     large.map_or(0, |seed| seed.late_pages)
 }
 
-fn is_whole(bench: &Bench) -> bool {
+fn is_fully_loaded(bench: &Bench) -> bool {
     let mut seeds = bench.node.tree().into_iter();
     seeds.any(|seed| seed.name == "large" && seed.is_whole)
 }
@@ -128,7 +128,7 @@ fn random_pages(random: &mut fastrand::Rng) -> Vec<usize> {
         .collect()
 }
 
-fn whoever_touches_what_is_not_there_waits_for_it() {
+fn guests_wait_for_pages_that_are_not_loaded() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -145,22 +145,22 @@ fn whoever_touches_what_is_not_there_waits_for_it() {
                 scope.spawn(|| {
                     let mut last = pages;
                     last.push(PAGES - 1);
-                    asks(&bench, &last);
+                    assert_answer(&bench, &last);
                 });
             }
         });
         drop(held);
         for _ in 0..40 {
-            asks(&bench, &random_pages(&mut random));
+            assert_answer(&bench, &random_pages(&mut random));
         }
-        until("its seed is whole", || is_whole(&bench));
+        until("its seed is whole", || is_fully_loaded(&bench));
         seen += late(&bench);
         bench.end();
     }
     assert!(seen > 0, "no guest had to wait");
 }
 
-fn what_cannot_be_read_to_its_end_is_made_anew() {
+fn a_truncated_image_is_rebuilt() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -181,11 +181,11 @@ fn what_cannot_be_read_to_its_end_is_made_anew() {
             for _ in 0..8 {
                 let pages = random_pages(&mut random);
                 let bench = &bench;
-                scope.spawn(move || asks(bench, &pages));
+                scope.spawn(move || assert_answer(bench, &pages));
             }
         });
         for _ in 0..10 {
-            asks(&bench, &random_pages(&mut random));
+            assert_answer(&bench, &random_pages(&mut random));
         }
         until("there is another image", || {
             let another = large.image().map(|path| fs::read(path).unwrap());
@@ -194,12 +194,12 @@ fn what_cannot_be_read_to_its_end_is_made_anew() {
         bench.end();
     }
     let bench = large.start();
-    asks(&bench, &[PAGES - 1]);
+    assert_answer(&bench, &[PAGES - 1]);
     bench.end();
 }
 
 /// A client that disconnects ends a guest that waits, and affects no other request.
-fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
+fn disconnected_clients_do_not_delay_other_requests() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -225,10 +225,10 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
             for _ in 0..4 {
                 let pages = random_pages(&mut random);
                 let bench = &bench;
-                scope.spawn(move || asks(bench, &pages));
+                scope.spawn(move || assert_answer(bench, &pages));
             }
         });
-        asks(&bench, &random_pages(&mut random));
+        assert_answer(&bench, &random_pages(&mut random));
         // A node that is stopped in the middle of reading ends.
         bench.end();
     }
@@ -236,9 +236,9 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
 
 /// Requests pages so far apart that each is in another piece of the image, those of the last pieces
 /// first.
-fn asks_for_what_comes_last(bench: &Bench) {
+fn request_the_last_pages(bench: &Bench) {
     let pages: Vec<usize> = (0..100).map(|at| PAGES - 1 - at * 32).collect();
-    asks(bench, &pages);
+    assert_answer(bench, &pages);
 }
 
 /// Starts a node, requests pages from the last pieces of the image while the rest is held back, and
@@ -246,15 +246,15 @@ fn asks_for_what_comes_last(bench: &Bench) {
 fn start_and_wait(large: &Large) -> (Bench, u64) {
     let held = HeldPagers::new();
     let bench = large.start();
-    asks_for_what_comes_last(&bench);
+    request_the_last_pages(&bench);
     drop(held);
-    until("its seed is whole", || is_whole(&bench));
+    until("its seed is whole", || is_fully_loaded(&bench));
     let late = late(&bench);
     (bench, late)
 }
 
 /// A function begins to use another part of its memory.
-fn what_was_waited_for_comes_first_the_next_time() {
+fn pages_that_requests_waited_for_are_loaded_first_next_time() {
     let large = Large::deployed();
     let image = fs::read(large.image().unwrap()).unwrap();
     let (bench, late_before) = start_and_wait(&large);
@@ -274,9 +274,9 @@ fn what_was_waited_for_comes_first_the_next_time() {
 
 fn main() {
     e2e::main(tests![
-        whoever_touches_what_is_not_there_waits_for_it,
-        what_was_waited_for_comes_first_the_next_time,
-        what_cannot_be_read_to_its_end_is_made_anew,
-        whoever_goes_away_meanwhile_is_missed_by_nobody,
+        guests_wait_for_pages_that_are_not_loaded,
+        pages_that_requests_waited_for_are_loaded_first_next_time,
+        a_truncated_image_is_rebuilt,
+        disconnected_clients_do_not_delay_other_requests,
     ]);
 }

@@ -21,7 +21,7 @@ use std::{
 };
 
 use common::{give_up, time_limit};
-use e2e::process::{Running, descendants, get, told};
+use e2e::process::{Running, descendants, get, stdout_of};
 
 /// A node with a data directory.
 struct Node {
@@ -44,7 +44,7 @@ impl Node {
 
 /// Returns whether a function's seed exists, and whether it is frozen after initialisation.
 fn is_ready(name: &str, data_dir: &Path) -> (bool, bool) {
-    let text = told(&["inspect", name, "--json"], data_dir);
+    let text = stdout_of(&["inspect", name, "--json"], data_dir);
     let details: serde_json::Value = serde_json::from_str(&text).unwrap();
     let of = |member: &str| details["function"][member].as_bool().unwrap();
     (of("ready"), of("frozen_after_init"))
@@ -89,9 +89,9 @@ fn deployed(options: &[&str], slow: Duration) -> tempfile::TempDir {
     let file = file.to_str().unwrap();
     for name in ["a-slow", "b-slow", "z-slow"] {
         let words = [&["deploy", file, "--name", name], options].concat();
-        told(&words, folder.path());
+        stdout_of(&words, folder.path());
     }
-    told(
+    stdout_of(
         &["deploy", "tests/fixtures/wat/hello.wat", "--name", "quick"],
         folder.path(),
     );
@@ -99,7 +99,7 @@ fn deployed(options: &[&str], slow: Duration) -> tempfile::TempDir {
     folder
 }
 
-fn a_request_waits_for_no_seed_but_its_own() {
+fn a_request_waits_only_for_its_own_seed() {
     let is_sooner = slow_times().into_iter().any(answers_before_slow_ones);
     assert!(is_sooner, "a request waits for other functions' seeds");
 }
@@ -116,7 +116,7 @@ fn answers_before_slow_ones(slow: Duration) -> bool {
     // The other functions are far from ready.
     let slow_ones = ["a-slow", "b-slow", "z-slow"];
     let are_ready = slow_ones.map(|name| is_ready(name, folder.path()).0);
-    let stats = told(&["stats", "--json"], folder.path());
+    let stats = stdout_of(&["stats", "--json"], folder.path());
     let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
     let by_ancestor = &stats["by_function"]["quick"]["served"]["ancestor"];
     println!(
@@ -128,7 +128,7 @@ fn answers_before_slow_ones(slow: Duration) -> bool {
     is_sooner
 }
 
-fn slow_ones_do_not_add_up_and_one_making_serves_all_who_wait() {
+fn slow_seeds_are_built_concurrently_and_once() {
     let do_not_add_up = slow_times().into_iter().any(takes_less_than_two);
     assert!(do_not_add_up, "one is made after the other");
 }
@@ -169,11 +169,11 @@ fn drawn_first(address: SocketAddr, name: &str) -> String {
     drawn.unwrap_or_else(|| panic!("{body}")).to_owned()
 }
 
-fn freezing_is_after_a_restart_as_it_was_before() {
+fn the_freeze_point_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::start(folder.path());
     let module = "tests/fixtures/init-draws.wasm";
-    told(&["deploy", module, "--name", "own"], folder.path());
+    stdout_of(&["deploy", module, "--name", "own"], folder.path());
     let words = [
         "deploy",
         module,
@@ -182,7 +182,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
         "--freeze",
         "after-init",
     ];
-    told(&words, folder.path());
+    stdout_of(&words, folder.path());
     assert_eq!(node.running.stop("TERM"), Some(0));
 
     let node = Node::start(folder.path());
@@ -208,7 +208,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
 /// something was made from the seed.
 fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
     let tree: serde_json::Value =
-        serde_json::from_str(&told(&["tree", "--json"], data_dir)).unwrap();
+        serde_json::from_str(&stdout_of(&["tree", "--json"], data_dir)).unwrap();
     let seeds = tree.as_array().unwrap().iter();
     let shared = seeds.filter(|seed| seed["level"].as_u64().unwrap() < 2);
     shared
@@ -221,10 +221,10 @@ fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
 
 /// Requests arrive at the moment at which the node reports that it is ready. The seed that answers
 /// them is being read from its image, or was.
-fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
+fn the_first_requests_after_a_restart_use_images() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::with(folder.path(), &[]);
-    told(&["deploy", "tests/fixtures/wat/hello.wat"], folder.path());
+    stdout_of(&["deploy", "tests/fixtures/wat/hello.wat"], folder.path());
     assert_eq!(get(node.address, "/hello/").body, "hello from wat\n");
     assert_eq!(node.running.stop("TERM"), Some(0));
     for sandboxes in ["4", "1", "0"] {
@@ -289,10 +289,10 @@ fn a_node_that_cannot_start_leaves_no_process() {
 
 fn main() {
     e2e::main(tests![
-        a_request_waits_for_no_seed_but_its_own,
-        slow_ones_do_not_add_up_and_one_making_serves_all_who_wait,
-        freezing_is_after_a_restart_as_it_was_before,
-        requests_of_the_first_moment_are_answered_by_what_is_read_from_images,
+        a_request_waits_only_for_its_own_seed,
+        slow_seeds_are_built_concurrently_and_once,
+        the_freeze_point_survives_a_restart,
+        the_first_requests_after_a_restart_use_images,
         a_node_that_cannot_start_leaves_no_process,
     ]);
 }

@@ -52,7 +52,7 @@ fn a_go_command_answers() {
     behaves("go-cgi");
 }
 
-fn a_go_component_answers_with_entropy_of_its_own() {
+fn each_go_instance_has_its_own_entropy() {
     let path = "examples/go-http/go-http.wasm";
     let deployed = BENCH.function("go-http", path, FunctionOptions::default());
     assert_eq!(deployed.function.kind, FunctionKind::HttpComponent);
@@ -79,7 +79,7 @@ fn minor_versions_of_wasi_mix_in_one_component() {
 fn main() {
     let tests = tests![
         a_go_command_answers,
-        a_go_component_answers_with_entropy_of_its_own,
+        each_go_instance_has_its_own_entropy,
         minor_versions_of_wasi_mix_in_one_component,
     ];
     e2e::main(tests);

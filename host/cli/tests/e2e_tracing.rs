@@ -22,7 +22,7 @@ use std::{
 use common::raw::{RawResponse, request};
 use e2e::{
     Bench, limits,
-    process::{Running, faasw, get, told},
+    process::{Running, faasw, get, stdout_of},
     until,
 };
 use faasw::{AccessRecord, Event, FunctionOptions, LogLine, LogStream, Node, WarmUpRequest};
@@ -32,12 +32,12 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// The access records of a node's requests, and the lines of its functions' logs.
 #[derive(Clone, Default)]
-struct Told {
+struct ObservedEvents {
     requests: Arc<Mutex<Vec<AccessRecord>>>,
     lines: Arc<Mutex<Vec<LogLine>>>,
 }
 
-impl Told {
+impl ObservedEvents {
     /// Returns the record of a request, once it exists: a client may have read the response before
     /// the request is over.
     fn request(&self, id: &str) -> AccessRecord {
@@ -53,19 +53,19 @@ impl Told {
     }
 }
 
-fn observed() -> (Bench, Told) {
-    let told = Told::default();
-    let telling = told.clone();
+fn observed_bench() -> (Bench, ObservedEvents) {
+    let events = ObservedEvents::default();
+    let sink = events.clone();
     let builder = Node::builder()
         .observe_requests(true)
         .observe(move |event| match event {
-            Event::Request { record } => telling.requests.lock().unwrap().push(record.clone()),
-            Event::Log { line, .. } => telling.lines.lock().unwrap().push(line.clone()),
+            Event::Request { record } => sink.requests.lock().unwrap().push(record.clone()),
+            Event::Log { line, .. } => sink.lines.lock().unwrap().push(line.clone()),
             _ => {}
         });
     let bench = Bench::start(builder, limits());
     bench.probe();
-    (bench, told)
+    (bench, events)
 }
 
 fn id(answer: &RawResponse) -> String {
@@ -79,8 +79,8 @@ fn of<'a>(lines: &'a [LogLine], id: &str) -> Vec<&'a LogLine> {
     lines.iter().filter(is_its).collect()
 }
 
-fn one_id_is_in_header_log_problem_and_event() {
-    let (bench, told) = observed();
+fn header_log_problem_and_event_have_the_same_id() {
+    let (bench, events) = observed_bench();
     for (path, status, problem, streams) in [
         ("log", 200, None, &[LogStream::Out, LogStream::Err][..]),
         ("trap/unreachable", 502, Some("trapped"), &[LogStream::Node]),
@@ -104,7 +104,7 @@ fn one_id_is_in_header_log_problem_and_event() {
         );
         let instances: HashSet<u64> = its.iter().map(|line| line.instance).collect();
         assert_eq!(instances.len(), 1, "{its:?}");
-        let record = told.request(&id);
+        let record = events.request(&id);
         assert_eq!(record.status, Some(status));
         assert_eq!(record.problem, problem);
         assert_eq!(record.function.as_deref(), Some("probe"));
@@ -123,14 +123,14 @@ fn one_id_is_in_header_log_problem_and_event() {
         if problem.is_some() {
             assert_eq!(answer.problem("request_id"), id);
         }
-        let lines = told.lines.lock().unwrap();
+        let lines = events.lines.lock().unwrap();
         assert_eq!(of(&lines, &id).len(), its.len());
     }
     bench.end();
 }
 
-fn what_a_function_sees_is_its_requests_own() {
-    let (bench, _told) = observed();
+fn a_function_sees_only_the_ids_of_its_own_request() {
+    let (bench, _told) = observed_bench();
     bench.cgi();
     // The instances include reset ones.
     let mut ids = HashSet::new();
@@ -163,10 +163,10 @@ fn what_a_function_sees_is_its_requests_own() {
 
 /// An ID contains nothing from a seed, and no two requests share one, at once or one after the
 /// other.
-fn requests_at_once_have_ids_of_their_own() {
+fn concurrent_requests_have_distinct_ids() {
     const CLIENTS: usize = 16;
     const EACH: usize = 12;
-    let (bench, _told) = observed();
+    let (bench, _told) = observed_bench();
     let address = bench.address;
     let clients = async {
         let clients = (0..CLIENTS).map(|_| {
@@ -231,7 +231,7 @@ fn records(path: &Path, count: usize) -> Vec<Value> {
     records
 }
 
-fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
+fn a_confined_node_logs_the_id_and_it_cannot_be_forged() {
     let folder = tempfile::tempdir().unwrap();
     let (data, logs) = (folder.path().join("data"), folder.path().join("logs"));
     std::fs::create_dir(&logs).unwrap();
@@ -246,9 +246,9 @@ fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
     ];
     let mut node = Running::serving(&data, &options);
     let address = node.address();
-    told(&["deploy", file.to_str().unwrap()], &data);
+    stdout_of(&["deploy", file.to_str().unwrap()], &data);
     let probe = e2e::root().join("tests/fixtures/http-probe.wasm");
-    told(
+    stdout_of(
         &["deploy", probe.to_str().unwrap(), "--name", "probe"],
         &data,
     );
@@ -291,7 +291,8 @@ fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
         let (_, id) = whose.split_once('/').unwrap();
         assert_eq!(id, first, "{line}");
     }
-    let lines: Value = serde_json::from_str(&told(&["logs", "forge", "--json"], &data)).unwrap();
+    let lines: Value =
+        serde_json::from_str(&stdout_of(&["logs", "forge", "--json"], &data)).unwrap();
     for line in lines.as_array().unwrap() {
         assert_eq!(line["request_id"], first, "{line}");
     }
@@ -363,12 +364,12 @@ fn a_log_that_cannot_be_written_ends_the_node_before_it_serves() {
 
 /// A streamed response is recorded when it is over, with all its bytes. One that breaks off is
 /// recorded as incomplete.
-fn streams_are_told_when_they_are_over() {
-    let (bench, told) = observed();
+fn streams_are_recorded_when_they_end() {
+    let (bench, events) = observed_bench();
     for path in ["body/3000000", "body/3000000?content-length=3000000"] {
         let answer = bench.get(&format!("/probe/{path}"));
         assert_eq!((answer.status, answer.bytes.len()), (200, 3_000_000));
-        let record = told.request(&id(&answer));
+        let record = events.request(&id(&answer));
         assert_eq!(record.body_bytes, 3_000_000);
         assert!(record.is_whole, "{record:?}");
         assert!(record.instance.is_some());
@@ -376,7 +377,7 @@ fn streams_are_told_when_they_are_over() {
     let answer = bench.get("/probe/drop-body/3000000");
     assert!(!answer.is_whole, "{}", answer.status);
     let id = id(&answer);
-    let record = told.request(&id);
+    let record = events.request(&id);
     assert!(!record.is_whole, "{record:?}");
     assert_eq!(record.status, Some(200));
     // The function's log has the reason, with the same ID.
@@ -389,7 +390,7 @@ fn streams_are_told_when_they_are_over() {
 
 /// All requests find what is in a seed, so a request that no client made has no ID there.
 fn a_warm_up_has_no_id() {
-    let (bench, told) = observed();
+    let (bench, events) = observed_bench();
     let options = FunctionOptions::default().warm_up(WarmUpRequest::new("/log").unwrap());
     bench.function("warm", "tests/fixtures/http-probe.wasm", options);
     let lines = bench.node.logs("warm", usize::MAX).unwrap();
@@ -401,20 +402,20 @@ fn a_warm_up_has_no_id() {
     let answer = bench.get("/warm/log");
     let lines = bench.node.logs("warm", usize::MAX).unwrap();
     assert!(!of(&lines, &id(&answer)).is_empty());
-    told.request(&id(&answer));
-    assert_eq!(told.requests.lock().unwrap().len(), 1);
+    events.request(&id(&answer));
+    assert_eq!(events.requests.lock().unwrap().len(), 1);
     bench.end();
 }
 
 fn main() {
     e2e::main(tests![
-        one_id_is_in_header_log_problem_and_event,
-        what_a_function_sees_is_its_requests_own,
-        requests_at_once_have_ids_of_their_own,
-        a_confined_node_writes_it_everywhere_and_nobody_forges_it,
+        header_log_problem_and_event_have_the_same_id,
+        a_function_sees_only_the_ids_of_its_own_request,
+        concurrent_requests_have_distinct_ids,
+        a_confined_node_logs_the_id_and_it_cannot_be_forged,
         up_writes_requests_to_standard_output,
         a_log_that_cannot_be_written_ends_the_node_before_it_serves,
-        streams_are_told_when_they_are_over,
+        streams_are_recorded_when_they_end,
         a_warm_up_has_no_id,
     ]);
 }

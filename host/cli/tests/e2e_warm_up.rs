@@ -56,7 +56,7 @@ fn assert_warm(bench: &Bench, warm: &str) {
     }
 }
 
-fn every_request_begins_with_what_they_left() {
+fn every_request_starts_from_the_state_after_warm_up() {
     with_node(|bench| {
         let options = by(&[
             "/count",
@@ -80,7 +80,7 @@ fn every_request_begins_with_what_they_left() {
 }
 
 /// A function sees a warm-up request like a client's request.
-fn they_look_like_a_clients() {
+fn warm_up_requests_look_like_those_of_clients() {
     with_node(|bench| {
         let script = "local seen
             return function(r)
@@ -109,7 +109,7 @@ fn they_look_like_a_clients() {
 }
 
 /// What a warm-up request draws would be shared by all requests.
-fn nothing_that_they_draw_is_shared_unasked() {
+fn entropy_drawn_by_warm_up_needs_an_explicit_option() {
     with_node(|bench| {
         let module = e2e::file(PROBE);
         let error = refused(bench, &module, by(&["/hello", "/random"]));
@@ -129,7 +129,7 @@ fn nothing_that_they_draw_is_shared_unasked() {
     });
 }
 
-fn what_answers_badly_is_not_deployed() {
+fn a_failed_warm_up_prevents_deployment() {
     with_node(|bench| {
         bench.probe();
         let module = e2e::file(PROBE);
@@ -173,7 +173,7 @@ fn what_answers_badly_is_not_deployed() {
 }
 
 /// A seed that is made again is warmed up again; instances that serve in the meantime are not.
-fn they_are_answered_whenever_the_seed_is_made() {
+fn warm_up_requests_are_repeated_for_every_new_seed() {
     let folder = tempfile::tempdir().unwrap();
     // Without images, because the test is about making seeds anew.
     let builder = || Node::builder().data_dir(folder.path()).image_disk(0);
@@ -197,7 +197,7 @@ fn they_are_answered_whenever_the_seed_is_made() {
 }
 
 /// A function that was deployed successfully is served, even if its warm-up fails later.
-fn what_fails_later_is_in_nobodys_way() {
+fn a_later_failure_of_warm_up_affects_no_request() {
     let folder = tempfile::tempdir().unwrap();
     // Without images, because the test is about making seeds anew.
     let builder = || Node::builder().data_dir(folder.path()).image_disk(0);
@@ -243,11 +243,11 @@ fn what_fails_later_is_in_nobodys_way() {
 
 fn main() {
     e2e::main(tests![
-        every_request_begins_with_what_they_left,
-        they_look_like_a_clients,
-        nothing_that_they_draw_is_shared_unasked,
-        what_answers_badly_is_not_deployed,
-        they_are_answered_whenever_the_seed_is_made,
-        what_fails_later_is_in_nobodys_way,
+        every_request_starts_from_the_state_after_warm_up,
+        warm_up_requests_look_like_those_of_clients,
+        entropy_drawn_by_warm_up_needs_an_explicit_option,
+        a_failed_warm_up_prevents_deployment,
+        warm_up_requests_are_repeated_for_every_new_seed,
+        a_later_failure_of_warm_up_affects_no_request,
     ]);
 }

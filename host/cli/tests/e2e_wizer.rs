@@ -15,7 +15,9 @@ mod e2e;
 
 use e2e::{
     Bench,
-    initialised::{COMPONENT, TABLE_SET, assert_got_there, by, with, with_node},
+    init_functions::{
+        COMPONENT, TABLE_SET, assert_runs_to_its_end, init_by, with_inserted, with_node,
+    },
     limits,
 };
 use faasw::{Digest, FreezePolicy, FunctionOptions, Initialised, Node};
@@ -65,7 +67,7 @@ fn a_module_that_brings_an_initialiser_is_initialised_once() {
 
 /// The function's log shows this: it writes a line when it is initialised, and another when it is
 /// called, which proves that lines of requests are visible.
-fn initialisation_asks_nothing_of_the_host_in_a_request() {
+fn initialised_modules_make_no_host_calls_in_a_request() {
     const REQUESTS: usize = 25;
     with_node(|bench| {
         let module = String::from_utf8(e2e::file(FOUND)).unwrap();
@@ -85,7 +87,7 @@ fn initialisation_asks_nothing_of_the_host_in_a_request() {
                 FunctionOptions::default(),
                 "111\n",
             ),
-            ("component", e2e::file(TELLING), by(TELLING_INIT), "1"),
+            ("component", e2e::file(TELLING), init_by(TELLING_INIT), "1"),
         ];
         for (name, upload, options, answer) in forms {
             let ready = wizen(bench, &upload, options.clone()).unwrap();
@@ -114,7 +116,7 @@ fn initialisation_asks_nothing_of_the_host_in_a_request() {
     });
 }
 
-fn what_was_made_outlives_the_node() {
+fn initialised_modules_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
     let upload = e2e::file(FOUND);
@@ -136,7 +138,7 @@ fn what_was_made_outlives_the_node() {
 
 /// Upstream's output was made by the same version of Wizer with its own runner:
 /// `tests/fixtures/wizened/README.md`.
-fn it_is_what_upstreams_tool_makes_of_it() {
+fn the_result_equals_that_of_upstreams_tool() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::start(Node::builder().data_dir(folder.path()), limits());
     {
@@ -149,7 +151,7 @@ fn it_is_what_upstreams_tool_makes_of_it() {
                 "tests/fixtures/wizened/component.wasm",
             ),
         ] {
-            let options = init.map_or_else(FunctionOptions::default, by);
+            let options = init.map_or_else(FunctionOptions::default, init_by);
             let wizened = wizen(bench, &e2e::file(path), options).unwrap();
             assert_eq!(wizened, e2e::file(upstream), "{path}");
         }
@@ -169,7 +171,7 @@ fn it_is_what_upstreams_tool_makes_of_it() {
 }
 
 /// Like Wizer's headers for C and C++: starting the command anew would undo the initialisation.
-fn a_command_that_is_resumed_does_not_begin_anew() {
+fn a_resumed_command_does_not_start_again() {
     let resumed = |more: &str, export: &str| {
         format!(
             r#"(module
@@ -192,7 +194,7 @@ fn a_command_that_is_resumed_does_not_begin_anew() {
         for (export, options, answer) in [
             (FOUND_INIT, FunctionOptions::default(), "1\n"),
             // `wizer.resume` is used only with `wizer-initialize`.
-            ("prepare", by("prepare"), "0\n"),
+            ("prepare", init_by("prepare"), "0\n"),
         ] {
             for more in ["", TABLE_SET] {
                 let module = resumed(more, export);
@@ -204,7 +206,7 @@ fn a_command_that_is_resumed_does_not_begin_anew() {
 }
 
 /// With a policy that shares nothing, no initialisation runs whose result requests would share.
-fn before_init_leaves_what_is_found_alone() {
+fn before_init_does_not_run_an_initialiser() {
     with_node(|bench| {
         let options = || FunctionOptions::default().freeze(FreezePolicy::BeforeInit);
         let upload = e2e::file(FOUND);
@@ -222,11 +224,11 @@ fn before_init_leaves_what_is_found_alone() {
 }
 
 /// Changes to a module's descriptors and response are not part of the module, either.
-fn a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory() {
+fn a_module_that_changed_host_state_is_initialised_in_memory() {
     with_node(|bench| {
         let import = r#"(import "wasi_snapshot_preview1" "fd_renumber"
             (func $renumber (param i32 i32) (result i32)))"#;
-        let text = String::from_utf8(with(FOUND, "(memory (export", import)).unwrap();
+        let text = String::from_utf8(with_inserted(FOUND, "(memory (export", import)).unwrap();
         let place = "(call $count (i32.const 64))";
         assert_eq!(text.matches(place).count(), 1);
         let renumbers = "(drop (call $renumber (i32.const 2) (i32.const 0)))";
@@ -243,7 +245,7 @@ fn a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory() {
         let start = "(func $early (drop (call $fd_write (i32.const 1) (i32.const 24) (i32.const 1) \
              (i32.const 512)))) (start $early) \
              (data (i32.const 24) \"\\60\\00\\00\\00\\0b\\00\\00\\00\") (data (i32.const 96) \"X-Early: 1\\n\")";
-        let module = with(FOUND, place, start);
+        let module = with_inserted(FOUND, place, start);
         let deployed = bench.deploy("f", &module, FunctionOptions::default());
         let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {
             panic!("{deployed:?}");
@@ -253,7 +255,7 @@ fn a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory() {
 }
 
 /// Without memory for seeds, the function is still initialised only at its deployment.
-fn it_is_initialised_once_where_there_is_no_room_for_seeds() {
+fn a_module_is_initialised_once_without_seed_memory() {
     let bench = Bench::start(Node::builder().seed_memory(0), limits());
     let upload = e2e::file(FOUND);
     bench.deploy("f", &upload, FunctionOptions::default());
@@ -263,25 +265,25 @@ fn it_is_initialised_once_where_there_is_no_room_for_seeds() {
     bench.end();
 }
 
-fn a_component_begins_where_it_was_left() {
+fn a_component_starts_from_its_initialised_state() {
     with_node(|bench| {
         for (path, export) in [
             (COMPONENT, "prepare"),
             (COMPONENT, "test:steps/steps@1.0.0#prepare"),
             (STATEFUL, "prepare"),
         ] {
-            let wizened = wizen(bench, &e2e::file(path), by(export)).unwrap();
+            let wizened = wizen(bench, &e2e::file(path), init_by(export)).unwrap();
             bench.deploy("f", &wizened, FunctionOptions::default());
-            assert_got_there(bench);
+            assert_runs_to_its_end(bench);
         }
         bench.deploy("f", &e2e::file(STATEFUL), FunctionOptions::default());
         assert!(bench.get("/f/").body.contains("unreachable"));
     });
 }
 
-fn what_wizer_refuses_is_initialised_in_memory() {
+fn modules_that_wizer_rejects_are_initialised_in_memory() {
     with_node(|bench| {
-        let module = with(FOUND, "(global $initialised", TABLE_SET);
+        let module = with_inserted(FOUND, "(global $initialised", TABLE_SET);
         for version in 1..=2 {
             let deployed = bench.deploy("f", &module, FunctionOptions::default());
             let Some(Initialised::InMemory { export, reason }) = &deployed.function.init else {
@@ -302,10 +304,10 @@ fn what_wizer_refuses_is_initialised_in_memory() {
 }
 
 /// A handle of the host's is not part of a component's memory.
-fn a_component_that_holds_what_is_the_hosts_is_initialised_in_memory() {
+fn a_component_with_host_resources_is_initialised_in_memory() {
     with_node(|bench| {
         let module = e2e::file("host/cli/tests/e2e/holding-component.wat");
-        let deployed = bench.deploy("f", &module, by("prepare"));
+        let deployed = bench.deploy("f", &module, init_by("prepare"));
         let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {
             panic!("{deployed:?}");
         };
@@ -316,7 +318,7 @@ fn a_component_that_holds_what_is_the_hosts_is_initialised_in_memory() {
     });
 }
 
-fn an_initialisation_that_fails_is_refused_and_harms_nobody() {
+fn a_failed_initialisation_is_rejected_and_affects_no_other_function() {
     with_node(|bench| {
         bench.deploy("f", &e2e::file(FOUND), FunctionOptions::default());
         for (body, told) in [
@@ -330,7 +332,7 @@ fn an_initialisation_that_fails_is_refused_and_harms_nobody() {
             ),
         ] {
             let place = "(call $count (i32.const 64))\n    (global.set $initialised";
-            let module = with(FOUND, place, body);
+            let module = with_inserted(FOUND, place, body);
             let options = FunctionOptions::default().memory(16 << 20);
             let deployed = bench.block_on(bench.node.deploy("f", module, options));
             let why = deployed.unwrap_err().to_string();
@@ -346,7 +348,10 @@ fn an_initialisation_that_fails_is_refused_and_harms_nobody() {
 fn the_example_is_initialised_once() {
     with_node(|bench| {
         let module = e2e::file("examples/index-rust/index.wasm");
-        for (options, is_prepared) in [(by("prepare"), true), (FunctionOptions::default(), false)] {
+        for (options, is_prepared) in [
+            (init_by("prepare"), true),
+            (FunctionOptions::default(), false),
+        ] {
             let function = bench.deploy("f", &module, options).function;
             assert_eq!(function.init.is_some(), is_prepared, "{function:?}");
             assert_eq!(function.module_bytes > 1 << 20, is_prepared, "{function:?}");
@@ -360,16 +365,16 @@ fn main() {
     e2e::main(tests![
         the_example_is_initialised_once,
         a_module_that_brings_an_initialiser_is_initialised_once,
-        initialisation_asks_nothing_of_the_host_in_a_request,
-        what_was_made_outlives_the_node,
-        it_is_what_upstreams_tool_makes_of_it,
-        a_command_that_is_resumed_does_not_begin_anew,
-        before_init_leaves_what_is_found_alone,
-        a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory,
-        it_is_initialised_once_where_there_is_no_room_for_seeds,
-        a_component_begins_where_it_was_left,
-        what_wizer_refuses_is_initialised_in_memory,
-        a_component_that_holds_what_is_the_hosts_is_initialised_in_memory,
-        an_initialisation_that_fails_is_refused_and_harms_nobody,
+        initialised_modules_make_no_host_calls_in_a_request,
+        initialised_modules_survive_a_restart,
+        the_result_equals_that_of_upstreams_tool,
+        a_resumed_command_does_not_start_again,
+        before_init_does_not_run_an_initialiser,
+        a_module_that_changed_host_state_is_initialised_in_memory,
+        a_module_is_initialised_once_without_seed_memory,
+        a_component_starts_from_its_initialised_state,
+        modules_that_wizer_rejects_are_initialised_in_memory,
+        a_component_with_host_resources_is_initialised_in_memory,
+        a_failed_initialisation_is_rejected_and_affects_no_other_function,
     ]);
 }

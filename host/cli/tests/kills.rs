@@ -31,8 +31,8 @@ use std::{
 
 use bytes::Bytes;
 use common::{give_up, raw, time_limit};
-use e2e::chance::{self, number};
 use e2e::process::{Running, descendants, get};
+use e2e::random::{self, number};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
 /// The files that a data directory may contain (docs/operating.md).
@@ -186,12 +186,12 @@ impl Load {
     }
 }
 
-fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
+fn the_node_survives_the_kill_of_any_of_its_processes() {
     let slow = time_limit(1) > Duration::from_secs(1);
     let kills = number("FAASW_KILLS").unwrap_or(if slow { 6 } else { 40 });
-    let seed = chance::seed();
+    let seed = random::seed();
     println!("FAASW_TEST_SEED={seed} FAASW_KILLS={kills}");
-    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
     let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mounted = mounts();
 
@@ -215,13 +215,11 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
             "faasw-sandbox",
             "memfd:faasw-com",
             "faasw-spawner",
-        ][chance.usize(..4)];
-        std::thread::sleep(
-            Duration::from_millis(chance.u64(..80)) * time_limit(1).as_secs() as u32,
-        );
+        ][rng.usize(..4)];
+        std::thread::sleep(Duration::from_millis(rng.u64(..80)) * time_limit(1).as_secs() as u32);
         let there = named(pid, victim);
         groups.extend(group_folders(&there));
-        if let Some(one) = there.get(chance.usize(..there.len().max(1))) {
+        if let Some(one) = there.get(rng.usize(..there.len().max(1))) {
             kill(*one);
             *killed.entry(victim).or_default() += 1;
         }
@@ -296,7 +294,5 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
 }
 
 fn main() {
-    e2e::main(tests![
-        whatever_is_killed_the_node_goes_on_and_nothing_stays,
-    ]);
+    e2e::main(tests![the_node_survives_the_kill_of_any_of_its_processes,]);
 }

@@ -106,7 +106,7 @@ async fn in_a_domain_each_function_has_its_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_outside_of_the_domain_are_served_where_asked_for() {
+async fn paths_outside_of_the_domain_are_served_if_enabled() {
     let backend = FakeBackend::default();
     let builder = common::builder().domain(host("example.com")).paths(true);
     let node = common::start_on(builder, &backend).await;
@@ -205,7 +205,7 @@ async fn a_host_belongs_to_one_function_across_versions_and_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_deployments_at_once_one_gets_the_host() {
+async fn one_of_two_concurrent_deployments_gets_the_host() {
     let node = common::node().await;
     for round in 0..20 {
         let name = format!("h{round}.test");
@@ -217,7 +217,7 @@ async fn of_two_deployments_at_once_one_gets_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_of_the_domain_are_not_given_away() {
+async fn hosts_of_the_domain_cannot_be_claimed() {
     let builder = common::builder().domain(host("example.com"));
     let node = common::start(builder).await;
     for name in [
@@ -234,7 +234,7 @@ async fn hosts_of_the_domain_are_not_given_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_gives_hosts_and_shows_them() {
+async fn the_command_line_assigns_and_lists_hosts() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let module = folder.path().join("shop.wasm");
@@ -289,7 +289,7 @@ async fn sent(address: SocketAddr, host: &str, path: &str, fields: &[(&str, &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_at_a_path_speaks_for_that_path_only() {
+async fn a_function_at_a_path_controls_only_that_path() {
     let node = common::node().await;
     deploy(&node, "own", &["own.test"]).await.unwrap();
     let address = node.address().unwrap();
@@ -338,7 +338,7 @@ async fn a_function_at_a_path_speaks_for_that_path_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_service_worker_comes_from_beside_the_functions() {
+async fn no_service_worker_is_served_outside_of_the_functions() {
     let node = common::node().await;
     let address = node.address().unwrap();
     let script = "Service-Worker: script\r\n";

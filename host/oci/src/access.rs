@@ -24,10 +24,10 @@ use rustls::{
 use crate::{OciError, Reference};
 
 /// The timeout for connecting.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The default time without data after which a registry counts as stalled.
-const STALL: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The minimum average rate in bytes per second, after an initial period of twice the timeout for
 /// silence. Otherwise a registry could send one byte before each timeout and keep a transfer alive
@@ -36,7 +36,7 @@ pub(crate) const RATE_MIN: u64 = 8 << 10;
 
 /// Registries whose token servers are on other hosts. They are public knowledge, so the registry
 /// alone does not decide about them.
-const KNOWN: [(&str, &str); 2] = [
+const KNOWN_TOKEN_HOSTS: [(&str, &str); 2] = [
     ("docker.io", "auth.docker.io"),
     ("registry.digitalocean.com", "api.digitalocean.com"),
 ];
@@ -53,7 +53,7 @@ pub struct Access {
 impl Default for Access {
     fn default() -> Self {
         Self {
-            stall: STALL,
+            stall: STALL_TIMEOUT,
             plain_http: false,
             authorities: Vec::new(),
             token_hosts: Vec::new(),
@@ -112,7 +112,8 @@ impl Access {
     /// Returns the base address of a reference's registry.
     pub(crate) fn base(&self, of: &Reference) -> Result<Url, OciError> {
         let host = of.host();
-        let without_tls = self.plain_http || (is_here(host) && self.authorities.is_empty());
+        let without_tls =
+            self.plain_http || (is_loopback_host(host) && self.authorities.is_empty());
         let scheme = if without_tls { "http" } else { "https" };
         Url::parse(&format!("{scheme}://{host}/")).map_err(|error| OciError::protocol(host, error))
     }
@@ -150,7 +151,7 @@ impl Access {
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut client = Client::builder();
         // A proxy from the environment is another machine and must not see local requests.
-        if is_here(of.host()) {
+        if is_loopback_host(of.host()) {
             client = client.no_proxy();
         }
         client
@@ -158,7 +159,7 @@ impl Access {
             .user_agent(concat!("faasw/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .referer(false)
-            .connect_timeout(CONNECT.min(self.stall))
+            .connect_timeout(CONNECT_TIMEOUT.min(self.stall))
             .build()
             .map_err(|error| failed(&error))
     }
@@ -184,13 +185,13 @@ impl Access {
             return is_same_origin(base, realm);
         }
         home == host
-            || (is_below(home, host) || is_below(host, home))
-            || KNOWN.contains(&(registry.registry(), host))
+            || (is_subdomain(home, host) || is_subdomain(host, home))
+            || KNOWN_TOKEN_HOSTS.contains(&(registry.registry(), host))
     }
 }
 
 /// Returns whether a host is this machine.
-fn is_here(host: &str) -> bool {
+fn is_loopback_host(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
@@ -201,7 +202,7 @@ fn is_here(host: &str) -> bool {
 
 /// Returns whether a name is below a domain. A domain has more than one label and is not an
 /// address.
-fn is_below(name: &str, domain: &str) -> bool {
+fn is_subdomain(name: &str, domain: &str) -> bool {
     let is_name = name.parse::<IpAddr>().is_err() && !name.starts_with('[');
     let above = name.strip_suffix(domain);
     is_name && domain.contains('.') && above.is_some_and(|above| above.ends_with('.'))
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_vouches_for_a_registry_by_name_sees_its_credentials() {
+    fn only_token_hosts_of_the_registry_get_its_credentials() {
         let access = Access::default();
         for (reference, realm, expected) in [
             ("ghcr.io/a", "https://ghcr.io/token", true),
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_spoken_to_without_tls_unasked() {
+    fn only_loopback_hosts_are_used_without_tls_by_default() {
         let scheme = |access: &Access, text: &str| {
             let base = access.base(&text.parse().unwrap()).unwrap();
             base.scheme().to_owned()

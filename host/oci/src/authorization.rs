@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_what_a_line_can_have() {
+    fn a_token_must_fit_a_header_line() {
         let header = |json: &str| serde_json::from_str::<TokenAnswer>(json).unwrap().header();
         let bearer = Some(HeaderValue::from_static("Bearer x.y"));
         assert_eq!(header(r#"{"token": "x.y", "expires_in": 5}"#), bearer);

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::{credentials::CredentialError, reference::ReferenceError};
 
 /// Maximum number of characters of foreign text in a message.
-const TOLD_MAX: usize = 400;
+const EXCERPT_MAX: usize = 400;
 
 /// The reason why a push or a pull failed. Texts of registries and artifacts are already escaped.
 #[derive(Debug, Error)]
@@ -127,26 +127,26 @@ impl OciError {
     pub(crate) fn protocol(host: &str, why: impl std::fmt::Display) -> Self {
         Self::Protocol {
             host: host.to_owned(),
-            why: told(why),
+            why: excerpt(why),
         }
     }
 
     pub(crate) fn artifact(why: impl std::fmt::Display) -> Self {
-        Self::Artifact(told(why))
+        Self::Artifact(excerpt(why))
     }
 
     pub(crate) fn damaged(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
         Self::Damaged {
-            what: told(what),
-            why: told(why),
+            what: excerpt(what),
+            why: excerpt(why),
         }
     }
 }
 
 /// Escapes and shortens foreign text.
-fn told(text: impl std::fmt::Display) -> String {
+fn excerpt(text: impl std::fmt::Display) -> String {
     let text = text.to_string();
-    let short: String = text.chars().take(TOLD_MAX).collect();
+    let short: String = text.chars().take(EXCERPT_MAX).collect();
     let more = if short.len() < text.len() { "…" } else { "" };
     format!("{}{more}", Line(short))
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     OciError, Registry,
     artifact::{FILES_LAYER, WASM_CONFIG, WASM_LAYER},
-    reference::spelled,
+    reference::digest_text,
 };
 
 /// Media type of the manifest.
@@ -72,7 +72,7 @@ struct Start {
 fn descriptor<'a>(media_type: &'a str, bytes: &Bytes, title: Option<&'a str>) -> Descriptor<'a> {
     Descriptor {
         media_type,
-        digest: spelled(Digest::of(bytes)),
+        digest: digest_text(Digest::of(bytes)),
         size: bytes.len(),
         annotations: title.map(|title| (TITLE, title)).into_iter().collect(),
     }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn components_and_core_modules_are_told_apart() {
+    fn components_and_core_modules_are_distinguished() {
         assert_eq!(os_of(b"\0asm\x01\0\0\0..."), Some("wasip1"));
         assert_eq!(os_of(b"\0asm\x0d\0\x01\0..."), Some("wasip2"));
         for other in [

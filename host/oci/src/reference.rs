@@ -23,7 +23,7 @@ const HUB_HOST: &str = "registry-1.docker.io";
 
 /// The selector of an artifact in a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum TagOrDigest {
     /// The artifact to which this tag leads now.
     Tag(String),
     /// The artifact with this manifest, which never changes.
@@ -35,7 +35,7 @@ pub enum Which {
 pub struct Reference {
     registry: String,
     repository: String,
-    which: Which,
+    which: TagOrDigest,
 }
 
 /// The reason why a text is not a valid reference.
@@ -91,7 +91,7 @@ impl Reference {
 
     /// Returns the tag or digest.
     #[must_use]
-    pub fn which(&self) -> &Which {
+    pub fn tag_or_digest(&self) -> &TagOrDigest {
         &self.which
     }
 
@@ -99,7 +99,7 @@ impl Reference {
     #[must_use]
     pub fn at(&self, digest: Digest) -> Self {
         Self {
-            which: Which::Digest(digest),
+            which: TagOrDigest::Digest(digest),
             ..self.clone()
         }
     }
@@ -143,8 +143,8 @@ impl FromStr for Reference {
             format!("library/{repository}")
         };
         let which = match digest {
-            Some(digest) => Which::Digest(digest),
-            None => Which::Tag(tag.unwrap_or("latest").to_owned()),
+            Some(digest) => TagOrDigest::Digest(digest),
+            None => TagOrDigest::Tag(tag.unwrap_or("latest").to_owned()),
         };
         Ok(Self {
             registry,
@@ -158,14 +158,14 @@ impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.registry, self.repository)?;
         match &self.which {
-            Which::Tag(tag) => write!(f, ":{tag}"),
-            Which::Digest(digest) => write!(f, "@{}", spelled(*digest)),
+            TagOrDigest::Tag(tag) => write!(f, ":{tag}"),
+            TagOrDigest::Digest(digest) => write!(f, "@{}", digest_text(*digest)),
         }
     }
 }
 
 /// Returns a digest as registries spell it.
-pub(crate) fn spelled(digest: Digest) -> String {
+pub(crate) fn digest_text(digest: Digest) -> String {
     format!("sha256:{digest}")
 }
 
@@ -248,7 +248,7 @@ mod tests {
     const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn references_are_read_and_shown_alike() {
+    fn references_round_trip() {
         for text in [
             "registry.example.com/team/hello:v1",
             "localhost/a:latest",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_filled_in() {
+    fn missing_parts_of_references_get_defaults() {
         let read = |text: &str| text.parse::<Reference>().unwrap();
         assert_eq!(read("Reg.Test/a").to_string(), "reg.test/a:latest");
         // With both, the digest takes precedence.
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_reference() {
+    fn invalid_references_are_rejected() {
         for text in [
             "",
             "hello",

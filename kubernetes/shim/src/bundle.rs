@@ -24,7 +24,7 @@ const KIND: &str = "io.kubernetes.cri.container-type";
 /// express; all other fields are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Given {
+pub struct ContainerSpec {
     /// The version of the OCI specification.
     pub oci_version: String,
     /// The process to run.
@@ -142,7 +142,7 @@ pub struct Namespace {
     pub path: Option<String>,
 }
 
-impl Given {
+impl ContainerSpec {
     /// Returns whether the container is the pod's sandbox container, not one of the pod's own.
     #[must_use]
     pub fn is_sandbox(&self) -> bool {
@@ -193,7 +193,7 @@ impl Bundle {
     /// # Errors
     /// Returns [`Error::Io`] if the file cannot be read, and [`Error::Refused`] if it is too large
     /// or is not a specification.
-    pub fn read(&self) -> Result<Given, Error> {
+    pub fn read(&self) -> Result<ContainerSpec, Error> {
         let path = self.config();
         let bytes = read(&path)?;
         serde_json::from_slice(&bytes)
@@ -267,8 +267,11 @@ mod tests {
             r#"{"ociVersion": "1.1.0", "process": {"args": ["a"], "user": {"uid": 7}, "capabilities": {}}}"#,
         )
         .unwrap();
-        let given = bundle.read().unwrap();
-        assert_eq!((given.process.user.uid, given.process.args.len()), (7, 1));
+        let container = bundle.read().unwrap();
+        assert_eq!(
+            (container.process.user.uid, container.process.args.len()),
+            (7, 1)
+        );
         bundle
             .replace(&serde_json::json!({"ociVersion": "1"}))
             .unwrap();
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_specification_is_refused() {
+    fn invalid_specifications_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let bundle = Bundle::at(folder.path()).unwrap();
         let config = folder.path().join("config.json");
@@ -297,13 +300,13 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_systemd_are_told_by_their_form() {
-        let of = |path: &str| Given {
+    fn groups_of_systemd_are_recognised_by_their_form() {
+        let of = |path: &str| ContainerSpec {
             linux: Linux {
                 cgroups_path: Some(path.to_owned()),
                 ..Linux::default()
             },
-            ..Given::default()
+            ..ContainerSpec::default()
         };
         assert!(of("kubepods-burstable-pod1.slice:cri-containerd:abc").is_systemds());
         for other in [

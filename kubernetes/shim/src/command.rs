@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_shim_of_runc_writes_is_understood() {
+    fn command_lines_of_runcs_shim_are_parsed() {
         let command = read(
             "--root /run/containerd/runc/k8s.io --log /b/log.json --log-format json --systemd-cgroup \
              create --bundle /b --pid-file /b/init.pid --console-socket /tmp/s --no-pivot c1",
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_not_handed_on() {
+    fn unknown_command_lines_are_rejected() {
         for line in ["--new-option value create c", "--root", "make", "/create"] {
             assert!(read(line).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn an_id_is_no_path() {
+    fn an_id_must_not_be_a_path() {
         let command = read("--root /r exec --process /p ../../etc").unwrap();
         assert_eq!(command.state(), Some("/r/etc/state.json".into()));
         assert_eq!(read("exec ..").unwrap().state(), None);

@@ -29,7 +29,7 @@ pub const ADDRESS: &str = "FAASW_SHIM_CONTAINERD";
 pub const NAMESPACE: &str = "FAASW_SHIM_NAMESPACE";
 
 /// Timeout for all requests for one container, well below kubelet's timeout of two minutes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of an answer in bytes. A container's record includes its specification; blobs
 /// arrive in smaller chunks.
@@ -72,10 +72,10 @@ pub fn ask<T>(asking: impl Future<Output = Result<T, Error>>) -> Result<T, Error
         .build()
         .map_err(|error| Error::io("a runtime", error))?;
     runtime.block_on(async {
-        timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
+        timeout(CALL_TIMEOUT, asking).await.unwrap_or_else(|_| {
             Err(Error::Containerd(format!(
                 "no answer within {} s",
-                PATIENCE.as_secs()
+                CALL_TIMEOUT.as_secs()
             )))
         })
     })
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_says_what_it_was_made_of() {
+    fn a_container_names_its_image() {
         let json = br#"{"Version":"v1","Metadata":{"ID":"c","ImageRef":"sha256:12"}}"#;
         let any = Writer::default().bytes(1, b"type").bytes(2, json).done();
         let entry = |key: &str, any: &[u8]| {

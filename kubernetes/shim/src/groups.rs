@@ -21,10 +21,10 @@ use crate::error::Error;
 pub const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The name (`argv[0]`) under which this program delegates a container's group to a user.
-pub const GIVING: &str = "faasw-groups";
+pub const HOOK_NAME: &str = "faasw-groups";
 
 /// Files whose owner becomes that user. None of them holds a limit of the group.
-const GIVEN: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
+const DELEGATED: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
 
 /// Files that runc also gives away if systemd makes the groups. Their values are up to kubelet and
 /// the host, so they go back to root.
@@ -51,7 +51,7 @@ pub fn are_unified() -> bool {
 /// Returns [`Error::Refused`] if the user or the state is unreadable, [`Error::Host`] if the
 /// container has no group of its own, and [`Error::Io`] if a file cannot be read or changed. The
 /// node also works without the delegation.
-pub fn give(arguments: &[OsString]) -> Result<(), Error> {
+pub fn delegate(arguments: &[OsString]) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct State {
         id: String,
@@ -65,16 +65,16 @@ pub fn give(arguments: &[OsString]) -> Result<(), Error> {
     let state: State = serde_json::from_reader(state)
         .map_err(|error| Error::Refused(format!("what the runtime says: {error}")))?;
     let file = format!("/proc/{}/cgroup", state.pid);
-    let told = fs::read_to_string(&file).map_err(|error| Error::io(file, error))?;
-    let group = below(Path::new(GROUPS), &told, &state.id)
+    let cgroups = fs::read_to_string(&file).map_err(|error| Error::io(file, error))?;
+    let group = below(Path::new(GROUPS), &cgroups, &state.id)
         .ok_or_else(|| Error::Host("the container has no group of its own".into()))?;
     divide(&group, user).map_err(|error| Error::io(group.display(), error))
 }
 
 /// Returns the folder of a container's group of version 2, from the contents of
 /// `/proc/PID/cgroup`. The last part of the path has to contain the container's id.
-fn below(groups: &Path, told: &str, id: &str) -> Option<PathBuf> {
-    let path = told.lines().find_map(|line| line.strip_prefix("0::/"))?;
+fn below(groups: &Path, cgroups: &str, id: &str) -> Option<PathBuf> {
+    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let path = Path::new(path);
     let is_plain = |part| matches!(part, Component::Normal(_));
     let name = path.file_name()?.to_str()?;
@@ -99,7 +99,7 @@ fn divide(group: &Path, user: u32) -> io::Result<()> {
             chown(file, Some(0), None)?;
         }
     }
-    for file in GIVEN {
+    for file in DELEGATED {
         chown(group.join(file), Some(user), None)?;
     }
     chown(group, Some(user), None)
@@ -111,8 +111,8 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     #[test]
-    fn a_containers_group_is_below_the_root_and_nothing_else() {
-        let at = |told| below(Path::new("/g"), told, "c1");
+    fn only_groups_below_the_root_are_accepted() {
+        let at = |cgroups| below(Path::new("/g"), cgroups, "c1");
         let own = at("1:name=systemd:/a\n0::/kubepods/pod1/c1\n");
         assert_eq!(own.unwrap(), Path::new("/g/kubepods/pod1/c1"));
         let own = at("0::/kubepods.slice/cri-containerd-c1.scope\n");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_the_group_and_not_its_limits() {
+    fn delegation_covers_the_group_but_not_its_limits() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED (not root)");
             return;
@@ -149,13 +149,18 @@ mod tests {
         assert!(divide(group, 1000).is_err() && of("") == 0);
         let limits = ["memory.max", "cgroup.max.descendants", "cgroup.max.depth"];
         let limits = limits.into_iter().chain(KEPT);
-        for file in limits.clone().chain(GIVEN) {
+        for file in limits.clone().chain(DELEGATED) {
             fs::write(group.join(file), "max\n").unwrap();
         }
         fs::write(group.join("cgroup.max.depth"), "2\n").unwrap();
         chown(group.join("memory.oom.group"), Some(1000), None).unwrap();
         divide(group, 1000).unwrap();
-        assert!(GIVEN.into_iter().chain([""]).all(|file| of(file) == 1000));
+        assert!(
+            DELEGATED
+                .into_iter()
+                .chain([""])
+                .all(|file| of(file) == 1000)
+        );
         assert!({ limits }.all(|file| of(file) == 0));
         let most = |file: &str| fs::read_to_string(group.join(file)).unwrap();
         assert!(most("cgroup.max.descendants").starts_with("1024"));

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_call_ended_is_said() {
+    fn the_status_of_a_call_is_reported() {
         assert_eq!(outcome(&headers("0")), Ok(()));
         assert_eq!(outcome(&headers("5")), Err(Failure::NotFound));
         let Err(Failure::Other(why)) = outcome(&headers("14")) else {

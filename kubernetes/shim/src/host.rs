@@ -16,7 +16,7 @@ use crate::error::Error;
 
 /// The name (`argv[0]`) under which this program tests whether an unprivileged user can make
 /// namespaces.
-pub const TRIAL: &str = "faasw-namespaces";
+pub const TRIAL_NAME: &str = "faasw-namespaces";
 
 /// The unprivileged user and group id with which the test runs.
 const NOBODY: u32 = 65534;
@@ -83,7 +83,7 @@ pub fn check() -> Result<(), Error> {
         ));
     }
     let trial = Command::new("/proc/self/exe")
-        .arg0(TRIAL)
+        .arg0(TRIAL_NAME)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::null())
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_that_is_to_blame_is_named() {
+    fn the_hint_names_the_sysctl_that_forbids_namespaces() {
         let with = |name: &'static str, value: &'static str| {
             hint(move |path| path.ends_with(name).then(|| value.to_owned()))
         };

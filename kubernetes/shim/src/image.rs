@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_module_is_a_function_and_other_images_are_none() {
+    fn only_images_of_one_module_are_functions() {
         for kind in MODULES {
             let document = manifest(&[kind]);
             assert!(document.has_module());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_index_the_one_for_wasi_is_meant() {
+    fn an_index_selects_its_wasi_entry() {
         let wasi = ("wasi", "wasm");
         assert_eq!(index(&[("linux", "amd64"), wasi]), Some(digest('b')));
         assert_eq!(index(&[wasi, ("wasip2", "wasm32")]), Some(digest('b')));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_could_be_read_twice_is_read() {
+    fn ambiguous_documents_are_rejected() {
         for json in [
             "",
             "[]",
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_a_digest_and_no_path() {
+    fn a_digest_must_not_be_a_path() {
         for wrong in [
             "",
             "sha256:",
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_names_its_layers_names_the_one_that_is_taken() {
+    fn a_config_must_name_the_selected_layer() {
         let layer = Descriptor::new("", &digest('a'), 1);
         let naming = |letter| {
             format!(
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_that_containerd_has() {
+    fn names_are_expanded_as_containerd_does() {
         for (written, full) in [
             ("hello", "docker.io/library/hello:latest"),
             ("team/hello:1", "docker.io/team/hello:1"),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_this_program_nor_another_version_of_it_is_the_real_runc() {
+    fn no_version_of_the_shim_is_taken_for_runc() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         program(&at("old/bin/containerd-shim-faasw-v1"));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_folder_is_the_first() {
+    fn the_own_folder_is_searched_first() {
         let installation = Installation("/opt/faasw/1".into());
         let before = |path: &str| installation.path_before(OsStr::new(path));
         assert_eq!(before("/bin"), "/opt/faasw/1/path:/bin");

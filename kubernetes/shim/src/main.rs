@@ -14,20 +14,20 @@ fn main() -> ExitCode {
     let called = arguments.next().unwrap_or_default();
     let arguments: Vec<_> = arguments.collect();
     let name = Path::new(&called).file_name().unwrap_or(OsStr::new(""));
-    let done = if name == host::TRIAL {
+    let done = if name == host::TRIAL_NAME {
         host::try_namespaces()
-    } else if name == groups::GIVING {
+    } else if name == groups::HOOK_NAME {
         // The delegation is optional: the container starts even if it fails.
-        if let Err(error) = groups::give(&arguments) {
+        if let Err(error) = groups::delegate(&arguments) {
             eprintln!("faasw: {}", Lines(&error));
         }
         Ok(())
     } else if name == view::VIEW {
         view::enter(&arguments)
-    } else if name == work::BEGINNING {
-        work::leave_behind();
+    } else if name == work::STARTER_NAME {
+        work::spawn_worker();
         Ok(())
-    } else if name == work::WORKING {
+    } else if name == work::WORKER_NAME {
         work::run();
         Ok(())
     } else if name == "runc" {

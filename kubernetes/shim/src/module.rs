@@ -15,7 +15,7 @@ use std::{
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::{
-    bundle::{Bundle, Given},
+    bundle::{Bundle, ContainerSpec},
     containerd::{Containerd, Record},
     error::Error,
     image::{self, Document, FILES_MAX, MANIFEST_MAX, MODULE_MAX},
@@ -53,12 +53,19 @@ pub struct Module {
 /// # Errors
 /// Returns an error if the container is a function but its image has no acceptable module, or if
 /// containerd fails to answer.
-pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Module>, Error> {
-    let command = given.process.args.first().map_or("", String::as_str);
+pub async fn find(
+    container: &ContainerSpec,
+    bundle: &Bundle,
+    id: &str,
+) -> Result<Option<Module>, Error> {
+    let command = container.process.args.first().map_or("", String::as_str);
     let is_called_so = command.ends_with(SUFFIX);
     let mut containerd = Containerd::connect().await?;
     let record = containerd.container(id).await?;
-    let name = given.annotations.get(IMAGE_NAME).unwrap_or(&record.image);
+    let name = container
+        .annotations
+        .get(IMAGE_NAME)
+        .unwrap_or(&record.image);
     let Some(document) = manifest(&mut containerd, name).await? else {
         return if is_called_so {
             in_image(bundle, command, BTreeMap::new()).map(Some)
@@ -237,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_leads_to_no_file_but_its_own() {
+    fn an_image_cannot_name_files_outside_of_itself() {
         let (folder, bundle) = bundle();
         let image = bundle.image();
         fs::write(folder.path().join("outside.wasm"), "secret").unwrap();
@@ -277,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_image_has_in_the_layers_place_is_not_written_to() {
+    fn a_link_at_the_path_of_the_layer_is_not_followed() {
         let (folder, bundle) = bundle();
         let target = folder.path().join("target");
         fs::write(&target, "before").unwrap();

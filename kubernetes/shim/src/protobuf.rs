@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn written_messages_can_be_read() {
         let long = vec![7; 300];
         let message = Writer::default()
             .bytes(1, b"name")
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_are_passed_over_and_nonsense_ends_it() {
+    fn unknown_wire_types_are_skipped_and_malformed_input_ends_reading() {
         let mixed = [
             0x09, 1, 2, 3, 4, 5, 6, 7, 8, 0x15, 1, 2, 3, 4, 0x18, 0x96, 1,
         ];

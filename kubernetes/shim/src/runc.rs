@@ -13,14 +13,14 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    bundle::{self, Bundle, Given},
+    bundle::{self, Bundle, ContainerSpec},
     command::Command,
     containerd,
     error::Error,
     groups, host,
     installation::{self, Installation},
     module,
-    options::{FILES, MODULE, PREFIX, Said, Table},
+    options::{ContainerSettings, FILES, MODULE, PREFIX, Table},
     sharing::{self, Function},
     spec::{self, MARK, Parts},
     state,
@@ -73,34 +73,34 @@ fn prepare(command: &Command) -> Result<bool, Error> {
 
 fn create(command: &Command) -> Result<bool, Error> {
     let bundle = Bundle::at(command.bundle.as_deref().unwrap_or(Path::new(".")))?;
-    let given = bundle.read()?;
-    let is_systemds = given.is_systemds() && !command.has_systemd;
+    let container = bundle.read()?;
+    let is_systemds = container.is_systemds() && !command.has_systemd;
     let id = command.id.as_deref().and_then(|id| id.to_str());
     let id = id.ok_or_else(|| Error::Refused("a container without an id".into()))?;
-    if given.is_sandbox() {
+    if container.is_sandbox() {
         return Ok(is_systemds);
     }
-    let Some(module) = containerd::ask(module::find(&given, &bundle, id))? else {
+    let Some(module) = containerd::ask(module::find(&container, &bundle, id))? else {
         return Ok(is_systemds);
     };
     let installation = Installation::own()?;
-    let of_pod = given.annotations.iter();
-    let said = Said {
+    let of_pod = container.annotations.iter();
+    let settings = ContainerSettings {
         artifact: module.annotations,
         has_files: module.files.is_some(),
         pod: of_pod
             .filter(|(name, _)| name.starts_with(PREFIX))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
-        name: given
+        name: container
             .annotations
             .get(CONTAINER_NAME)
             .map_or("", String::as_str),
-        hostname: &given.hostname,
-        arguments: given.process.args.clone(),
-        environment: given.process.env.clone(),
+        hostname: &container.hostname,
+        arguments: container.process.args.clone(),
+        environment: container.process.env.clone(),
     };
-    let process = said.process()?;
+    let process = settings.process()?;
     let of_module = [
         Some((module.path, MODULE, module.digest)),
         module.files.map(|archive| (archive, FILES, None)),
@@ -113,20 +113,20 @@ fn create(command: &Command) -> Result<bool, Error> {
             digest,
         })
         .collect();
-    add_tables(&mut files, &given, &bundle, &process.tables)?;
-    let namespace = given.annotations.get(POD_NAMESPACE);
+    add_tables(&mut files, &container, &bundle, &process.tables)?;
+    let namespace = container.annotations.get(POD_NAMESPACE);
     let shared = namespace.and_then(|namespace| {
         let function = Function {
             namespace,
             options: &process.function,
             files: &files,
-            memory: given.memory(),
+            memory: container.memory(),
         };
         sharing::entry(&installation, function)
     });
     let program = installation.program();
-    let specification = spec::of_node(
-        &given,
+    let specification = spec::node_spec(
+        &container,
         Parts {
             root: spec::text(&installation.root())?,
             files: &files,
@@ -144,11 +144,11 @@ fn create(command: &Command) -> Result<bool, Error> {
 /// Creates a file for each table, readable only by the node's user.
 fn add_tables(
     files: &mut Vec<spec::File>,
-    given: &Given,
+    container: &ContainerSpec,
     bundle: &Bundle,
     tables: &[Table],
 ) -> Result<(), Error> {
-    let (user, group) = spec::user(given.process.user.uid, given.process.user.gid);
+    let (user, group) = spec::user(container.process.user.uid, container.process.user.gid);
     for table in tables {
         let name = format!(".faasw-{}", table.path.trim_start_matches('/'));
         let failed = |error| Error::io(&name, error);
@@ -172,7 +172,7 @@ fn execute(command: &Command) -> Result<(), Error> {
     let process = command.process.as_deref();
     let process =
         process.ok_or_else(|| Error::Refused("what is executed here comes in a file".into()))?;
-    let held = spec::of_executed(&bundle::read(process)?)?;
+    let held = spec::exec_process_spec(&bundle::read(process)?)?;
     // The file belongs to runc's shim, which removes it.
     fs::write(process, held.to_string()).map_err(|error| Error::io(process.display(), error))
 }
@@ -189,8 +189,8 @@ fn is_in_node(command: &Command) -> Result<bool, Error> {
     }
     match command.log.as_deref().and_then(Path::parent) {
         Some(folder) if folder.join("config.json").exists() => {
-            let given = Bundle::at(folder)?.read()?;
-            Ok(given.annotations.contains_key(MARK))
+            let container = Bundle::at(folder)?.read()?;
+            Ok(container.annotations.contains_key(MARK))
         }
         // There is no such container, which runc reports itself.
         _ => Ok(false),

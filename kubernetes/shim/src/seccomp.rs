@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_reaches_the_host_is_not_let_through() {
+    fn calls_that_reach_the_host_are_not_allowed() {
         let text = profile().to_string();
         for call in [
             "bpf",

@@ -29,7 +29,7 @@ const WITH_VALUES: [&str; 6] = [
 ];
 
 /// Maximum size of containerd's message on standard input, in bytes.
-const SAID_MAX: u64 = 1 << 20;
+const STDIN_MAX: u64 = 1 << 20;
 
 /// containerd's command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub fn run(arguments: &[OsString]) -> Result<(), Error> {
             .as_ref()
             .map_err(|error| Error::Host(error.to_string()))?;
         installation::find("runc", None, &path)?;
-        refuse_options(&said()?)?;
+        refuse_options(&read_stdin()?)?;
     }
     if let Ok(installation) = installation {
         becoming.env("PATH", installation.path_before(&path));
@@ -112,12 +112,12 @@ pub fn run(arguments: &[OsString]) -> Result<(), Error> {
 }
 
 /// Reads standard input, and replaces it with a copy that runc's shim can read.
-fn said() -> Result<Vec<u8>, Error> {
+fn read_stdin() -> Result<Vec<u8>, Error> {
     let failed = |error: io::Error| Error::io("what containerd says", error);
     let mut said = Vec::new();
-    let read = io::stdin().take(SAID_MAX + 1).read_to_end(&mut said);
+    let read = io::stdin().take(STDIN_MAX + 1).read_to_end(&mut said);
     // If containerd passes no standard input, there is no message.
-    if read.is_err() || said.len() as u64 > SAID_MAX {
+    if read.is_err() || said.len() as u64 > STDIN_MAX {
         return Err(Error::Refused(
             "what containerd says on standard input cannot be read".into(),
         ));
@@ -166,7 +166,7 @@ mod tests {
     use crate::protobuf::Writer;
 
     #[test]
-    fn what_containerd_calls_is_understood() {
+    fn calls_of_containerd_are_parsed() {
         let line = "-namespace k8s.io -address /run/c.sock -publish-binary /usr/bin/containerd -id \
              start -debug start";
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();

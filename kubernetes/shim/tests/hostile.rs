@@ -10,10 +10,10 @@
 use std::env;
 
 use faasw_shim::{
-    bundle::Given,
+    bundle::ContainerSpec,
     host::Device,
     image::{self, Document},
-    options::{MODULE, Said},
+    options::{ContainerSettings, MODULE},
     protobuf::Reader,
     spec::{self, Parts},
 };
@@ -117,22 +117,22 @@ fn specification() -> Value {
     })
 }
 
-fn node_of(given: &Given) -> Option<Value> {
-    let said = Said {
-        pod: given
+fn node_of(container: &ContainerSpec) -> Option<Value> {
+    let settings = ContainerSettings {
+        pod: container
             .annotations
             .iter()
             .filter(|(name, _)| name.starts_with("dev.faasw."))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
-        arguments: given.process.args.clone(),
-        environment: given.process.env.clone(),
-        ..Said::default()
+        arguments: container.process.args.clone(),
+        environment: container.process.env.clone(),
+        ..ContainerSettings::default()
     };
     let parts = Parts {
         root: "/root",
         files: &[],
-        process: said.process().ok()?,
+        process: settings.process().ok()?,
         shared: None,
         devices: &[Device {
             path: "/dev/kvm",
@@ -142,20 +142,20 @@ fn node_of(given: &Given) -> Option<Value> {
         version: "1",
         dividing: None,
     };
-    spec::of_node(given, parts).ok()
+    spec::node_spec(container, parts).ok()
 }
 
 #[test]
-fn whatever_a_specification_says_a_node_is_a_node() {
+fn a_node_is_restricted_for_any_specification() {
     let mut chance = Chance::new("specifications");
     let text = specification().to_string();
     let mut made = 0;
     for _ in 0..RUNS {
         let changed = chance.changed(text.as_bytes());
-        let Ok(given) = serde_json::from_slice::<Given>(&changed) else {
+        let Ok(container) = serde_json::from_slice::<ContainerSpec>(&changed) else {
             continue;
         };
-        let Some(node) = node_of(&given) else {
+        let Some(node) = node_of(&container) else {
             continue;
         };
         made += 1;
@@ -214,7 +214,7 @@ fn whatever_a_specification_says_a_node_is_a_node() {
 }
 
 #[test]
-fn manifests_and_configs_are_read_or_refused() {
+fn manifests_and_configs_are_read_or_rejected() {
     let mut chance = Chance::new("manifests");
     let digest = format!("sha256:{}", "a".repeat(64));
     let layer = json!({ "mediaType": "application/wasm", "digest": digest, "size": 9 });
@@ -245,11 +245,11 @@ fn manifests_and_configs_are_read_or_refused() {
         }
         // The changed config is accepted or refused for this layer, without a panic.
         let _ = image::belong_together(&chance.changed(config.as_bytes()), &found);
-        let said = Said {
+        let settings = ContainerSettings {
             artifact: document.annotations(),
-            ..Said::default()
+            ..ContainerSettings::default()
         };
-        if let Ok(process) = said.process() {
+        if let Ok(process) = settings.process() {
             let mut said = process.arguments.iter().skip(3);
             assert!(
                 said.all(|argument| argument.starts_with("--")),
@@ -264,7 +264,7 @@ fn manifests_and_configs_are_read_or_refused() {
 }
 
 #[test]
-fn messages_are_read_or_refused() {
+fn messages_are_read_or_rejected() {
     let mut chance = Chance::new("messages");
     let message = [
         0x0a, 3, 0x12, 1, b'x', 0x18, 0x96, 1, 0x29, 1, 2, 3, 4, 5, 6, 7, 8, 0x12, 2, 0x0a, 0,

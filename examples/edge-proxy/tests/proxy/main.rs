@@ -22,7 +22,7 @@ use std::{
 
 use async_trait::async_trait;
 use client::{Client, get, request};
-use edge_proxy::{Edge, Listening, Role, Route};
+use edge_proxy::{Edge, EdgeService, Role, Route};
 use faasw::{FunctionOptions, Node};
 use libtest_mimic::{Arguments, Trial};
 use pingora::server::{
@@ -77,7 +77,7 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| {
     }
 });
 
-fn what_no_route_has_is_forwarded() {
+fn paths_without_a_route_are_forwarded() {
     for path in ["/", "/x/y?z=1", "/hellow", "/members-only"] {
         let answer = get(BENCH.address, path);
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -89,7 +89,7 @@ fn what_no_route_has_is_forwarded() {
     assert!(answer.body.ends_with(&format!("\r\n\r\n{body}")));
 }
 
-fn a_function_answers_and_the_upstream_hears_nothing() {
+fn a_function_answers_without_the_upstream() {
     let before = BENCH.upstream.requests();
     let answer = get(BENCH.address, "/hello/a?b=c");
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -101,7 +101,7 @@ fn a_function_answers_and_the_upstream_hears_nothing() {
     assert_eq!(BENCH.upstream.requests(), before);
 }
 
-fn many_clients_are_answered_at_once() {
+fn many_clients_are_answered_concurrently() {
     thread::scope(|scope| {
         for number in 0..16 {
             scope.spawn(move || {
@@ -123,7 +123,7 @@ fn a_connection_serves_one_request_after_the_other() {
     }
 }
 
-fn bodies_reach_functions_whole() {
+fn bodies_reach_functions_completely() {
     let body = "0123456789abcdef".repeat(16 << 10);
     let answer = request(BENCH.address, "PUT", "/echo/x?y=z", "X-Own: 1\r\n", &body);
     let (head, echoed) = answer.body.split_once("\n\n").unwrap();
@@ -139,7 +139,7 @@ fn bodies_reach_functions_whole() {
     assert!(answer.body.ends_with("\n\nhello, world"), "{answer:?}");
 }
 
-fn bodies_pass_both_ways_at_once() {
+fn bodies_are_passed_in_both_directions_concurrently() {
     let mut client = Client::connect(BENCH.address);
     client.write("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.write("5\r\nhello\r\n");
@@ -158,7 +158,7 @@ fn bodies_pass_both_ways_at_once() {
     assert!(client.is_at_end_of_body());
 }
 
-fn a_client_may_ask_before_it_sends() {
+fn expect_100_continue_is_answered() {
     let mut client = Client::connect(BENCH.address);
     client.write(
         "POST /echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
@@ -170,7 +170,7 @@ fn a_client_may_ask_before_it_sends() {
     assert!(answer.body.ends_with("\n\nhello"), "{answer:?}");
 }
 
-fn a_function_that_fails_is_told_apart_from_the_upstream() {
+fn failures_of_functions_and_upstream_are_distinguished() {
     let answer = get(BENCH.address, "/trap");
     assert_eq!(answer.status, 502, "{answer:?}");
     let kind = answer.header("content-type");
@@ -195,7 +195,7 @@ fn a_function_rewrites_both_heads() {
     assert_eq!(answer.header("x-upstream"), Some("yes"));
 }
 
-fn a_function_that_does_not_let_a_request_pass_answers_it() {
+fn a_function_that_rejects_a_request_answers_it() {
     let before = BENCH.upstream.requests();
     for fields in ["", "Authorization: Bearer daisy\r\n"] {
         let answer = request(BENCH.address, "POST", "/members", fields, "body");
@@ -206,7 +206,7 @@ fn a_function_that_does_not_let_a_request_pass_answers_it() {
     assert_eq!(BENCH.upstream.requests(), before);
 }
 
-fn a_rewriting_function_is_shown_the_head_and_no_more() {
+fn a_rewriting_function_receives_only_the_head() {
     let fields = "X-Edge-Phase: response\r\nX-Edge-Status: 200\r\nX-Own: 1\r\n";
     let answer = request(BENCH.address, "POST", "/env?x=y", fields, "body");
     let seen: Vec<&str> = answer.body.lines().collect();
@@ -225,14 +225,14 @@ fn a_rewriting_function_is_shown_the_head_and_no_more() {
     }
 }
 
-fn a_response_that_a_function_cannot_be_shown_does_not_pass() {
+fn a_response_too_large_for_the_function_is_not_forwarded() {
     // More fields than a node passes to a function.
     let fields = "Authorization: Bearer tulip\r\n";
     let answer = request(BENCH.address, "GET", "/members/many-fields", fields, "");
     assert_eq!(answer.status, 502, "{answer:?}");
 }
 
-fn requests_under_way_finish_after_sigterm_and_nothing_is_left() {
+fn requests_in_progress_finish_after_sigterm() {
     let grace = patience(2).as_secs();
     let program = Program::start(&[
         &format!("--answer=/echo={PROBE}"),
@@ -258,7 +258,7 @@ fn sigint_ends_it_at_once() {
     assert_eq!(program.ended(), Some(0));
 }
 
-fn what_it_cannot_start_with_is_said() {
+fn start_failures_are_explained() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = format!("--listen={}", taken.local_addr().unwrap());
     let not_wasm = format!("--answer=/x={}", file!());
@@ -278,10 +278,10 @@ fn what_it_cannot_start_with_is_said() {
 
 fn several_nodes_serve_in_one_process() {
     /// Ends the server when its test requests it.
-    struct Told(tokio::sync::Mutex<Receiver<()>>);
+    struct ShutdownOnRequest(tokio::sync::Mutex<Receiver<()>>);
 
     #[async_trait]
-    impl ShutdownSignalWatch for Told {
+    impl ShutdownSignalWatch for ShutdownOnRequest {
         async fn recv(&self) -> ShutdownSignal {
             let _ = (&mut *self.0.lock().await).await;
             ShutdownSignal::FastShutdown
@@ -314,11 +314,11 @@ fn several_nodes_serve_in_one_process() {
         };
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        server.add_service(Listening::new(&server.configuration, edge, socket).unwrap());
+        server.add_service(EdgeService::new(&server.configuration, edge, socket).unwrap());
         (node, address)
     });
     let (tell, told) = oneshot::channel();
-    let shutdown_signal = Box::new(Told(told.into()));
+    let shutdown_signal = Box::new(ShutdownOnRequest(told.into()));
     let serving = thread::spawn(move || server.run(RunArgs { shutdown_signal }));
 
     thread::scope(|scope| {
@@ -351,21 +351,21 @@ macro_rules! tests {
 }
 
 const TESTS: &[Test] = tests![
-    what_no_route_has_is_forwarded,
-    a_function_answers_and_the_upstream_hears_nothing,
-    many_clients_are_answered_at_once,
+    paths_without_a_route_are_forwarded,
+    a_function_answers_without_the_upstream,
+    many_clients_are_answered_concurrently,
     a_connection_serves_one_request_after_the_other,
-    bodies_reach_functions_whole,
-    bodies_pass_both_ways_at_once,
-    a_client_may_ask_before_it_sends,
-    a_function_that_fails_is_told_apart_from_the_upstream,
+    bodies_reach_functions_completely,
+    bodies_are_passed_in_both_directions_concurrently,
+    expect_100_continue_is_answered,
+    failures_of_functions_and_upstream_are_distinguished,
     a_function_rewrites_both_heads,
-    a_function_that_does_not_let_a_request_pass_answers_it,
-    a_rewriting_function_is_shown_the_head_and_no_more,
-    a_response_that_a_function_cannot_be_shown_does_not_pass,
-    requests_under_way_finish_after_sigterm_and_nothing_is_left,
+    a_function_that_rejects_a_request_answers_it,
+    a_rewriting_function_receives_only_the_head,
+    a_response_too_large_for_the_function_is_not_forwarded,
+    requests_in_progress_finish_after_sigterm,
     sigint_ends_it_at_once,
-    what_it_cannot_start_with_is_said,
+    start_failures_are_explained,
     several_nodes_serve_in_one_process,
 ];
 

@@ -38,7 +38,7 @@ impl AccessFile {
             path: path.to_owned(),
             file,
             rotate_at: ROTATE_AT,
-            lines: Lines::behind(is_torn(path)),
+            lines: Lines::after(is_torn(path)),
             grows: false,
         })
     }
@@ -48,13 +48,13 @@ impl AccessFile {
     /// # Errors
     /// Returns an error if the lines were not written, or only in part.
     pub(super) fn add(&mut self, lines: &[u8]) -> io::Result<()> {
-        self.renew()?;
+        self.rotate_if_needed()?;
         self.lines.write(&mut self.file, lines)
     }
 
     /// Starts a new file if this one is full, or if its path leads to another file or to none,
     /// because a log rotation tool may have moved it.
-    fn renew(&mut self) -> io::Result<()> {
+    fn rotate_if_needed(&mut self) -> io::Result<()> {
         let own = self.file.metadata()?;
         let is_own = |named: fs::Metadata| (named.dev(), named.ino()) == (own.dev(), own.ino());
         let has_name = fs::metadata(&self.path).is_ok_and(is_own);
@@ -62,7 +62,7 @@ impl AccessFile {
         if has_name && !is_full {
             return Ok(());
         }
-        if has_name && let Err(error) = fs::rename(&self.path, old(&self.path)) {
+        if has_name && let Err(error) = fs::rename(&self.path, rotated_path(&self.path)) {
             // The file may be writable although its folder is not. No line is lost.
             if !std::mem::replace(&mut self.grows, true) {
                 tracing::warn!(%error, "the access log has no room by its size, and cannot be \
@@ -71,7 +71,7 @@ impl AccessFile {
             return Ok(());
         }
         self.file = append(&self.path)?;
-        (self.lines, self.grows) = (Lines::behind(false), false);
+        (self.lines, self.grows) = (Lines::after(false), false);
         Ok(())
     }
 }
@@ -106,7 +106,7 @@ fn is_torn(path: &Path) -> bool {
 }
 
 /// Returns the name of the previous file.
-fn old(path: &Path) -> PathBuf {
+fn rotated_path(path: &Path) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(".1");
     name.into()
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_grown_makes_room_once() {
+    fn a_full_file_is_rotated_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let mut log = file(&path);
         for number in 0..40 {
             log.add(format!("{number:09}\n").as_bytes()).unwrap();
         }
-        let all = read(&old(&path)) + &read(&path);
+        let all = read(&rotated_path(&path)) + &read(&path);
         let numbers: Vec<usize> = all.lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(numbers, (20..40).collect::<Vec<_>>());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
@@ -146,7 +146,7 @@ mod tests {
         drop(log);
         file(&path).add(b"next\n").unwrap();
         let begins = if read(&path) == "next\n" {
-            old(&path)
+            rotated_path(&path)
         } else {
             path
         };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_taken_away_begins_anew() {
+    fn a_removed_file_is_created_again() {
         let folder = tempfile::tempdir().unwrap();
         let (path, away) = (folder.path().join("a.log"), folder.path().join("b.log"));
         let mut log = file(&path);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_line_that_was_cut_off_the_next_begins_anew() {
+    fn a_line_after_a_torn_line_starts_on_its_own_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.log");
         let mut log = file(&path);
@@ -181,14 +181,14 @@ mod tests {
         log.add(b"three\n").unwrap();
         assert_eq!(read(&path), "one\ntw\nthree\n");
         // A new file has no torn line.
-        log.lines = Lines::behind(true);
+        log.lines = Lines::after(true);
         fs::remove_file(&path).unwrap();
         log.add(b"four\n").unwrap();
         assert_eq!(read(&path), "four\n");
     }
 
     #[test]
-    fn a_full_disk_is_told_and_the_next_line_begins_anew() {
+    fn a_full_disk_is_an_error_and_the_next_line_starts_on_its_own_line() {
         let full = File::options().append(true).open("/dev/full").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.log");
@@ -210,19 +210,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.log");
         // This imitates a writable file in a folder that is not writable.
-        fs::create_dir(old(&path)).unwrap();
+        fs::create_dir(rotated_path(&path)).unwrap();
         let mut log = file(&path);
         for _ in 0..40 {
             log.add(b"123456789\n").unwrap();
         }
         assert_eq!(read(&path).len(), 400);
-        fs::remove_dir(old(&path)).unwrap();
+        fs::remove_dir(rotated_path(&path)).unwrap();
         log.add(b"next\n").unwrap();
         assert_eq!(read(&path), "next\n");
     }
 
     #[test]
-    fn what_is_no_file_is_refused_at_once() {
+    fn a_path_that_is_no_regular_file_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();

@@ -11,7 +11,7 @@ pub struct Lines {
 
 impl Lines {
     /// Creates the state after a line that lacks its end, or after a complete line.
-    pub fn behind(is_torn: bool) -> Self {
+    pub fn after(is_torn: bool) -> Self {
         Self { is_torn }
     }
 

@@ -13,14 +13,14 @@ use faasw_common::text::Json;
 use self::file::AccessFile;
 pub use self::lines::Lines;
 use super::{
-    behind::{Behind, Kind, Pen},
+    background_writer::{BackgroundWriter, Handle, LogDescription},
     exit::Exit,
 };
 
 /// The name that stands for standard output.
 pub const STDOUT: &str = "-";
 
-const KIND: Kind = Kind {
+const DESCRIPTION: LogDescription = LogDescription {
     name: "the access log",
     lines: "requests",
     thread: "faasw-access",
@@ -29,11 +29,11 @@ const KIND: Kind = Kind {
 
 /// An access log. Dropping it waits up to 1 s until the remaining lines are written.
 #[derive(Debug)]
-pub struct AccessLog(Behind);
+pub struct AccessLog(BackgroundWriter);
 
 /// A handle by which requests are added to the log.
 #[derive(Clone, Debug)]
-pub struct Recorder(Pen);
+pub struct Recorder(Handle);
 
 impl AccessLog {
     /// Opens a log in this file, or on standard output for [`STDOUT`].
@@ -51,16 +51,20 @@ impl AccessLog {
         if path == Path::new(STDOUT) {
             let mut written = Lines::default();
             let write = move |lines: &[u8]| written.write(&mut io::stdout().lock(), lines);
-            return Behind::new(KIND, write).map(Self).map_err(failed);
+            return BackgroundWriter::new(DESCRIPTION, write)
+                .map(Self)
+                .map_err(failed);
         }
         let mut file = AccessFile::open(path).map_err(failed)?;
         let write = move |lines: &[u8]| file.add(lines);
-        Behind::new(KIND, write).map(Self).map_err(failed)
+        BackgroundWriter::new(DESCRIPTION, write)
+            .map(Self)
+            .map_err(failed)
     }
 
     /// Returns a handle by which requests are added.
     pub fn recorder(&self) -> Recorder {
-        Recorder(self.0.pen())
+        Recorder(self.0.handle())
     }
 }
 
@@ -83,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_a_line_of_json() {
+    fn dropped_lines_are_reported_as_json() {
         let line = dropped(7);
         let told: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(told["dropped"], 7);

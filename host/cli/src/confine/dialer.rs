@@ -36,13 +36,13 @@ use crate::{args::DialKv, exit::Exit};
 const COMMAND: &str = "dial-kv";
 
 /// Maximum size of a dialer's message in bytes.
-const TEXT: usize = 512;
+const MESSAGE_MAX: usize = 512;
 
 /// The dialer's message that accompanies a connection.
 const CONNECTED: &str = "connected";
 
 /// How long the node waits for the dialer to end.
-const END: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The unprivileged user and group id 65534.
 const NOBODY: u32 = 65_534;
@@ -50,7 +50,7 @@ const NOBODY: u32 = 65_534;
 /// The node's handle of the dialer process.
 #[derive(Debug)]
 pub struct Dialer {
-    asked: Arc<Mutex<Asked>>,
+    requests: Arc<Mutex<RequestSocket>>,
     /// The dialer's standard output, to which it writes nothing. It becomes readable when the
     /// process ends.
     ending: BlockingUnix,
@@ -61,10 +61,10 @@ pub struct Dialer {
 
 /// The socket for requests to the dialer.
 #[derive(Debug)]
-enum Asked {
+enum RequestSocket {
     /// The socket before the first request, when there was no runtime yet.
-    Nothing(Option<BlockingUnix>),
-    Before(UnixStream),
+    Unregistered(Option<BlockingUnix>),
+    Registered(UnixStream),
 }
 
 impl Dialer {
@@ -79,9 +79,9 @@ impl Dialer {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        let asked = BlockingUnix::from(ours);
-        asked.set_nonblocking(true)?;
-        let socket = asked.try_clone()?;
+        let requests = BlockingUnix::from(ours);
+        requests.set_nonblocking(true)?;
+        let socket = requests.try_clone()?;
         let (ending, end) = BlockingUnix::pair()?;
         ending.set_nonblocking(true)?;
         let mut command = Command::new("/proc/self/exe");
@@ -93,7 +93,7 @@ impl Dialer {
         };
         command.stdin(theirs).stdout(OwnedFd::from(end));
         Ok(Self {
-            asked: Arc::new(Mutex::new(Asked::Nothing(Some(asked)))),
+            requests: Arc::new(Mutex::new(RequestSocket::Unregistered(Some(requests)))),
             ending,
             socket,
             child: command.spawn()?,
@@ -113,14 +113,14 @@ impl Dialer {
 impl Drop for Dialer {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Both);
-        let told = self
+        let ended = self
             .ending
             .set_nonblocking(false)
-            .and_then(|()| self.ending.set_read_timeout(Some(END)))
+            .and_then(|()| self.ending.set_read_timeout(Some(EXIT_TIMEOUT)))
             .and_then(|()| self.ending.read(&mut [0]));
         // A dialer that is still connecting is reaped by the process that adopts this process's
         // children.
-        if told.is_ok() {
+        if ended.is_ok() {
             let _ = self.child.wait();
         }
     }
@@ -128,29 +128,29 @@ impl Drop for Dialer {
 
 impl Dial for Dialer {
     fn dial(&self) -> Dialing {
-        let asked = self.asked.clone();
+        let requests = self.requests.clone();
         Box::pin(async move {
             // A caller that is dropped while it waits for the lock leaves the queue. The request
             // runs as a task, so that a caller that is dropped later does not leave an answer
             // behind, which the next caller would take for its own.
-            let mut asked = asked.lock_owned().await;
-            let answer = tokio::spawn(async move { asked.ask().await });
+            let mut requests = requests.lock_owned().await;
+            let answer = tokio::spawn(async move { requests.request().await });
             answer.await.map_err(io::Error::other)?
         })
     }
 }
 
-impl Asked {
-    async fn ask(&mut self) -> io::Result<OwnedFd> {
-        if let Self::Nothing(socket) = self {
+impl RequestSocket {
+    async fn request(&mut self) -> io::Result<OwnedFd> {
+        if let Self::Unregistered(socket) = self {
             let socket = socket.take().ok_or(io::ErrorKind::NotConnected)?;
-            *self = Self::Before(UnixStream::from_std(socket)?);
+            *self = Self::Registered(UnixStream::from_std(socket)?);
         }
-        let Self::Before(socket) = self else {
+        let Self::Registered(socket) = self else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let sent = rustix::net::send(&*socket, b"?", SendFlags::NOSIGNAL);
-        sent.map_err(|_| gone())?;
+        sent.map_err(|_| dialer_has_ended())?;
         loop {
             socket.readable().await?;
             match socket.try_io(Interest::READABLE, || receive(socket.as_fd())) {
@@ -161,16 +161,16 @@ impl Asked {
     }
 }
 
-fn gone() -> io::Error {
+fn dialer_has_ended() -> io::Error {
     io::Error::other("the process that connects to it has ended; start the node again")
 }
 
 /// Receives the socket that the dialer hands over, or its error message.
 fn receive(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mut text = [0; TEXT];
+    let mut text = [0; MESSAGE_MAX];
     let mut received = packet::receive(socket, &mut text, Descriptors::Accept, RecvFlags::empty())?;
     if received.length == 0 {
-        return Err(gone());
+        return Err(dialer_has_ended());
     }
     let text = text.get(..received.length).unwrap_or_default();
     let failed = || io::Error::other(String::from_utf8_lossy(text).into_owned());
@@ -178,7 +178,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// Runs the dialer, until the node closes its end of standard input.
-pub fn dial_for_a_node(args: &DialKv) -> ExitCode {
+pub fn run_dialer(args: &DialKv) -> ExitCode {
     let dialed = match address(args) {
         Some(address) => dial(&address),
         None => Err(Exit::usage("not a name and a port, or a path")),
@@ -228,7 +228,7 @@ fn dial(address: &ServerAddress) -> Result<(), Exit> {
 
 fn hand_over(node: BorrowedFd<'_>, text: &str, socket: Option<&OwnedFd>) -> Result<(), Errno> {
     let text = text.as_bytes();
-    let text = [IoSlice::new(text.get(..TEXT).unwrap_or(text))];
+    let text = [IoSlice::new(text.get(..MESSAGE_MAX).unwrap_or(text))];
     let socket = socket.map(AsFd::as_fd);
     packet::send(node, &text, socket.as_slice(), SendFlags::empty())
 }

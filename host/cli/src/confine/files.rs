@@ -155,7 +155,7 @@ fn folders(files: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Returns what `doctor` reports about Landlock on this host.
 pub fn finding() -> Finding {
-    let (state, detail) = match offered() {
+    let (state, detail) = match landlock_status() {
         Some(LandlockStatus::Available { effective_abi, .. }) => (
             State::Good,
             format!(
@@ -184,7 +184,7 @@ pub fn finding() -> Finding {
 }
 
 /// Tests Landlock in a thread that restricts itself and ends.
-fn offered() -> Option<LandlockStatus> {
+fn landlock_status() -> Option<LandlockStatus> {
     let tried = std::thread::spawn(|| {
         Ruleset::default()
             .handle_access(AccessFs::Execute)?

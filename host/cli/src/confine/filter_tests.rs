@@ -72,7 +72,7 @@ fn with(arguments: &[libc::c_long]) -> [libc::c_long; 6] {
 }
 
 #[test]
-fn what_is_dangerous_ends_the_node() {
+fn dangerous_calls_kill_the_node() {
     let filter = filter(false).unwrap();
     for number in DANGEROUS.iter().chain(MAKERS) {
         assert_eq!(call(&filter, *number, NONE), Outcome::Ended, "{number}");
@@ -80,7 +80,7 @@ fn what_is_dangerous_ends_the_node() {
 }
 
 #[test]
-fn what_it_has_no_use_for_fails() {
+fn calls_that_a_node_does_not_need_fail() {
     let filter = filter(false).unwrap();
     let refused = Outcome::Gave(-libc::ENOSYS);
     let executable = libc::c_long::from(libc::PROT_READ | libc::PROT_EXEC);
@@ -137,7 +137,7 @@ fn what_it_has_no_use_for_fails() {
 }
 
 #[test]
-fn what_serving_takes_is_let_through() {
+fn calls_that_serving_needs_are_allowed() {
     let filter = filter(false).unwrap();
     let read_write = libc::c_long::from(libc::PROT_READ | libc::PROT_WRITE);
     let private = libc::c_long::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -168,7 +168,7 @@ fn what_serving_takes_is_let_through() {
 }
 
 #[test]
-fn what_connects_to_a_server_makes_the_sockets_of_its_address_and_is_no_other_program() {
+fn a_dialer_may_make_only_the_sockets_of_its_server() {
     let stream = libc::c_long::from(libc::SOCK_STREAM);
     let family = |family: i32| with(&[family.into(), stream]);
     let tcp = of_dialer(&ServerAddress::Tcp("store".into(), 6379)).unwrap();

@@ -14,7 +14,7 @@ use std::{path::PathBuf, sync::Arc};
 use faasw::{Launcher, ServerAddress};
 use faasw_jail::{CapabilitySet, confine_daemon};
 
-pub use dialer::dial_for_a_node;
+pub use dialer::run_dialer;
 pub use files::{Files, finding};
 
 use super::exit::Exit;
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_kept_that_is_not_needed() {
+    fn only_needed_capabilities_are_kept() {
         let kept = |ports: &[u16], others_files| {
             let mut needs = Needs::new(None, ports.iter().copied());
             needs.others_files = others_files;

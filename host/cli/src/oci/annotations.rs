@@ -31,19 +31,19 @@ const LISTS: [&str; 9] = [
 const SOURCE: &str = "source";
 
 /// Maximum size of all options of an artifact in bytes, more than any deployment needs.
-const SAID_MAX: usize = 256 << 10;
+const OPTIONS_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum number of characters of a message about the options.
-const TOLD_MAX: usize = 400;
+const MESSAGE_MAX: usize = 400;
 
 /// A parameter and a value.
 pub type Pair = (String, String);
 
 /// Returns the annotations for options.
-pub fn of(options: &FunctionOptions) -> BTreeMap<String, String> {
+pub fn of_options(options: &FunctionOptions) -> BTreeMap<String, String> {
     let mut lists: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut annotations = BTreeMap::new();
-    for (parameter, value) in said(options) {
+    for (parameter, value) in changed_options(options) {
         if LISTS.contains(&parameter) {
             lists.entry(parameter).or_default().push(value)
         } else {
@@ -58,7 +58,7 @@ pub fn of(options: &FunctionOptions) -> BTreeMap<String, String> {
 }
 
 /// Returns the parameters that differ from their defaults.
-pub fn said(options: &FunctionOptions) -> impl Iterator<Item = (&'static str, String)> {
+pub fn changed_options(options: &FunctionOptions) -> impl Iterator<Item = (&'static str, String)> {
     let pairs = option_pairs(options).into_iter();
     pairs.filter(|(parameter, value)| *parameter != "freeze" || value != "auto")
 }
@@ -76,18 +76,22 @@ pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String>
     let bytes = ours
         .clone()
         .map(|(parameter, value)| parameter.len() + value.len());
-    if bytes.sum::<usize>() > SAID_MAX {
-        return Err(format!("its options have more than {SAID_MAX} bytes"));
+    if bytes.sum::<usize>() > OPTIONS_BYTES_MAX {
+        return Err(format!(
+            "its options have more than {OPTIONS_BYTES_MAX} bytes"
+        ));
     }
     pairs_of(ours).map_err(|why| {
-        let why: String = why.chars().take(TOLD_MAX).collect();
+        let why: String = why.chars().take(MESSAGE_MAX).collect();
         format!("its artifact's options: {why}")
     })
 }
 
-fn pairs_of<'a>(said: impl Iterator<Item = (&'a str, &'a String)>) -> Result<Vec<Pair>, String> {
+fn pairs_of<'a>(
+    annotations: impl Iterator<Item = (&'a str, &'a String)>,
+) -> Result<Vec<Pair>, String> {
     let mut pairs = Vec::new();
-    for (parameter, value) in said {
+    for (parameter, value) in annotations {
         if parameter == SOURCE {
             return Err(format!("an artifact cannot have {PREFIX}{parameter}"));
         }
@@ -141,7 +145,7 @@ mod tests {
             .argument("--x")
             .freeze(FreezePolicy::AfterInit)
             .allow_outbound(Outbound::new("https://a.test").unwrap());
-        let annotations = of(&options);
+        let annotations = of_options(&options);
         assert_eq!(annotations["dev.faasw.memory"], "67108864");
         assert_eq!(annotations["dev.faasw.timeout"], "1s 500ms");
         assert_eq!(
@@ -150,11 +154,11 @@ mod tests {
         );
         let pairs = read(&annotations).unwrap();
         assert_eq!(options_from(&pairs).unwrap(), options);
-        assert_eq!(of(&FunctionOptions::default()), BTreeMap::new());
+        assert_eq!(of_options(&FunctionOptions::default()), BTreeMap::new());
     }
 
     #[test]
-    fn every_parameter_that_comes_twice_is_a_list() {
+    fn every_repeatable_parameter_is_a_list() {
         let mut options = FunctionOptions::default()
             .argument("a")
             .argument("b")
@@ -166,7 +170,7 @@ mod tests {
             options = options.bind_secret(faasw_client::SecretName::new("s").unwrap(), host);
         }
         let mut seen: Vec<&str> = Vec::new();
-        for (parameter, _) in said(&options) {
+        for (parameter, _) in changed_options(&options) {
             assert!(
                 !seen.contains(&parameter) || LISTS.contains(&parameter),
                 "{parameter}"
@@ -174,13 +178,13 @@ mod tests {
             seen.push(parameter);
         }
         assert_eq!(
-            options_from(&read(&of(&options)).unwrap()).unwrap(),
+            options_from(&read(&of_options(&options)).unwrap()).unwrap(),
             options
         );
     }
 
     #[test]
-    fn what_an_artifact_cannot_say_is_refused() {
+    fn invalid_artifact_options_are_rejected() {
         let read = |key: &str, value: &str| read(&[(key.to_owned(), value.to_owned())].into());
         assert_eq!(read("org.opencontainers.image.title", "x"), Ok(Vec::new()));
         for (key, value, why) in [
@@ -198,12 +202,12 @@ mod tests {
                 "everything",
             ),
         ] {
-            let told = read(key, value).unwrap_err();
-            assert!(told.contains(why), "{told}");
+            let error = read(key, value).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
         let long = read(&format!("{PREFIX}{}", "x".repeat(100_000)), "").unwrap_err();
         assert!(long.len() < 1000, "{}", long.len());
-        let much = read("dev.faasw.memory", &"1".repeat(SAID_MAX)).unwrap_err();
+        let much = read("dev.faasw.memory", &"1".repeat(OPTIONS_BYTES_MAX)).unwrap_err();
         assert!(much.contains("more than"), "{much}");
     }
 }

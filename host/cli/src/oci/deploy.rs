@@ -5,13 +5,14 @@ use std::{collections::BTreeSet, path::Path};
 use bytes::Bytes;
 use faasw::files::Files;
 use faasw_client::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
-use faasw_oci::{Artifact, Reference, Registry, reference::Which, registry::Action};
+use faasw_oci::{Artifact, Reference, Registry, reference::TagOrDigest, registry::Action};
 
 use super::{
     SCHEME,
     annotations::{self, Pair},
-    asked::{Given, shown},
-    follow, registry,
+    follow,
+    permissions::{ArtifactGrants, shown},
+    registry,
 };
 use crate::{
     args::{Deploy, Registries},
@@ -30,7 +31,7 @@ pub(super) struct Target {
     pub(super) name: FunctionName,
     pub(super) reference: Reference,
     pub(super) registries: Registries,
-    given: Given,
+    grants: ArtifactGrants,
     /// The options of the command line.
     own: Vec<Pair>,
     files: Option<Folder>,
@@ -42,7 +43,7 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     if args.entry.is_some() {
         return Err(Exit::usage("--entry is for a folder"));
     }
-    if args.follow.watch && matches!(reference.which(), Which::Digest(_)) {
+    if args.follow.watch && matches!(reference.tag_or_digest(), TagOrDigest::Digest(_)) {
         return Err(Exit::usage(
             "a digest leads to the same for ever: --watch is for a tag",
         ));
@@ -59,7 +60,7 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
         options = options.poll(most);
     }
     options.check().map_err(Exit::usage)?;
-    let mut own: Vec<Pair> = annotations::said(&options)
+    let mut own: Vec<Pair> = annotations::changed_options(&options)
         .map(|(parameter, value)| (parameter.to_owned(), value))
         .collect();
     // An explicit `auto` overrides the artifact's policy.
@@ -70,7 +71,7 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     let mut target = Target {
         client: Client::new(&data_dir(args.node)?),
         name,
-        given: Given::new(&args.accept),
+        grants: ArtifactGrants::new(&args.accept),
         registries: args.registries,
         own,
         files,
@@ -79,7 +80,7 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     };
     let registry = target.registry().await?;
     let deployed = target
-        .deploy(&registry, &target.reference.which().clone())
+        .deploy(&registry, &target.reference.tag_or_digest().clone())
         .await?;
     if args.follow.watch {
         follow::follow(target, registry, deployed, every).await
@@ -98,7 +99,7 @@ impl Target {
     pub(super) async fn deploy(
         &mut self,
         registry: &Registry,
-        which: &Which,
+        which: &TagOrDigest,
     ) -> Result<faasw_client::Digest, Exit> {
         // This request comes before any download, because the node may not be running.
         let node = self.client.node().await?;
@@ -116,11 +117,11 @@ impl Target {
         let deployed = with_stages(&name, client.deploy(&name, module, &options), stage)
             .await
             .map_err(|error| Exit::from(error).of(&name, "was not deployed"))?;
-        self.tell(&deployed)?;
+        self.print(&deployed)?;
         Ok(artifact.digest())
     }
 
-    fn tell(&self, deployed: &Deployed) -> Result<(), Exit> {
+    fn print(&self, deployed: &Deployed) -> Result<(), Exit> {
         if self.is_json {
             print_json(deployed)
         } else {
@@ -137,7 +138,7 @@ impl Target {
     ) -> Result<Bytes, Exit> {
         let module = artifact.module(registry, limit).await?;
         if let Some(files) = &self.files {
-            return files::before(&files.folder, &module);
+            return files::prepend_files(&files.folder, &module);
         }
         if !artifact.has_files() {
             return Ok(module);
@@ -156,11 +157,12 @@ impl Target {
         artifact: &Artifact,
         defaults: &FunctionLimits,
     ) -> Result<FunctionOptions, Exit> {
-        let said = annotations::read(artifact.annotations()).map_err(Exit::failure)?;
-        let said = over(said, &self.own, self.files.is_some());
+        let artifact_options = annotations::read(artifact.annotations()).map_err(Exit::failure)?;
+        let artifact_options =
+            without_overridden(artifact_options, &self.own, self.files.is_some());
         let taken = self
-            .given
-            .take(said, defaults)
+            .grants
+            .apply(artifact_options, defaults)
             .map_err(|exit| exit.of(&self.name, "was not deployed"))?;
         let name = &self.name;
         if !taken.pairs.is_empty() {
@@ -184,7 +186,7 @@ impl Target {
 }
 
 /// Returns the artifact's options that the command line does not override.
-fn over(said: Vec<Pair>, own: &[Pair], has_files: bool) -> Vec<Pair> {
+fn without_overridden(artifact_options: Vec<Pair>, own: &[Pair], has_files: bool) -> Vec<Pair> {
     let named: BTreeSet<&str> = own
         .iter()
         .map(|(parameter, _)| parameter.as_str())
@@ -196,7 +198,7 @@ fn over(said: Vec<Pair>, own: &[Pair], has_files: bool) -> Vec<Pair> {
         let is_own = named.contains(parameter) && !BY_KEY.contains(&parameter);
         !is_own && !is_of_files
     };
-    said.into_iter().filter(kept).collect()
+    artifact_options.into_iter().filter(kept).collect()
 }
 
 #[cfg(test)]
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn the_command_line_wins() {
         let pair = |parameter: &str, value: &str| (parameter.to_owned(), value.to_owned());
-        let said = vec![
+        let artifact_options = vec![
             pair("env", "A=theirs"),
             pair("env", "B=theirs"),
             pair("memory", "65536"),
@@ -215,7 +217,10 @@ mod tests {
             pair("files-at", "/theirs"),
             pair("freeze", "before-init"),
         ];
-        assert_eq!(over(said.clone(), &[], false), said);
+        assert_eq!(
+            without_overridden(artifact_options.clone(), &[], false),
+            artifact_options
+        );
         let own = [
             pair("env", "A=ours"),
             pair("memory", "131072"),
@@ -223,7 +228,7 @@ mod tests {
             pair("allow-outbound", "https://ours.test"),
             pair("freeze", "auto"),
         ];
-        let mut left = over(said, &own, true);
+        let mut left = without_overridden(artifact_options, &own, true);
         assert_eq!(left, [pair("env", "A=theirs"), pair("env", "B=theirs")]);
         left.extend(own);
         let options = annotations::options_from(&left).unwrap();

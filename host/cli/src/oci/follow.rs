@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use faasw_client::Digest;
-use faasw_oci::{Registry, reference::Which};
+use faasw_oci::{Registry, reference::TagOrDigest};
 use tokio::time::sleep;
 
 use super::deploy::Target;
@@ -31,7 +31,7 @@ pub(super) async fn follow(
     ));
     loop {
         sleep(pause).await;
-        match look(&mut target, &mut registry, deployed).await {
+        match poll_tag(&mut target, &mut registry, deployed).await {
             Ok(digest) => {
                 deployed = digest;
                 pause = every;
@@ -39,7 +39,7 @@ pub(super) async fn follow(
             Err(exit) => {
                 // The user may have logged in again, so the credential is read anew.
                 registry = None;
-                pause = longer(pause, every);
+                pause = next_pause(pause, every);
                 say(format_args!(
                     "{}: {exit}; it is asked again in {}",
                     target.name,
@@ -51,7 +51,7 @@ pub(super) async fn follow(
 }
 
 /// Deploys the artifact of the tag if it is new. Returns its digest.
-async fn look(
+async fn poll_tag(
     target: &mut Target,
     kept: &mut Option<Registry>,
     deployed: Digest,
@@ -60,15 +60,15 @@ async fn look(
         Some(registry) => registry,
         None => kept.insert(target.registry().await?),
     };
-    let found = registry.resolve(target.reference.which()).await?;
+    let found = registry.resolve(target.reference.tag_or_digest()).await?;
     if found == deployed {
         return Ok(found);
     }
-    // The digest that was found is deployed. If the tag has changed since, the next look notices.
-    target.deploy(registry, &Which::Digest(found)).await
+    // The digest that was found is deployed. If the tag has changed since, the next poll notices.
+    target.deploy(registry, &TagOrDigest::Digest(found)).await
 }
 
-fn longer(pause: Duration, every: Duration) -> Duration {
+fn next_pause(pause: Duration, every: Duration) -> Duration {
     pause.saturating_mul(2).min(PAUSE_MAX.max(every))
 }
 
@@ -77,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_end() {
+    fn pauses_grow_up_to_the_maximum() {
         let seconds = Duration::from_secs;
-        assert_eq!(longer(seconds(30), seconds(30)), seconds(60));
-        assert_eq!(longer(seconds(200), seconds(30)), PAUSE_MAX);
-        assert_eq!(longer(seconds(3600), seconds(3600)), seconds(3600));
+        assert_eq!(next_pause(seconds(30), seconds(30)), seconds(60));
+        assert_eq!(next_pause(seconds(200), seconds(30)), PAUSE_MAX);
+        assert_eq!(next_pause(seconds(3600), seconds(3600)), seconds(3600));
     }
 }

@@ -4,9 +4,9 @@
 //! as with any deployment.
 
 mod annotations;
-mod asked;
 mod deploy;
 mod follow;
+mod permissions;
 mod pull;
 mod push;
 

@@ -20,7 +20,7 @@ use crate::{
 
 /// The output with `--json`.
 #[derive(Serialize)]
-struct Answer {
+struct PullOutput {
     reference: String,
     file: PathBuf,
     bytes: usize,
@@ -43,12 +43,12 @@ pub async fn pull(args: Pull) -> Result<(), Exit> {
     let registry = registry(reference, Action::Pull, &args.registries).await?;
     let limit = Limits::default().module as u64;
     let pulling = async {
-        let artifact = Artifact::find(&registry, reference.which()).await?;
+        let artifact = Artifact::find(&registry, reference.tag_or_digest()).await?;
         let module = artifact.module(&registry, limit).await?;
         Ok::<_, Exit>((artifact, module))
     };
     let (artifact, module) = with_progress(reference, pulling).await?;
-    write_whole(&output, &module).map_err(failed)?;
+    write_atomically(&output, &module).map_err(failed)?;
     let from = artifact.reference(reference).to_string();
     say(format_args!(
         "{}: {} written",
@@ -59,7 +59,7 @@ pub async fn pull(args: Pull) -> Result<(), Exit> {
         say("the artifact has files, too, which `faasw deploy oci://…` gives the function");
     }
     if args.format.json {
-        return print_json(&Answer {
+        return print_json(&PullOutput {
             reference: from,
             file: output,
             bytes: module.len(),
@@ -76,7 +76,7 @@ fn default_output(of: &Reference) -> PathBuf {
 /// Writes a new file and renames it, so that readers see either the old content or all of the new
 /// one. Writes directly into a device, a pipe or a link's target, because these must not be
 /// replaced by a file.
-fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(there) if !there.is_file() => return std::fs::write(path, content),
         _ => {}
@@ -99,28 +99,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_does_not_become_one() {
+    fn only_regular_files_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let [target, link] = ["target", "link"].map(|name| folder.path().join(name));
         std::fs::write(&target, b"before, and longer").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        write_whole(&link, b"new").unwrap();
+        write_atomically(&link, b"new").unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read(&target).unwrap(), b"new");
         let null = Path::new("/dev/null");
-        write_whole(null, b"nobody's").unwrap();
+        write_atomically(null, b"nobody's").unwrap();
         assert!(!null.metadata().unwrap().is_file());
     }
 
     #[test]
-    fn a_file_is_replaced_whole_and_nothing_else_is_left() {
+    fn a_file_is_replaced_atomically_without_leftovers() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.wasm");
-        write_whole(&path, b"one").unwrap();
-        write_whole(&path, b"two").unwrap();
+        write_atomically(&path, b"one").unwrap();
+        write_atomically(&path, b"two").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
         std::fs::create_dir(folder.path().join("b")).unwrap();
-        assert!(write_whole(&folder.path().join("b"), b"three").is_err());
+        assert!(write_atomically(&folder.path().join("b"), b"three").is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
         let reference: Reference = "reg.test/team/hello:v1".parse().unwrap();
         assert_eq!(default_output(&reference), Path::new("hello.wasm"));

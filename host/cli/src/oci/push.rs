@@ -8,7 +8,7 @@ use faasw_client::FunctionOptions;
 use faasw_oci::{
     artifact::{FileKind, FilesEntry, write_files},
     push::{Pushed, os_of},
-    reference::Which,
+    reference::TagOrDigest,
     registry::Action,
 };
 use serde::Serialize;
@@ -23,13 +23,13 @@ use crate::{
 
 /// The output with `--json`.
 #[derive(Serialize)]
-struct Answer {
+struct PushOutput {
     reference: String,
 }
 
 /// Pushes a module.
 pub async fn push(args: Push) -> Result<(), Exit> {
-    let Which::Tag(tag) = args.reference.which() else {
+    let TagOrDigest::Tag(tag) = args.reference.tag_or_digest() else {
         return Err(Exit::usage(
             "a digest is of what is there already: push to a tag",
         ));
@@ -54,14 +54,14 @@ pub async fn push(args: Push) -> Result<(), Exit> {
         module,
         name: name_of(&args.file),
         files: layer,
-        annotations: annotations::of(&options),
+        annotations: annotations::of_options(&options),
     };
     let registry = registry(&args.reference, Action::Push, &args.registries).await?;
     say(format_args!("{file}: pushing {}…", size(bytes as u64)));
     let digest = with_progress(&file, pushed.push(&registry, tag)).await?;
     let reference = args.reference.at(digest).to_string();
     if args.format.json {
-        return print_json(&Answer { reference });
+        return print_json(&PushOutput { reference });
     }
     print(format!("{reference}\n"))
 }
@@ -81,7 +81,7 @@ fn name_of(file: &Path) -> String {
 
 fn files_layer(folder: &Path) -> Result<Bytes, Exit> {
     let mut all = Vec::new();
-    files::each(folder, |kind, path, content| {
+    files::for_each_entry(folder, |kind, path, content| {
         let kind = match kind {
             Kind::File => FileKind::File,
             Kind::Folder => FileKind::Folder,
@@ -89,7 +89,7 @@ fn files_layer(folder: &Path) -> Result<Bytes, Exit> {
         };
         all.push((kind, path.to_owned(), content.to_owned()));
     })
-    .map_err(|error| files::refused(folder, &error))?;
+    .map_err(|error| files::unusable_files(folder, &error))?;
     let entries = all.iter().map(|(kind, path, content)| FilesEntry {
         kind: *kind,
         path,
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_module_is_called_is_plain() {
+    fn the_file_name_of_a_module_is_plain() {
         for (file, name) in [
             ("a/hello.wasm", "hello.wasm"),
             ("My App\u{e9}.v1.wasm", "My-App-.v1.wasm"),

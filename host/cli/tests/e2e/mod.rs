@@ -2,11 +2,11 @@
 //! passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-pub mod chance;
-pub mod initialised;
-pub mod place;
+pub mod data_dir;
+pub mod init_functions;
 pub mod pod;
 pub mod process;
+pub mod random;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -84,7 +84,7 @@ pub fn filled(mebibytes: u32) -> Vec<u8> {
 }
 
 /// Starts an import at the node of a data directory, with the first `sent` bytes of an export.
-pub fn begins_import(data_dir: &Path, export: &[u8], sent: usize) -> UnixStream {
+pub fn start_import(data_dir: &Path, export: &[u8], sent: usize) -> UnixStream {
     let mut client = UnixStream::connect(data_dir.join("faasw.sock")).unwrap();
     let head = format!(
         "POST /v1/import HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
@@ -96,7 +96,7 @@ pub fn begins_import(data_dir: &Path, export: &[u8], sent: usize) -> UnixStream 
 }
 
 /// Sends a request without waiting for its response.
-pub fn begins(address: SocketAddr, request: &str) -> TcpStream {
+pub fn start_request(address: SocketAddr, request: &str) -> TcpStream {
     let mut client = TcpStream::connect(address).unwrap();
     client.write_all(request.as_bytes()).unwrap();
     client
@@ -250,7 +250,7 @@ impl Bench {
     }
 
     /// Sends binary data to a path whose function echoes it, and checks the response.
-    pub fn assert_gives_back_bytes(&self, path: &str) {
+    pub fn assert_echoes_bytes(&self, path: &str) {
         let body = binary();
         let answer = self.request("POST", path, "", &body);
         let (status, size) = (answer.status, answer.bytes.len());

@@ -30,7 +30,7 @@ pub fn faasw(words: &[&str]) -> Command {
 }
 
 /// Returns the output of a client command.
-pub fn told(words: &[&str], data_dir: &Path) -> String {
+pub fn stdout_of(words: &[&str], data_dir: &Path) -> String {
     let output = faasw(words)
         .env("FAASW_DATA_DIR", data_dir)
         .stdin(Stdio::null())

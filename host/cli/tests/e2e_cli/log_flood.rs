@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::e2e::{
-    process::{Running, get, told},
+    process::{Running, get, stdout_of},
     until,
 };
 
@@ -29,13 +29,13 @@ fn suppressed(metrics: SocketAddr) -> usize {
     count.parse().unwrap()
 }
 
-pub fn requests_that_fail_without_end_are_summed_up_in_the_nodes_log() {
+pub fn repeated_failures_are_summarised_in_the_nodes_log() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = Running::serving(folder.path(), &["--metrics", "127.0.0.1:0"]);
     let ready: serde_json::Value = serde_json::from_str(&node.line()).unwrap();
     let address = |of: &str| ready[of].as_str().unwrap().parse().unwrap();
     let (address, metrics) = (address("address"), address("metrics"));
-    told(
+    stdout_of(
         &[
             "deploy",
             "tests/fixtures/http-probe.wasm",
@@ -44,7 +44,7 @@ pub fn requests_that_fail_without_end_are_summed_up_in_the_nodes_log() {
         ],
         folder.path(),
     );
-    told(
+    stdout_of(
         &[
             "deploy",
             "tests/fixtures/http-probe.wasm",

@@ -30,14 +30,14 @@ use std::{
 use common::{give_up, time_limit};
 use e2e::process::{Running, descendants, faasw, get, is_alive};
 use files::{a_folder_is_deployed_with_its_function, up_watches_the_folder_of_its_function};
-use log_flood::requests_that_fail_without_end_are_summed_up_in_the_nodes_log;
+use log_flood::repeated_failures_are_summarised_in_the_nodes_log;
 use scripts::{
     a_new_folder_is_a_function, scripts_run_by_engines_that_the_command_adds,
     up_runs_a_folder_and_watches_it, up_runs_the_readmes_first_example,
 };
 use warm_up::warm_up_requests_come_from_files_too;
 use watching::{
-    up_deploys_a_file_again_when_it_changes, up_goes_on_though_nobody_reads_what_it_prints,
+    up_continues_without_a_reader_of_its_output, up_deploys_a_file_again_when_it_changes,
 };
 
 fn run(words: &[&str], data_dir: &Path) -> Output {
@@ -53,7 +53,7 @@ fn good(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn up_prints_one_line_to_paste_and_that_works() {
+fn up_prints_a_command_line_that_works() {
     let words = [
         "up",
         "examples/hello/hello.wasm",
@@ -133,7 +133,7 @@ fn up_shows_the_functions_logs() {
     assert_eq!(up.child.wait().unwrap().code(), Some(0));
 }
 
-fn a_taken_port_is_said_with_the_next_step() {
+fn a_used_port_is_an_error_with_a_hint() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = faasw(&["up", "tests/fixtures/wat/hello.wasm", "--listen", &address])
@@ -246,7 +246,7 @@ fn serve_and_its_clients_work_and_functions_survive_a_kill() {
     assert_eq!(node.stop("INT"), Some(0));
 }
 
-fn requests_under_way_end_on_their_version_and_before_the_node() {
+fn requests_in_progress_end_on_their_version_and_before_the_node() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path().to_str().unwrap();
     let words = [
@@ -283,7 +283,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
     // The request is under way until the test sends the rest of its body.
     let post =
         "POST /f/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\na";
-    let mut old = e2e::begins(address, post);
+    let mut old = e2e::start_request(address, post);
     e2e::until("it is under way", || inspected("under_way") == 1);
     run(&["deploy", "tests/fixtures/wat/hello.wasm", "--name", "f"]);
     assert_eq!(get(address, "/f/sleep/1").body, "hello from wat\n");
@@ -332,7 +332,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-fn nothing_is_left_of_a_killed_node() {
+fn a_killed_node_leaves_no_processes() {
     // Not SEGV: the standard library's handler swallows one that was sent.
     for signal in ["KILL", "ABRT", "TERM"] {
         let words = [
@@ -386,7 +386,7 @@ fn nothing_is_left_of_a_killed_node() {
     }
 }
 
-fn wizen_writes_a_module_whole_or_leaves_what_was_there() {
+fn wizen_replaces_a_file_atomically() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("ready.wasm");
     let to = out.to_str().unwrap();
@@ -443,16 +443,16 @@ fn doctor_runs_a_guest() {
 
 fn main() {
     e2e::main(tests![
-        up_prints_one_line_to_paste_and_that_works,
+        up_prints_a_command_line_that_works,
         up_shows_the_functions_logs,
-        a_taken_port_is_said_with_the_next_step,
+        a_used_port_is_an_error_with_a_hint,
         a_file_that_is_not_deployed_ends_up,
         serve_and_its_clients_work_and_functions_survive_a_kill,
         up_deploys_a_file_again_when_it_changes,
-        up_goes_on_though_nobody_reads_what_it_prints,
-        requests_under_way_end_on_their_version_and_before_the_node,
-        nothing_is_left_of_a_killed_node,
-        wizen_writes_a_module_whole_or_leaves_what_was_there,
+        up_continues_without_a_reader_of_its_output,
+        requests_in_progress_end_on_their_version_and_before_the_node,
+        a_killed_node_leaves_no_processes,
+        wizen_replaces_a_file_atomically,
         scripts_run_by_engines_that_the_command_adds,
         a_new_folder_is_a_function,
         up_runs_a_folder_and_watches_it,
@@ -460,7 +460,7 @@ fn main() {
         warm_up_requests_come_from_files_too,
         a_folder_is_deployed_with_its_function,
         up_watches_the_folder_of_its_function,
-        requests_that_fail_without_end_are_summed_up_in_the_nodes_log,
+        repeated_failures_are_summarised_in_the_nodes_log,
         doctor_runs_a_guest,
     ]);
 }

@@ -69,7 +69,7 @@ fn fill(pipe: impl AsFd) {
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
 }
 
-pub fn up_goes_on_though_nobody_reads_what_it_prints() {
+pub fn up_continues_without_a_reader_of_its_output() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hello.wat");
     let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();

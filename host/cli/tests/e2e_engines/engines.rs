@@ -8,7 +8,7 @@ use crate::{
     lua_of, one, refused,
 };
 
-pub fn what_is_no_engine_is_not_added() {
+pub fn modules_that_are_no_engine_are_rejected() {
     let bench = Bench::start(Node::builder(), limits());
     let probe = add(&bench, "lua", &e2e::file("tests/fixtures/http-probe.wasm"));
     assert!(matches!(probe, Err(EngineError::NotAnEngine)), "{probe:?}");
@@ -48,7 +48,7 @@ fn another(component: &[u8]) -> Vec<u8> {
     [component, &[0, 2, 1, b'x']].concat()
 }
 
-pub fn scripts_keep_the_engine_that_they_were_deployed_with() {
+pub fn scripts_keep_the_engine_of_their_deployment() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
     let component = e2e::file(LUA);
@@ -140,7 +140,7 @@ pub fn an_engine_whose_seed_was_evicted_is_made_again() {
 }
 
 /// Requests that wait for a script's seed do not keep other functions from running.
-pub fn a_slow_script_without_a_seed_is_in_nobodys_way() {
+pub fn a_slow_script_without_a_seed_delays_no_other_function() {
     let builder = Node::builder().function_memory(64 << 10);
     let bench = Bench::start(builder, limits());
     add(&bench, "lua", &e2e::file(LUA)).unwrap();

@@ -20,11 +20,11 @@ use std::collections::HashSet;
 use common::time_limit;
 use e2e::{Bench, bundle, limits};
 use engines::{
-    a_script_whose_seed_does_not_fit_is_served, a_slow_script_without_a_seed_is_in_nobodys_way,
-    an_engine_is_warm_once_a_script_has_it, an_engine_whose_seed_was_evicted_is_made_again,
-    compiled_code_is_shared_by_scripts_of_one_engine_only,
-    scripts_keep_the_engine_that_they_were_deployed_with, scripts_survive_a_restart_and_a_rollback,
-    what_is_no_engine_is_not_added,
+    a_script_whose_seed_does_not_fit_is_served,
+    a_slow_script_without_a_seed_delays_no_other_function, an_engine_is_warm_once_a_script_has_it,
+    an_engine_whose_seed_was_evicted_is_made_again,
+    compiled_code_is_shared_by_scripts_of_one_engine_only, modules_that_are_no_engine_are_rejected,
+    scripts_keep_the_engine_of_their_deployment, scripts_survive_a_restart_and_a_rollback,
 };
 use faasw::{
     DeployError, Deployed, Digest, EngineError, Extension, FreezePolicy, FunctionOptions, Node,
@@ -93,7 +93,7 @@ fn a_script_answers_requests() {
     });
 }
 
-fn requests_and_responses_keep_what_they_have() {
+fn requests_and_responses_are_passed_unchanged() {
     with_engine(|bench| {
         let echo = "return function(r)
             return {
@@ -149,7 +149,7 @@ fn a_script_of_several_files_finds_them() {
     });
 }
 
-fn what_a_script_does_first_it_does_once() {
+fn the_top_level_of_a_script_runs_once() {
     with_engine(|bench| {
         let counts = "count = 0\nprint('at deployment')\n\
             return function() count = count + 1; print('request'); return tostring(count) end";
@@ -199,7 +199,7 @@ fn errors_name_file_line_and_stack() {
 }
 
 /// The engine and the script were frozen with seeded random generators.
-fn nothing_random_is_the_same_in_two_forks() {
+fn random_values_differ_between_forks() {
     with_engine(|bench| {
         let draws = "local early = math.random
             return function()
@@ -227,7 +227,7 @@ fn nothing_random_is_the_same_in_two_forks() {
 
 /// If scripts shared the engine's frozen generator, one script could predict what another drew
 /// first.
-fn what_is_drawn_at_deployment_is_each_scripts_own() {
+fn entropy_drawn_at_deployment_is_not_shared_between_scripts() {
     with_engine(|bench| {
         let early = "local id = math.random(0) return function() return id .. '' end";
         let drawn: HashSet<String> = (0..5)
@@ -241,7 +241,7 @@ fn what_is_drawn_at_deployment_is_each_scripts_own() {
     });
 }
 
-fn what_requests_would_share_is_not_drawn_unasked() {
+fn shared_entropy_needs_an_explicit_option() {
     with_engine(|bench| {
         let draws = "local id = random(16) return function() return ('%q'):format(id) end";
         let refusal = refused(bench, "f", &one(draws), FunctionOptions::default());
@@ -316,7 +316,7 @@ fn scripts_share_their_engine() {
     });
 }
 
-fn a_large_script_arrives_whole() {
+fn a_large_script_is_deployed_completely() {
     with_engine(|bench| {
         let data: String = (0..1_200_000).map(|n| format!("{:08}", n * 7)).collect();
         let files = [
@@ -340,7 +340,7 @@ fn a_large_script_arrives_whole() {
     });
 }
 
-fn uploads_that_are_no_script_are_refused() {
+fn invalid_script_uploads_are_rejected() {
     with_engine(|bench| {
         let script = one(HELLO);
         let default = FunctionOptions::default;
@@ -378,7 +378,7 @@ fn uploads_that_are_no_script_are_refused() {
     });
 }
 
-fn hostile_scripts_end_alone() {
+fn hostile_scripts_affect_no_other_request() {
     let mut tight = limits();
     tight.instantiation = time_limit(2);
     let bench = Bench::start(Node::builder(), tight);
@@ -420,25 +420,25 @@ fn hostile_scripts_end_alone() {
 fn main() {
     e2e::main(tests![
         a_script_answers_requests,
-        requests_and_responses_keep_what_they_have,
+        requests_and_responses_are_passed_unchanged,
         a_script_of_several_files_finds_them,
-        what_a_script_does_first_it_does_once,
+        the_top_level_of_a_script_runs_once,
         errors_name_file_line_and_stack,
-        nothing_random_is_the_same_in_two_forks,
-        what_is_drawn_at_deployment_is_each_scripts_own,
-        what_requests_would_share_is_not_drawn_unasked,
+        random_values_differ_between_forks,
+        entropy_drawn_at_deployment_is_not_shared_between_scripts,
+        shared_entropy_needs_an_explicit_option,
         scripts_have_their_own_settings,
         scripts_share_their_engine,
-        a_large_script_arrives_whole,
-        uploads_that_are_no_script_are_refused,
-        hostile_scripts_end_alone,
-        what_is_no_engine_is_not_added,
-        scripts_keep_the_engine_that_they_were_deployed_with,
+        a_large_script_is_deployed_completely,
+        invalid_script_uploads_are_rejected,
+        hostile_scripts_affect_no_other_request,
+        modules_that_are_no_engine_are_rejected,
+        scripts_keep_the_engine_of_their_deployment,
         scripts_survive_a_restart_and_a_rollback,
         an_engine_is_warm_once_a_script_has_it,
         compiled_code_is_shared_by_scripts_of_one_engine_only,
         an_engine_whose_seed_was_evicted_is_made_again,
-        a_slow_script_without_a_seed_is_in_nobodys_way,
+        a_slow_script_without_a_seed_delays_no_other_function,
         a_script_whose_seed_does_not_fit_is_served,
     ]);
 }

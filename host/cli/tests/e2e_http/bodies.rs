@@ -9,7 +9,7 @@ use tokio::{
 use crate::common::{raw, time_limit};
 use crate::e2e::BENCH;
 
-pub fn bodies_of_every_size_arrive() {
+pub fn bodies_of_every_size_are_passed() {
     BENCH.probe();
     for size in [0, 1, 4095, 65_537, 1 << 20, 5_000_000] {
         let body = BENCH.text(&format!("/probe/body/{size}"));
@@ -28,7 +28,7 @@ pub fn bodies_of_every_size_arrive() {
     assert!(answer.status == 200 && answer.body == largest);
 }
 
-pub fn a_stream_is_seen_chunk_by_chunk() {
+pub fn a_stream_is_passed_chunk_by_chunk() {
     BENCH.function(
         "drip",
         "tests/fixtures/wat/drip.wasm",

@@ -81,7 +81,7 @@ pub fn commands_come_from_c_and_from_text() {
 
 /// RFC 3875, section 4.1.2: programs read as many bytes as CONTENT_LENGTH states, and not to the
 /// end of the stream.
-pub fn commands_are_told_the_length_of_a_body_in_chunks() {
+pub fn commands_receive_the_length_of_a_chunked_body() {
     BENCH.function("c", "tests/fixtures/cgi-c.wasm", FunctionOptions::default());
     let head =
         "POST /c/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n";
@@ -132,7 +132,7 @@ pub fn commands_are_told_the_length_of_a_body_in_chunks() {
 }
 
 /// RFC 3875, section 6.2: a response has at least one header field, so no output is no response.
-pub fn a_command_that_writes_nothing_has_not_answered() {
+pub fn a_command_without_output_is_an_error() {
     BENCH.function(
         "nothing",
         "tests/fixtures/wat/nothing.wasm",
@@ -149,7 +149,7 @@ pub fn a_command_that_writes_nothing_has_not_answered() {
 }
 
 /// The guest's own memory functions must not overwrite bytes that they have not read yet.
-pub fn memory_is_copied_and_filled_right() {
+pub fn bulk_memory_operations_are_correct() {
     BENCH.function(
         "copies",
         "tests/fixtures/wat/copies.wasm",

@@ -8,7 +8,7 @@ use crate::common::{raw, time_limit};
 use crate::e2e::BENCH;
 use crate::{has_line, value};
 
-pub fn each_request_meets_a_fresh_machine() {
+pub fn each_request_gets_a_fresh_machine() {
     BENCH.probe();
     BENCH.cgi();
     for path in ["/probe/count", "/cgi/count"] {
@@ -47,7 +47,7 @@ pub fn random_numbers_never_agree_after_the_fork() {
     }
 }
 
-pub fn clocks_are_real_and_go_on() {
+pub fn clocks_are_real_and_advance() {
     BENCH.probe();
     let unix = |text: &str| {
         value(text, "wall")
@@ -85,7 +85,7 @@ pub fn the_environment_is_the_functions_own() {
     assert_eq!(seen.lines().count(), 2, "{seen}");
 }
 
-pub fn there_is_no_way_out() {
+pub fn functions_have_no_access_to_the_host() {
     BENCH.probe();
     assert_eq!(BENCH.text("/probe/fs"), "preopens 0\n");
     assert_eq!(BENCH.text("/probe/stdin"), "stdin 0\n");
@@ -124,7 +124,7 @@ fn draws(name: &str, policy: FreezePolicy) -> (faasw::Deployed, [String; 2]) {
     (deployed, [BENCH.text(&path), BENCH.text(&path)])
 }
 
-pub fn entropy_drawn_by_the_initialisation_is_not_shared_unless_asked() {
+pub fn entropy_drawn_at_initialisation_needs_an_explicit_option() {
     let (auto, [one, two]) = draws("draws-auto", FreezePolicy::Auto);
     assert!(!auto.function.frozen_after_init);
     let notice = auto.notice.unwrap();

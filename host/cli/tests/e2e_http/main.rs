@@ -18,22 +18,22 @@ mod cgi;
 mod machine;
 
 use bodies::{
-    a_stream_is_seen_chunk_by_chunk, bodies_of_every_size_arrive,
+    a_stream_is_passed_chunk_by_chunk, bodies_of_every_size_are_passed,
     large_bodies_pass_through_constant_memory, trailers_pass_both_ways,
 };
 use cgi::{
-    a_command_that_writes_nothing_has_not_answered, commands_answer_in_cgi_style,
-    commands_are_told_the_length_of_a_body_in_chunks, commands_come_from_c_and_from_text,
-    memory_is_copied_and_filled_right,
+    a_command_without_output_is_an_error, bulk_memory_operations_are_correct,
+    commands_answer_in_cgi_style, commands_come_from_c_and_from_text,
+    commands_receive_the_length_of_a_chunked_body,
 };
 use common::time_limit;
 use e2e::{BENCH, Bench, limits};
 use faasw::{Confinement, FunctionKind, FunctionOptions, LogLine, LogStream, Node};
 use machine::{
-    clocks_are_real_and_go_on, each_request_meets_a_fresh_machine,
-    entropy_drawn_by_the_initialisation_is_not_shared_unless_asked,
-    functions_compute_what_they_should, random_numbers_never_agree_after_the_fork,
-    the_environment_is_the_functions_own, there_is_no_way_out,
+    clocks_are_real_and_advance, each_request_gets_a_fresh_machine,
+    entropy_drawn_at_initialisation_needs_an_explicit_option, functions_compute_what_they_should,
+    functions_have_no_access_to_the_host, random_numbers_never_agree_after_the_fork,
+    the_environment_is_the_functions_own,
 };
 
 /// Returns the value of a line `NAME VALUE`.
@@ -70,7 +70,7 @@ fn the_example_answers() {
     }
 }
 
-fn a_request_arrives_whole_and_comes_back_whole() {
+fn a_request_is_echoed_completely() {
     BENCH.probe();
     let body = "0123456789abcdef".repeat(4096);
     let answer = BENCH.request(
@@ -131,7 +131,7 @@ fn functions_cannot_forge_the_framing() {
     assert_eq!(BENCH.get("/probe/trailers").body, "body before trailers\n");
 }
 
-fn output_becomes_the_functions_log_line_by_line() {
+fn output_is_logged_line_by_line() {
     BENCH.function(
         "logs",
         "tests/fixtures/http-probe.wasm",
@@ -169,7 +169,7 @@ fn output_becomes_the_functions_log_line_by_line() {
     });
 }
 
-fn server_timing_tells_the_stages() {
+fn server_timing_reports_the_stages() {
     BENCH.probe();
     let asking = "X-Faasw-Timing: 1\r\nTE: trailers\r\n";
     let answer = BENCH.request("GET", "/probe/sleep/30", asking, "");
@@ -233,28 +233,28 @@ fn a_node_with_its_microvms_in_process_serves_the_same() {
 fn main() {
     let tests = tests![
         the_example_answers,
-        a_request_arrives_whole_and_comes_back_whole,
+        a_request_is_echoed_completely,
         responses_keep_status_and_fields,
-        each_request_meets_a_fresh_machine,
-        bodies_of_every_size_arrive,
-        a_stream_is_seen_chunk_by_chunk,
+        each_request_gets_a_fresh_machine,
+        bodies_of_every_size_are_passed,
+        a_stream_is_passed_chunk_by_chunk,
         trailers_pass_both_ways,
         large_bodies_pass_through_constant_memory,
         head_has_no_body,
         random_numbers_never_agree_after_the_fork,
-        clocks_are_real_and_go_on,
+        clocks_are_real_and_advance,
         the_environment_is_the_functions_own,
-        there_is_no_way_out,
+        functions_have_no_access_to_the_host,
         functions_compute_what_they_should,
         functions_cannot_forge_the_framing,
         commands_answer_in_cgi_style,
         commands_come_from_c_and_from_text,
-        commands_are_told_the_length_of_a_body_in_chunks,
-        a_command_that_writes_nothing_has_not_answered,
-        memory_is_copied_and_filled_right,
-        entropy_drawn_by_the_initialisation_is_not_shared_unless_asked,
-        output_becomes_the_functions_log_line_by_line,
-        server_timing_tells_the_stages,
+        commands_receive_the_length_of_a_chunked_body,
+        a_command_without_output_is_an_error,
+        bulk_memory_operations_are_correct,
+        entropy_drawn_at_initialisation_needs_an_explicit_option,
+        output_is_logged_line_by_line,
+        server_timing_reports_the_stages,
         a_node_with_its_microvms_in_process_serves_the_same,
     ];
     e2e::main(tests);

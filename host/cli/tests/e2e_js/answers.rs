@@ -5,14 +5,14 @@ use std::process::Stdio;
 use super::deploy;
 use crate::e2e::{
     BENCH,
-    process::{Running, faasw, get, told},
+    process::{Running, faasw, get, stdout_of},
 };
 
 /// A script whose error text contains a secret, as drivers of databases do.
 const LEAK: &str = "export default { async fetch(request, env) { \
      throw new Error(`cannot reach postgres://app:${env.PW}@10.0.0.7/db`); } };";
 
-pub fn a_thrown_errors_text_reaches_the_operator_and_no_client() {
+pub fn the_text_of_a_thrown_error_reaches_only_the_operator() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("leak.js");
     std::fs::write(&script, LEAK).unwrap();
@@ -20,7 +20,7 @@ pub fn a_thrown_errors_text_reaches_the_operator_and_no_client() {
     let mut node = Running::serving(&data_dir, &[]);
     let address = node.address();
     let script = script.to_str().unwrap();
-    told(&["deploy", script, "-e", "PW=hunter2"], &data_dir);
+    stdout_of(&["deploy", script, "-e", "PW=hunter2"], &data_dir);
 
     let answer = get(address, "/leak/");
     assert_eq!(answer.status, 502, "{answer:?}");
@@ -32,7 +32,7 @@ pub fn a_thrown_errors_text_reaches_the_operator_and_no_client() {
     assert_eq!(answer.problem("type"), "urn:faasw:problem:function-error");
     // The response contains the request's ID, and the log has the reason with that ID.
     let id = answer.problem("request_id");
-    let log = told(&["logs", "leak", "-n", "100"], &data_dir);
+    let log = stdout_of(&["logs", "leak", "-n", "100"], &data_dir);
     let mut lines = log.lines().filter(|line| line.contains(&id));
     assert!(lines.any(|line| line.contains("hunter2")), "{id}: {log}");
 
@@ -51,7 +51,7 @@ pub fn a_thrown_errors_text_reaches_the_operator_and_no_client() {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-pub fn a_304_passes_on_the_length_that_the_client_has() {
+pub fn a_304_keeps_its_content_length() {
     deploy(
         "tagged",
         r#"export default { fetch(request) {

@@ -110,7 +110,7 @@ pub fn binary_bodies_arrive_as_they_were_sent() {
          } }",
     );
     for way in ["arrayBuffer", "bytes", "blob", "body", "pieces", "clone"] {
-        BENCH.assert_gives_back_bytes(&format!("/binary/{way}"));
+        BENCH.assert_echoes_bytes(&format!("/binary/{way}"));
     }
     // Errors in both directions could cancel each other.
     let body = binary();

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// An operator's engine takes precedence over the built-in one.
-pub fn an_engine_of_the_operator_takes_its_place() {
+pub fn an_engine_of_the_operator_replaces_the_built_in_one() {
     let bench = Bench::start(Node::builder(), limits());
     let lua = e2e::file("tests/fixtures/lua-engine.wasm");
     let add = |name: &str, extension: &str| {
@@ -59,7 +59,7 @@ pub fn an_engine_of_the_operator_takes_its_place() {
 
 /// Scripts that are deployed at once share one making of the engine. It survives a restart, and
 /// after its removal it is only added again on demand.
-pub fn the_engine_is_made_once_and_kept() {
+pub fn the_engine_is_built_once_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
     let bench = start();

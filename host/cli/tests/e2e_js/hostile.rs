@@ -9,7 +9,7 @@ use crate::{
     one,
 };
 
-pub fn hostile_scripts_end_alone() {
+pub fn hostile_scripts_affect_no_other_request() {
     // Scripts that never end have little time. Scripts that end by themselves are on a node that
     // gives them a minute, since a busy machine takes longer.
     let mut tight = limits();

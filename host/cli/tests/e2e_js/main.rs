@@ -21,20 +21,19 @@ mod hostile;
 use std::collections::HashSet;
 
 use answers::{
-    a_304_passes_on_the_length_that_the_client_has,
-    a_thrown_errors_text_reaches_the_operator_and_no_client,
+    a_304_keeps_its_content_length, the_text_of_a_thrown_error_reaches_only_the_operator,
 };
 use bodies::{binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways};
 use common::time_limit;
 use e2e::{BENCH, Bench, bundle};
 use engine::{
-    an_engine_of_the_operator_takes_its_place, scripts_share_their_engine,
-    the_engine_is_made_once_and_kept,
+    an_engine_of_the_operator_replaces_the_built_in_one, scripts_share_their_engine,
+    the_engine_is_built_once_and_kept,
 };
 use faasw::{
     DeployError, Deployed, EngineInfo, FreezePolicy, FunctionOptions, SeedError, WarmUpRequest,
 };
-use hostile::hostile_scripts_end_alone;
+use hostile::hostile_scripts_affect_no_other_request;
 
 const HELLO: &str = "export default { fetch(request) { return new Response('hello') } }";
 
@@ -77,7 +76,7 @@ fn a_script_needs_nothing_else() {
     assert_eq!(BENCH.text("/module/"), "hello");
 }
 
-fn bundles_of_frameworks_run_as_they_are() {
+fn bundles_of_frameworks_run_unchanged() {
     for name in ["hono", "itty"] {
         let text =
             String::from_utf8(e2e::file(&format!("tests/fixtures/scripts/{name}.js"))).unwrap();
@@ -108,7 +107,7 @@ fn bundles_of_frameworks_run_as_they_are() {
     );
 }
 
-fn requests_and_responses_keep_what_they_have() {
+fn requests_and_responses_are_passed_unchanged() {
     deploy(
         "echo",
         "export default { async fetch(request) {
@@ -135,7 +134,7 @@ fn requests_and_responses_keep_what_they_have() {
     assert_eq!((nothing.status, nothing.body.as_str()), (207, ""));
 }
 
-fn what_a_script_does_first_it_does_once() {
+fn the_top_level_of_a_script_runs_once() {
     deploy(
         "once",
         "console.log('at deployment');
@@ -174,7 +173,7 @@ fn errors_name_file_line_and_stack() {
 }
 
 /// The engine and the script were frozen with seeded random generators.
-fn nothing_random_is_the_same_in_two_forks() {
+fn random_values_differ_between_forks() {
     deploy(
         "draws",
         "const early = Math.random;
@@ -206,7 +205,7 @@ fn nothing_random_is_the_same_in_two_forks() {
 
 /// Without an option, a script may not draw random numbers at deployment that all requests would
 /// share.
-fn secrets_are_not_drawn_at_deployment_unasked() {
+fn reading_secrets_at_deployment_needs_an_explicit_option() {
     let text = "const key = crypto.randomUUID();
         export default { fetch: () => new Response(key) }";
     let error = refused(text);
@@ -219,7 +218,7 @@ fn secrets_are_not_drawn_at_deployment_unasked() {
     assert_eq!(BENCH.text("/secret/"), BENCH.text("/secret/"));
 }
 
-fn the_examples_do_what_they_say() {
+fn the_examples_behave_as_documented() {
     let example = |name: &str| {
         let path = format!("examples/js/{name}");
         String::from_utf8(e2e::file(&path)).unwrap()
@@ -316,7 +315,7 @@ fn cycles_are_collected_while_a_request_runs() {
     assert_eq!(BENCH.get("/cycles/kept").status, 502);
 }
 
-fn warm_up_requests_leave_what_a_script_keeps() {
+fn warm_up_requests_keep_the_state_of_a_script() {
     let text = "const pages = new Map();
         let count = 0;
         export default { async fetch(request) {
@@ -339,7 +338,7 @@ fn warm_up_requests_leave_what_a_script_keeps() {
     }
 }
 
-fn what_cannot_be_fetched_is_said() {
+fn fetch_is_rejected_with_an_explanation() {
     deploy(
         "fetches",
         "export default { fetch: () => fetch('http://example.com/').then(
@@ -353,7 +352,7 @@ fn what_cannot_be_fetched_is_said() {
 }
 
 /// Timers and streams do not block each other, and the node waits for pending promises.
-fn everything_that_is_waited_for_has_its_turn() {
+fn timers_streams_and_wait_until_all_make_progress() {
     deploy(
         "turns",
         "const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -379,25 +378,25 @@ fn everything_that_is_waited_for_has_its_turn() {
 fn main() {
     e2e::main(tests![
         a_script_needs_nothing_else,
-        bundles_of_frameworks_run_as_they_are,
-        requests_and_responses_keep_what_they_have,
+        bundles_of_frameworks_run_unchanged,
+        requests_and_responses_are_passed_unchanged,
         bodies_stream_both_ways,
         binary_bodies_arrive_as_they_were_sent,
-        what_a_script_does_first_it_does_once,
+        the_top_level_of_a_script_runs_once,
         errors_name_file_line_and_stack,
-        a_thrown_errors_text_reaches_the_operator_and_no_client,
-        a_304_passes_on_the_length_that_the_client_has,
-        nothing_random_is_the_same_in_two_forks,
-        secrets_are_not_drawn_at_deployment_unasked,
-        the_examples_do_what_they_say,
+        the_text_of_a_thrown_error_reaches_only_the_operator,
+        a_304_keeps_its_content_length,
+        random_values_differ_between_forks,
+        reading_secrets_at_deployment_needs_an_explicit_option,
+        the_examples_behave_as_documented,
         the_environment_is_an_argument,
         cycles_are_collected_while_a_request_runs,
-        warm_up_requests_leave_what_a_script_keeps,
-        what_cannot_be_fetched_is_said,
-        hostile_scripts_end_alone,
-        everything_that_is_waited_for_has_its_turn,
-        an_engine_of_the_operator_takes_its_place,
-        the_engine_is_made_once_and_kept,
+        warm_up_requests_keep_the_state_of_a_script,
+        fetch_is_rejected_with_an_explanation,
+        hostile_scripts_affect_no_other_request,
+        timers_streams_and_wait_until_all_make_progress,
+        an_engine_of_the_operator_replaces_the_built_in_one,
+        the_engine_is_built_once_and_kept,
         scripts_share_their_engine,
     ]);
 }

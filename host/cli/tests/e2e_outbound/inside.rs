@@ -9,15 +9,15 @@ use super::{
 };
 
 /// Deploys a function that may send requests to all others.
-fn asks(bench: &Bench, name: &str) {
+fn assert_answer(bench: &Bench, name: &str) {
     bench.function(name, PROBE, granted(&["http://self"]));
 }
 
-pub fn functions_ask_each_other_and_no_process_is_needed() {
+pub fn functions_call_each_other_without_another_process() {
     let bench = Bench::start(Node::builder(), limits());
     let before = ["faasw-worker", "faasw-connector"].map(processes);
     bench.probe();
-    asks(&bench, "asks");
+    assert_answer(&bench, "asks");
     let answer = bench.text("/asks/get/self/probe/hello");
     assert!(
         answer.starts_with("200 ") && answer.ends_with("\"hello\\n\""),
@@ -71,7 +71,7 @@ pub fn functions_ask_each_other_and_no_process_is_needed() {
     bench.end();
 }
 
-pub fn bodies_and_failures_pass() {
+pub fn bodies_and_failures_are_passed() {
     REACHING.probe();
     REACHING.function(
         "echo",
@@ -124,7 +124,7 @@ pub fn bodies_and_failures_pass() {
     });
 }
 
-pub fn who_was_not_granted_it_asks_no_function() {
+pub fn self_calls_need_a_grant() {
     REACHING.probe();
     for (name, grants) in [
         ("all", &["*://*:*"][..]),
@@ -160,9 +160,9 @@ pub fn who_was_not_granted_it_asks_no_function() {
     assert!(answer.contains("HttpRequestDenied"), "{answer}");
 }
 
-pub fn a_loop_ends_also_through_others() {
+pub fn a_call_loop_through_other_functions_ends() {
     REACHING.probe();
-    asks(&REACHING, "loops");
+    assert_answer(&REACHING, "loops");
     // Each turn is a request of its own.
     let path = |turns: usize| format!("/{}probe/echo", "loops/proxy/self/".repeat(turns));
     let seen = REACHING.text(&path(8));
@@ -199,11 +199,11 @@ pub fn a_loop_ends_also_through_others() {
     assert_eq!(upstream.requests(), before);
 }
 
-pub fn nobody_waits_for_a_place_with_one_in_hand() {
+pub fn a_self_call_never_waits_for_a_permit() {
     // The calling function has the only place.
     let bench = Bench::start(Node::builder().max_instances(1), limits());
     bench.probe();
-    asks(&bench, "asks");
+    assert_answer(&bench, "asks");
     for _ in 0..3 {
         let answer = bench.text("/asks/get/self/probe/hello");
         assert!(answer.starts_with("503 "), "{answer}");
@@ -213,7 +213,7 @@ pub fn nobody_waits_for_a_place_with_one_in_hand() {
     bench.end();
     // The same holds for a function whose own concurrency is used up.
     let upstream = upstream();
-    asks(&REACHING, "asks-narrow");
+    assert_answer(&REACHING, "asks-narrow");
     let options = granted(&["http://127.0.0.1:*"]).concurrency(1);
     REACHING.function("narrow", PROBE, options);
     let (address, path) = (
@@ -231,10 +231,10 @@ pub fn nobody_waits_for_a_place_with_one_in_hand() {
     assert!(held.body.starts_with("200 "), "{held:?}");
 }
 
-pub fn who_is_not_interested_any_more_ends_the_other() {
+pub fn an_abandoned_self_call_ends_its_callee() {
     let upstream = upstream();
     super::probe(&REACHING, "hangs");
-    asks(&REACHING, "drops");
+    assert_answer(&REACHING, "drops");
     let at = upstream.address;
     // The answer has begun, and is dropped when the function returns.
     for _ in 0..3 {

@@ -29,14 +29,14 @@ use std::{
 use common::tls::Files;
 use e2e::{
     Bench, limits,
-    process::{Running, descendants, faasw, get, told},
+    process::{Running, descendants, faasw, get, stdout_of},
     until,
 };
 use faasw::{FunctionOptions, Node, OutboundGrant, OutboundOptions};
 use inside::{
-    a_loop_ends_also_through_others, bodies_and_failures_pass,
-    functions_ask_each_other_and_no_process_is_needed, nobody_waits_for_a_place_with_one_in_hand,
-    who_is_not_interested_any_more_ends_the_other, who_was_not_granted_it_asks_no_function,
+    a_call_loop_through_other_functions_ends, a_self_call_never_waits_for_a_permit,
+    an_abandoned_self_call_ends_its_callee, bodies_and_failures_are_passed,
+    functions_call_each_other_without_another_process, self_calls_need_a_grant,
 };
 use rustls::{
     ServerConfig,
@@ -102,7 +102,7 @@ fn kill(pid: u32) {
     assert!(killed.unwrap().success());
 }
 
-fn what_was_granted_is_answered() {
+fn granted_calls_are_answered() {
     let upstream = upstream();
     probe(&REACHING, "asks");
     let at = upstream.address;
@@ -129,7 +129,7 @@ fn what_was_granted_is_answered() {
     assert!(after <= before + 1, "{before} to {after}");
 }
 
-fn bodies_pass_both_ways() {
+fn bodies_are_passed_in_both_directions() {
     let upstream = upstream();
     probe(&REACHING, "asks");
     let at = upstream.address;
@@ -140,10 +140,10 @@ fn bodies_pass_both_ways() {
         format!("sent {megabytes} got {megabytes} same true")
     );
     let path = format!("/asks/proxy/{at}/echo");
-    REACHING.assert_gives_back_bytes(&path);
+    REACHING.assert_echoes_bytes(&path);
 }
 
-fn what_was_not_granted_is_denied_and_its_owner_told() {
+fn calls_without_a_grant_are_denied_and_logged() {
     let upstream = upstream();
     let at = upstream.address;
     let options = granted(&["http://127.0.0.1:1", "https://127.0.0.1:*"]);
@@ -189,7 +189,7 @@ fn a_grant_does_not_open_private_addresses() {
 }
 
 /// Functions make as many requests to dead names as their clients can cause.
-fn dead_names_of_some_functions_deny_no_other() {
+fn unanswered_names_of_some_functions_affect_no_other() {
     const FUNCTIONS: usize = 5;
     const CLIENTS: usize = 8;
     let upstream = upstream();
@@ -248,7 +248,7 @@ fn answer_names(server: &UdpSocket, dead: &AtomicUsize) {
     }
 }
 
-fn nobody_hears_what_comes_late() {
+fn responses_to_abandoned_calls_are_discarded() {
     let upstream = upstream();
     let at = upstream.address;
     probe(&REACHING, "late");
@@ -271,7 +271,7 @@ fn nobody_hears_what_comes_late() {
     }
 }
 
-fn either_process_may_die() {
+fn both_egress_processes_may_be_killed() {
     let upstream = upstream();
     let at = upstream.address;
     let node = reaching();
@@ -315,7 +315,7 @@ fn either_process_may_die() {
 
 /// A process that neither ends nor responds is noticed by the calls that wait for it, and the next
 /// process works.
-fn either_process_may_stand_still() {
+fn both_egress_processes_may_hang() {
     let node = reaching();
     let others: Vec<_> = ["faasw-worker", "faasw-connector"].map(processes).concat();
     probe(&node, "asks");
@@ -371,7 +371,7 @@ fn a_confined_node_reaches_by_name_and_tls() {
     let mut node = Running::serving(&data_dir, &options);
     let address: SocketAddr = node.address();
     let grant = format!("https://localhost:{port}");
-    told(
+    stdout_of(
         &[
             "deploy",
             PROBE,
@@ -382,7 +382,7 @@ fn a_confined_node_reaches_by_name_and_tls() {
         ],
         &data_dir,
     );
-    let shown = told(&["inspect", "asks"], &data_dir);
+    let shown = stdout_of(&["inspect", "asks"], &data_dir);
     assert!(shown.contains(&grant), "{shown}");
     let answer = get(address, &format!("/asks/https/localhost:{port}/named"));
     assert!(
@@ -414,21 +414,21 @@ fn a_confined_node_reaches_by_name_and_tls() {
 
 fn main() {
     let tests = tests![
-        what_was_granted_is_answered,
-        bodies_pass_both_ways,
-        what_was_not_granted_is_denied_and_its_owner_told,
+        granted_calls_are_answered,
+        bodies_are_passed_in_both_directions,
+        calls_without_a_grant_are_denied_and_logged,
         a_grant_does_not_open_private_addresses,
-        dead_names_of_some_functions_deny_no_other,
-        nobody_hears_what_comes_late,
-        either_process_may_die,
-        either_process_may_stand_still,
+        unanswered_names_of_some_functions_affect_no_other,
+        responses_to_abandoned_calls_are_discarded,
+        both_egress_processes_may_be_killed,
+        both_egress_processes_may_hang,
         a_confined_node_reaches_by_name_and_tls,
-        functions_ask_each_other_and_no_process_is_needed,
-        bodies_and_failures_pass,
-        who_was_not_granted_it_asks_no_function,
-        a_loop_ends_also_through_others,
-        nobody_waits_for_a_place_with_one_in_hand,
-        who_is_not_interested_any_more_ends_the_other,
+        functions_call_each_other_without_another_process,
+        bodies_and_failures_are_passed,
+        self_calls_need_a_grant,
+        a_call_loop_through_other_functions_ends,
+        a_self_call_never_waits_for_a_permit,
+        an_abandoned_self_call_ends_its_callee,
         a_flood_leaves_a_neighbour_an_eighth_of_the_permits,
         a_flood_leaves_a_neighbour_an_eighth_of_the_memory,
         a_request_causes_a_bounded_number_of_invocations,

@@ -46,16 +46,16 @@ pub struct Upstream {
 }
 
 /// A request that was not answered yet.
-struct Held(Arc<Counts>, bool);
+struct HeldRequest(Arc<Counts>, bool);
 
-impl Held {
+impl HeldRequest {
     fn new(counts: &Arc<Counts>) -> Self {
         counts.held.fetch_add(1, Ordering::SeqCst);
         Self(counts.clone(), false)
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldRequest {
     fn drop(&mut self) {
         if !self.1 {
             self.0.given_up.fetch_add(1, Ordering::SeqCst);
@@ -64,9 +64,9 @@ impl Drop for Held {
 }
 
 /// A response body that never produces data.
-struct Nothing(#[expect(dead_code, reason = "it is told when this goes")] Held);
+struct SilentBody(#[expect(dead_code, reason = "its drop is counted")] HeldRequest);
 
-impl hyper::body::Body for Nothing {
+impl hyper::body::Body for SilentBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -152,11 +152,11 @@ impl Upstream {
             return Ok(Response::new(body.map_err(|never| match never {}).boxed()));
         }
         if request.uri().path() == "/begun" {
-            let body = Nothing(Held::new(&self.counts));
+            let body = SilentBody(HeldRequest::new(&self.counts));
             return Ok(Response::new(body.boxed()));
         }
         if ["/held", "/dropped"].contains(&request.uri().path()) {
-            let mut held = Held::new(&self.counts);
+            let mut held = HeldRequest::new(&self.counts);
             let mut released = self.released.subscribe();
             released.wait_for(|released| *released).await.unwrap();
             held.1 = true;

@@ -243,7 +243,7 @@ fn with_limits(run: impl FnOnce(&[&str])) {
 }
 
 /// The user may make no groups: only as many guests are admitted as fit in the worst case.
-pub fn memory_that_is_filled_ends_requests_and_never_the_pod() {
+pub fn full_memory_ends_requests_and_never_the_pod() {
     let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
     let file = hog(folder.path());
@@ -251,14 +251,14 @@ pub fn memory_that_is_filled_ends_requests_and_never_the_pod() {
 }
 
 /// The user may make groups: microVMs are limited to less than the container.
-pub fn memory_that_is_filled_ends_requests_where_microvms_have_groups() {
+pub fn full_memory_ends_requests_if_microvms_have_groups() {
     let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
     let file = hog(folder.path());
     with_limits(|limits| outlives_hogs(&container, &faasw(&words(&file, limits))));
 }
 
-pub fn a_limit_that_is_too_small_says_how_much_is_needed() {
+pub fn a_limit_that_is_too_small_reports_the_needed_memory() {
     let container = Container::new(100);
     let output = container
         .command(&faasw(&words(HELLO, &[])))
@@ -284,7 +284,7 @@ pub fn a_limit_that_is_too_small_says_how_much_is_needed() {
 
 /// The seed would leave too little memory for instances in the worst case, so the pod does not
 /// start.
-pub fn a_seed_that_leaves_instances_too_little_is_refused() {
+pub fn a_seed_that_leaves_too_little_memory_is_rejected() {
     let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("filled.wat");
@@ -313,7 +313,7 @@ pub fn a_seed_that_leaves_instances_too_little_is_refused() {
 
 /// Above all, this is the compile helper's program of 20 MiB. The figure is for a build without
 /// optimisation.
-pub fn a_pod_that_idles_has_given_back_what_it_took_to_start() {
+pub fn an_idle_pod_returns_the_memory_of_its_start() {
     const MOST: u64 = 28 * MIB;
     let container = Container::new(512);
     let (pod, _): (Pod, _) = Pod::start(container.command(&faasw(&words(HELLO, &[]))));

@@ -30,16 +30,14 @@ use e2e::{
     until,
 };
 use group::{
-    a_limit_that_is_too_small_says_how_much_is_needed,
-    a_pod_that_idles_has_given_back_what_it_took_to_start,
-    a_seed_that_leaves_instances_too_little_is_refused,
-    memory_that_is_filled_ends_requests_and_never_the_pod,
-    memory_that_is_filled_ends_requests_where_microvms_have_groups,
+    a_limit_that_is_too_small_reports_the_needed_memory,
+    a_seed_that_leaves_too_little_memory_is_rejected, an_idle_pod_returns_the_memory_of_its_start,
+    full_memory_ends_requests_and_never_the_pod, full_memory_ends_requests_if_microvms_have_groups,
 };
 use serde_json::Value;
 use user::{
-    a_runtime_that_forbids_namespaces_is_told_of,
-    a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to,
+    a_runtime_that_forbids_namespaces_is_reported,
+    an_unprivileged_user_serves_on_a_read_only_file_system,
 };
 
 /// A module that takes seconds to compile.
@@ -49,7 +47,7 @@ fn connects(address: SocketAddr) -> bool {
     TcpStream::connect(address).is_ok()
 }
 
-fn nobody_connects_before_the_seed_is_there_and_probes_say_so() {
+fn no_connections_are_accepted_before_the_seed_is_ready() {
     let pod = Pod::begin(faasw(&words(LARGE, &[])));
     assert_eq!(pod.probe("/livez"), (200, "ok\n".to_owned()));
     assert_eq!(pod.probe("/readyz"), (503, "starting\n".to_owned()));
@@ -105,7 +103,7 @@ fn a_signal_that_comes_early_is_not_lost() {
     }
 }
 
-fn a_pod_that_is_told_to_stop_serves_until_others_have_heard() {
+fn a_stopping_pod_serves_during_its_drain_delay() {
     // The pod serves for as long as this test runs.
     let pod = Pod::of(HELLO, &["--drain-delay", "1h"]);
     let mut kept = TcpStream::connect(pod.address).unwrap();
@@ -127,7 +125,7 @@ fn a_pod_that_is_told_to_stop_serves_until_others_have_heard() {
     assert_eq!(pod.node.stop("INT"), Some(1));
 }
 
-fn a_pod_that_is_told_to_stop_ends_after_its_delay() {
+fn a_stopping_pod_ends_after_its_drain_delay() {
     let delay = Duration::from_secs(2);
     let Pod { node, address, .. } = Pod::of(HELLO, &["--drain-delay", "2s"]);
     let told = Instant::now();
@@ -139,7 +137,7 @@ fn a_pod_that_is_told_to_stop_ends_after_its_delay() {
     assert_eq!(node.child.wait().unwrap().code(), Some(0));
 }
 
-fn told_twice_it_ends_at_once() {
+fn a_second_signal_ends_the_pod_at_once() {
     let pod = Pod::of(HELLO, &["--drain-delay", "1h"]);
     pod.node.signal("TERM");
     until("it is not ready any more", || pod.probe("/readyz").0 == 503);
@@ -147,12 +145,12 @@ fn told_twice_it_ends_at_once() {
 }
 
 /// This holds before the seed exists, too.
-fn told_to_stop_while_it_starts_it_ends() {
+fn a_signal_during_the_start_ends_the_pod() {
     let pod = Pod::begin(faasw(&words(LARGE, &["--drain-delay", "1h"])));
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
-fn the_port_is_the_environments_unless_an_option_says_another() {
+fn the_port_comes_from_the_environment_or_an_option() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
@@ -184,7 +182,7 @@ fn the_port_is_the_environments_unless_an_option_says_another() {
 }
 
 /// Each line that the function writes is a record on the pod's own streams, and can forge no other.
-fn what_the_function_writes_is_the_pods_output() {
+fn the_output_of_the_function_is_the_output_of_the_pod() {
     let forged = "{\"stream\":\"node\",\"text\":\"forged\"}";
     let function = format!(
         r#"(module
@@ -227,26 +225,25 @@ fn main() {
     let no_user = pod::no_user();
     let no_groups = group::cannot();
     let everywhere = tests![
-        nobody_connects_before_the_seed_is_there_and_probes_say_so,
+        no_connections_are_accepted_before_the_seed_is_ready,
         the_function_has_all_paths,
         a_signal_that_comes_early_is_not_lost,
-        a_pod_that_is_told_to_stop_serves_until_others_have_heard,
-        a_pod_that_is_told_to_stop_ends_after_its_delay,
-        told_twice_it_ends_at_once,
-        told_to_stop_while_it_starts_it_ends,
-        the_port_is_the_environments_unless_an_option_says_another,
-        what_the_function_writes_is_the_pods_output,
-        a_runtime_that_forbids_namespaces_is_told_of,
+        a_stopping_pod_serves_during_its_drain_delay,
+        a_stopping_pod_ends_after_its_drain_delay,
+        a_second_signal_ends_the_pod_at_once,
+        a_signal_during_the_start_ends_the_pod,
+        the_port_comes_from_the_environment_or_an_option,
+        the_output_of_the_function_is_the_output_of_the_pod,
+        a_runtime_that_forbids_namespaces_is_reported,
     ];
-    let as_user =
-        tests![a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to];
+    let as_user = tests![an_unprivileged_user_serves_on_a_read_only_file_system];
     let in_groups = tests![
-        a_limit_that_is_too_small_says_how_much_is_needed,
-        a_seed_that_leaves_instances_too_little_is_refused,
-        memory_that_is_filled_ends_requests_where_microvms_have_groups,
-        a_pod_that_idles_has_given_back_what_it_took_to_start,
+        a_limit_that_is_too_small_reports_the_needed_memory,
+        a_seed_that_leaves_too_little_memory_is_rejected,
+        full_memory_ends_requests_if_microvms_have_groups,
+        an_idle_pod_returns_the_memory_of_its_start,
     ];
-    let as_user_in_groups = tests![memory_that_is_filled_ends_requests_and_never_the_pod];
+    let as_user_in_groups = tests![full_memory_ends_requests_and_never_the_pod];
     e2e::main_of(&[
         (everywhere, None),
         (as_user, no_user),

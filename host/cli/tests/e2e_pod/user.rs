@@ -17,7 +17,7 @@ fn status(pid: u32) -> BTreeMap<String, String> {
     text.lines().filter_map(field).collect()
 }
 
-pub fn a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to() {
+pub fn an_unprivileged_user_serves_on_a_read_only_file_system() {
     let (pod, _) = Pod::start(as_user(&words(HELLO, &["--drain-delay", "0"])));
     let of = status(pod.node.child.id());
     assert!(of["Uid"].starts_with("1000\t1000\t1000\t1000"), "{of:?}");
@@ -76,7 +76,7 @@ fn default_filter() -> io::Result<()> {
 
 /// Isolation is never weaker than requested: the pod does not start, and the error names the
 /// remedy.
-pub fn a_runtime_that_forbids_namespaces_is_told_of() {
+pub fn a_runtime_that_forbids_namespaces_is_reported() {
     let mut command = faasw(&words(HELLO, &[]));
     // SAFETY: between fork and exec only prctl is called.
     unsafe { command.pre_exec(default_filter) };

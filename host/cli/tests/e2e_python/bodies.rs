@@ -140,7 +140,7 @@ async def app(scope, receive, send):
         "asgi/whole",
         "asgi/pieces",
     ] {
-        BENCH.assert_gives_back_bytes(&format!("/{path}"));
+        BENCH.assert_echoes_bytes(&format!("/{path}"));
     }
     // Errors in both directions could cancel each other.
     let body = binary();

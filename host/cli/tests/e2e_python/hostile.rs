@@ -10,7 +10,7 @@ use crate::{
     one, refused,
 };
 
-pub fn hostile_scripts_end_alone() {
+pub fn hostile_scripts_affect_no_other_request() {
     // Scripts that never end have little time. Scripts that end by themselves have a minute, since
     // a busy machine takes longer than 3 s.
     let within = |time| FunctionOptions::default().cpu_time(time).first_byte(time);
@@ -79,7 +79,7 @@ pub fn hostile_scripts_end_alone() {
 }
 
 /// The node sets the time limit of a top level, so this test has a node of its own.
-pub fn top_levels_that_never_end_are_refused() {
+pub fn endless_top_levels_are_rejected() {
     let mut tight = limits();
     // The good script's top level takes a small part of this.
     tight.instantiation = time_limit(5);

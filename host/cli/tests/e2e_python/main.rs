@@ -24,10 +24,10 @@ use bodies::{
 };
 use e2e::{BENCH, bundle};
 use faasw::{DeployError, Deployed, FreezePolicy, FunctionOptions, LogStream, SeedError};
-use hostile::{hostile_scripts_end_alone, top_levels_that_never_end_are_refused};
+use hostile::{endless_top_levels_are_rejected, hostile_scripts_affect_no_other_request};
 use packages::{
-    bottle_and_jinja_run_as_they_are, files_have_changed_with_a_new_version, flask_runs_as_it_is,
-    starlette_runs_as_it_is, warm_up_requests_leave_compiled_templates,
+    a_new_version_has_its_own_files, bottle_and_jinja_run_unchanged, flask_runs_unchanged,
+    starlette_runs_unchanged, warm_up_requests_leave_compiled_templates,
 };
 
 const HELLO: &str = "def handler(request): return 'hello'";
@@ -61,7 +61,7 @@ fn a_script_needs_nothing_else() {
     assert!(info.is_carried && info.is_warm, "{info:?}");
 }
 
-fn what_a_script_does_first_it_does_once() {
+fn the_top_level_of_a_script_runs_once() {
     deploy(
         "once",
         "
@@ -154,7 +154,7 @@ fn errors_name_file_line_and_stack() {
 }
 
 /// The engine and the script were frozen with seeded random generators.
-fn nothing_random_is_the_same_in_two_forks() {
+fn random_values_differ_between_forks() {
     deploy(
         "draws",
         "
@@ -203,7 +203,7 @@ def drawn():
 
 /// Without an option, a script may not draw random numbers at deployment that all requests would
 /// share.
-fn secrets_are_not_drawn_at_deployment_unasked() {
+fn reading_secrets_at_deployment_needs_an_explicit_option() {
     for text in [
         "import secrets\nKEY = secrets.token_hex()\ndef handler(request): return KEY",
         "import uuid\nKEY = str(uuid.uuid4())\ndef handler(request): return KEY",
@@ -219,7 +219,7 @@ fn secrets_are_not_drawn_at_deployment_unasked() {
     }
 }
 
-fn the_examples_do_what_they_say() {
+fn the_examples_behave_as_documented() {
     let example = |name: &str| {
         let path = format!("examples/python/{name}");
         String::from_utf8(e2e::file(&path)).unwrap()
@@ -319,23 +319,23 @@ fn a_new_folder_is_a_function() {
 fn main() {
     e2e::main(tests![
         a_script_needs_nothing_else,
-        flask_runs_as_it_is,
-        starlette_runs_as_it_is,
-        bottle_and_jinja_run_as_they_are,
+        flask_runs_unchanged,
+        starlette_runs_unchanged,
+        bottle_and_jinja_run_unchanged,
         bodies_stream_both_ways,
         binary_bodies_arrive_as_they_were_sent,
         a_body_may_be_left_unread,
-        files_have_changed_with_a_new_version,
+        a_new_version_has_its_own_files,
         warm_up_requests_leave_compiled_templates,
-        what_a_script_does_first_it_does_once,
+        the_top_level_of_a_script_runs_once,
         cycles_are_collected_from_the_first_request_on,
         print_and_logging_are_the_log,
         errors_name_file_line_and_stack,
-        nothing_random_is_the_same_in_two_forks,
-        secrets_are_not_drawn_at_deployment_unasked,
-        the_examples_do_what_they_say,
-        hostile_scripts_end_alone,
-        top_levels_that_never_end_are_refused,
+        random_values_differ_between_forks,
+        reading_secrets_at_deployment_needs_an_explicit_option,
+        the_examples_behave_as_documented,
+        hostile_scripts_affect_no_other_request,
+        endless_top_levels_are_rejected,
         scripts_share_their_engine,
         a_new_folder_is_a_function,
     ]);

@@ -57,7 +57,7 @@ const FLASK: &[&str] = &[
 ];
 const STARLETTE: &[&str] = &["starlette", "anyio", "idna", "typing_extensions"];
 
-pub fn flask_runs_as_it_is() {
+pub fn flask_runs_unchanged() {
     let app = r#"
 from flask import Flask, Response, abort, redirect, render_template, request, session
 app = Flask(__name__)
@@ -130,7 +130,7 @@ def text():
     });
 }
 
-pub fn starlette_runs_as_it_is() {
+pub fn starlette_runs_unchanged() {
     let app = r#"
 import asyncio, contextlib
 from starlette.applications import Starlette
@@ -182,7 +182,7 @@ app = Starlette(lifespan=lifespan, routes=[
     assert_eq!(started, 1, "{log:?}");
 }
 
-pub fn bottle_and_jinja_run_as_they_are() {
+pub fn bottle_and_jinja_run_unchanged() {
     let app = r#"
 import bottle
 app = bottle.Bottle()
@@ -220,7 +220,7 @@ def handler(request):
 
 /// Each version's files have another entity tag, so that a client's cached copy of an earlier
 /// version does not match.
-pub fn files_have_changed_with_a_new_version() {
+pub fn a_new_version_has_its_own_files() {
     let app = "from flask import Flask\napp = Flask(__name__)";
     let mut tags = HashSet::new();
     let second = || {

@@ -29,7 +29,7 @@ use std::{
 };
 
 use e2e::{
-    process::{Running, descendants, get, name_of, told},
+    process::{Running, descendants, get, name_of, stdout_of},
     until,
 };
 use restriction::Restriction;
@@ -54,7 +54,7 @@ fn expected(restriction: Restriction) -> [&'static str; 2] {
 
 /// `up` does not start with less confinement unless an option allows it, and names the cause and
 /// the remedy.
-fn without_namespaces_nothing_starts_unasked() {
+fn without_namespaces_nothing_starts_by_default() {
     for restriction in Restriction::ALL {
         let folder = tempfile::tempdir().unwrap();
         let words = ["up", HELLO, "--listen", "127.0.0.1:0"];
@@ -91,7 +91,7 @@ fn finding<'a>(report: &'a Value, what: &str) -> Option<(&'a str, &'a str)> {
 }
 
 /// `doctor` reports the same before anything is started, and describes the reduced confinement.
-fn doctor_says_the_same() {
+fn doctor_reports_the_restriction() {
     for restriction in Restriction::ALL {
         let (is_well, report) = doctor(restriction, &[]);
         assert!(!is_well, "{restriction:?}: {report}");
@@ -140,7 +140,7 @@ fn upstream() -> SocketAddr {
 }
 
 /// Every kind of process works: microVMs, the compile helper, connector and worker.
-fn with_reduced_confinement_all_works_and_says_so() {
+fn reduced_confinement_works_and_is_reported() {
     let upstream = upstream();
     for restriction in Restriction::ALL {
         let folder = tempfile::tempdir().unwrap();
@@ -249,14 +249,14 @@ fn assert_reduced(
 }
 
 /// Checks the level that commands and metrics report.
-fn the_level_is_told(level: &str) {
+fn assert_level_is_reported(level: &str) {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path().join("data");
     let mut node = Running::serving(&data_dir, &["--confinement", level]);
     node.address();
-    let summary: Value = serde_json::from_str(&told(&["stats", "--json"], &data_dir)).unwrap();
+    let summary: Value = serde_json::from_str(&stdout_of(&["stats", "--json"], &data_dir)).unwrap();
     assert_eq!(summary["confinement"], level);
-    let text = told(&["stats"], &data_dir);
+    let text = stdout_of(&["stats"], &data_dir);
     assert!(text.contains(&format!("confinement  {level}")), "{text}");
     let mut text = String::new();
     let mut admin = UnixStream::connect(data_dir.join("faasw.sock")).unwrap();
@@ -274,12 +274,12 @@ fn the_level_is_told(level: &str) {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-fn reduced_confinement_is_told() {
-    the_level_is_told("reduced");
+fn reduced_confinement_is_reported() {
+    assert_level_is_reported("reduced");
 }
 
-fn confinement_is_full_unless_asked() {
-    the_level_is_told("full");
+fn confinement_is_full_by_default() {
+    assert_level_is_reported("full");
 }
 
 fn is_root() -> bool {
@@ -290,13 +290,13 @@ fn main() {
     // These tests change namespaces, users and capabilities in the child.
     let not_root = (!is_root()).then_some("not root");
     let of_root = tests![
-        without_namespaces_nothing_starts_unasked,
-        doctor_says_the_same,
-        with_reduced_confinement_all_works_and_says_so,
+        without_namespaces_nothing_starts_by_default,
+        doctor_reports_the_restriction,
+        reduced_confinement_works_and_is_reported,
     ];
     let of_all = tests![
-        reduced_confinement_is_told,
-        confinement_is_full_unless_asked
+        reduced_confinement_is_reported,
+        confinement_is_full_by_default
     ];
     e2e::main_of(&[(of_root, not_root), (of_all, None)]);
 }

@@ -17,9 +17,9 @@ use crate::{
     common::{give_up, tls::Files},
     e2e::{
         self,
-        process::{Running, descendants, faasw, get, told},
+        process::{Running, descendants, faasw, get, stdout_of},
     },
-    set_by_command,
+    secrets_are_set_by_a_command,
 };
 
 /// An example function that queries an API, to which it sends its key.
@@ -74,7 +74,7 @@ fn asked(of: &mpsc::Receiver<String>) -> String {
     of.recv_timeout(give_up()).unwrap()
 }
 
-pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
+pub fn a_bound_secret_is_sent_only_to_its_hosts() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "api");
     let (api, told_key) = api(&files);
@@ -90,7 +90,7 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
     ];
     let mut node = Running::serving(data_dir, &serving);
     node.address();
-    set_by_command(data_dir, &["api", "api_key"], &canary());
+    secrets_are_set_by_a_command(data_dir, &["api", "api_key"], &canary());
     assert_eq!(node.stop("TERM"), Some(0));
     // Buffers of the process that received the value contained it, and may still do so. This
     // process reads the value from disk.
@@ -112,7 +112,7 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
             "--allow-outbound",
             &origin,
         ];
-        told(&words, data_dir)
+        stdout_of(&words, data_dir)
     };
     deploy(&origin);
     for _ in 0..10 {
@@ -133,10 +133,10 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
         &["logs", "api"],
         &["secret", "ls", "--json"],
     ] {
-        let told = told(words, data_dir);
+        let told = stdout_of(words, data_dir);
         assert!(!told.contains(&canary()), "{words:?}: {told}");
     }
-    let shown = told(&["inspect", "api"], data_dir);
+    let shown = stdout_of(&["inspect", "api"], data_dir);
     assert!(shown.contains(&format!("api_key to {origin}")), "{shown}");
     e2e::until("the node has it in one place", || {
         assert_eq!(get(address, "/api/of/nothing").status, 404);
@@ -145,12 +145,12 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
         found.len() == 1 && found.iter().all(kept)
     });
     // A new value applies from the next request on.
-    set_by_command(data_dir, &["api", "api_key"], "another\n");
+    secrets_are_set_by_a_command(data_dir, &["api", "api_key"], "another\n");
     assert_eq!(get(address, "/api/42").body, "{}");
     assert_eq!(asked(&told_key), "Bearer another");
     // A host to which the secret is not bound receives the placeholder that the function has, and
     // the function's log gives the reason.
-    set_by_command(data_dir, &["api", "api_key"], &canary());
+    secrets_are_set_by_a_command(data_dir, &["api", "api_key"], &canary());
     deploy("https://localhost:1");
     assert_eq!(get(address, "/api/42").body, "{}");
     let text = asked(&told_key);
@@ -158,15 +158,15 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
         text.starts_with("Bearer bound-secret-") && text.len() == 7 + 13 + 32,
         "{text}"
     );
-    let log = told(&["logs", "api"], data_dir);
+    let log = stdout_of(&["logs", "api"], data_dir);
     assert!(log.contains("bound to other hosts"), "{log}");
     // A value that is not valid in a header is not sent.
-    set_by_command(data_dir, &["api", "api_key"], "two\r\nx-lines: 1");
+    secrets_are_set_by_a_command(data_dir, &["api", "api_key"], "two\r\nx-lines: 1");
     deploy(&origin);
     assert_eq!(get(address, "/api/42").status, 502);
-    let log = told(&["logs", "api"], data_dir);
+    let log = stdout_of(&["logs", "api"], data_dir);
     assert!(log.contains("api_key cannot stand in a header"), "{log}");
-    told(&["secret", "rm", "api", "api_key"], data_dir);
+    stdout_of(&["secret", "rm", "api", "api_key"], data_dir);
     assert!(get(address, "/api/42").status >= 500);
     assert!(told_key.try_recv().is_err());
     for wrong in [

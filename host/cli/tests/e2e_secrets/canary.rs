@@ -11,9 +11,9 @@ use crate::{
     PROBE,
     e2e::{
         self,
-        process::{Running, descendants, get, told},
+        process::{Running, descendants, get, stdout_of},
     },
-    set_by_command,
+    secrets_are_set_by_a_command,
 };
 
 /// Returns the secret to search for. The source does not contain it as a whole.
@@ -140,18 +140,18 @@ pub fn found_in_files(folder: &Path, text: &str) -> Vec<String> {
 
 /// A secret that was used is in no file, in no seed and in no process's memory, except where the
 /// node keeps it.
-pub fn a_canary_is_found_nowhere() {
+pub fn a_secret_is_found_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
     let mut node = Running::serving(data_dir, &[]);
     node.address();
-    set_by_command(data_dir, &["bird", "key"], &canary());
-    set_by_command(data_dir, &["bird", "colour"], "red\n");
+    secrets_are_set_by_a_command(data_dir, &["bird", "key"], &canary());
+    secrets_are_set_by_a_command(data_dir, &["bird", "colour"], "red\n");
     let deploy = [
         "deploy", PROBE, "--name", "bird", "--secret", "key", "--secret", "colour",
     ];
     let configured = format!("marker={}", marker());
-    told(
+    stdout_of(
         &[&deploy[..], &["--config", &configured]].concat(),
         data_dir,
     );
@@ -175,10 +175,10 @@ pub fn a_canary_is_found_nowhere() {
         &["tree"],
         &["stats"],
     ] {
-        let told = told(words, data_dir);
+        let told = stdout_of(words, data_dir);
         assert!(!told.contains(&canary()), "{words:?}: {told}");
     }
-    let listed = told(&["secret", "ls", "bird"], data_dir);
+    let listed = stdout_of(&["secret", "ls", "bird"], data_dir);
     assert!(
         listed.contains("colour") && listed.contains("key"),
         "{listed}"
@@ -216,9 +216,9 @@ pub fn a_canary_is_found_nowhere() {
     });
     assert_eq!(found_in_files(data_dir, &canary()), [""; 0]);
     // The value disappears at once, and not only at the next request.
-    told(&["secret", "rm", "bird", "key"], data_dir);
+    stdout_of(&["secret", "rm", "bird", "key"], data_dir);
     assert_eq!(found_in_memory(pid, &canary()), [""; 0]);
-    told(&["rm", "bird"], data_dir);
+    stdout_of(&["rm", "bird"], data_dir);
     assert_eq!(node.stop("TERM"), Some(0));
     assert_eq!(found_in_files(data_dir, &canary()), [""; 0]);
 }

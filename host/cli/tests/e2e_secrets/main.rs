@@ -23,12 +23,12 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use bound::a_bound_secret_goes_to_its_hosts_and_to_nobody_else;
-use canary::a_canary_is_found_nowhere;
+use bound::a_bound_secret_is_sent_only_to_its_hosts;
+use canary::a_secret_is_found_nowhere;
 use common::raw;
 use e2e::{
     BENCH, Bench, limits,
-    process::{Running, faasw, told},
+    process::{Running, faasw, stdout_of},
 };
 use faasw::{
     FreezePolicy, FunctionName, FunctionOptions, Node, SECRET_BYTES, SecretError, SecretName,
@@ -77,7 +77,7 @@ fn secrets(bench: &Bench, function: &str) -> Vec<String> {
         .collect()
 }
 
-fn they_are_read_like_the_configuration() {
+fn secrets_are_read_like_the_configuration() {
     // Secrets can be set before the function exists.
     set(&BENCH, "reader", "api_key", "s3cr\u{e9}t=1");
     set(&BENCH, "reader", "lines", "one\ntwo\n");
@@ -113,7 +113,7 @@ fn they_are_read_like_the_configuration() {
     }
 }
 
-fn what_is_set_holds_for_the_next_request() {
+fn a_new_value_applies_to_the_next_request() {
     BENCH.deploy("turning", &e2e::file(PROBE), reading(&["key"]));
     assert_eq!(BENCH.text("/turning/get/key"), "none");
     for round in 0..10 {
@@ -130,7 +130,7 @@ fn what_is_set_holds_for_the_next_request() {
     assert!(secrets(&BENCH, "turning").is_empty());
 }
 
-fn no_function_has_anothers() {
+fn no_function_reads_secrets_of_another() {
     for function in ["one", "two"] {
         set(&BENCH, function, "key", function);
         BENCH.deploy(function, &e2e::file(PROBE), reading(&["key"]));
@@ -144,7 +144,7 @@ fn no_function_has_anothers() {
     }
 }
 
-fn a_version_reads_those_it_was_deployed_with() {
+fn a_version_reads_the_secrets_of_its_deployment() {
     set(&BENCH, "versions", "old", "1");
     set(&BENCH, "versions", "new", "2");
     BENCH.deploy("versions", &e2e::file(PROBE), reading(&["old"]));
@@ -156,7 +156,7 @@ fn a_version_reads_those_it_was_deployed_with() {
     assert_eq!(BENCH.text("/versions/all"), "old=1\n");
 }
 
-fn they_go_with_their_function() {
+fn secrets_are_removed_with_their_function() {
     for at_once in [1, 2] {
         set(&BENCH, "gone", "key", "the first's");
         BENCH.deploy("gone", &e2e::file(PROBE), reading(&["key"]));
@@ -173,7 +173,7 @@ fn they_go_with_their_function() {
 
 /// A function that reads a secret while it is initialised is initialised by each request, which has
 /// the secrets.
-fn to_ask_before_a_request_has_it_frozen_before_that() {
+fn a_secret_read_during_initialisation_moves_the_freeze_point() {
     set(&BENCH, "early", "colour", "red");
     let deployed = BENCH.deploy("early", &e2e::file(PROBE), reading(&["colour"]));
     assert!(!deployed.function.frozen_after_init, "{deployed:?}");
@@ -192,7 +192,7 @@ fn to_ask_before_a_request_has_it_frozen_before_that() {
     assert_eq!(BENCH.text("/early/get/colour"), "some blue");
 }
 
-fn what_cannot_be_one_is_refused() {
+fn invalid_secrets_are_rejected() {
     let larger = "x".repeat(SECRET_BYTES + 1);
     let refused = try_to_set(&BENCH, "bounds", "a", larger.as_bytes());
     assert!(matches!(refused, Err(SecretError::TooLong)), "{refused:?}");
@@ -214,7 +214,7 @@ fn what_cannot_be_one_is_refused() {
     }
 }
 
-fn who_cannot_read_them_is_told() {
+fn functions_that_do_not_read_secrets_get_a_notice() {
     let module = e2e::file("tests/fixtures/http-probe.wasm");
     let deployed = BENCH.deploy("deaf", &module, reading(&["key"]));
     let notice = deployed.notice.unwrap();
@@ -223,7 +223,7 @@ fn who_cannot_read_them_is_told() {
 }
 
 /// Secrets survive with the key in the data directory, and not with another key.
-fn they_survive_a_restart_with_the_key_alone() {
+fn secrets_survive_a_restart_only_with_their_key() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("secrets.key");
     let start = |key: Option<[u8; 32]>| {
@@ -339,7 +339,7 @@ fn a_backup_restores_functions_with_their_secrets() {
 }
 
 /// However many requests arrive at once while the secret changes, each has a value that was set.
-fn many_at_once_have_what_is_set() {
+fn concurrent_requests_read_the_current_value() {
     set(&BENCH, "busy", "key", "0");
     BENCH.deploy("busy", &e2e::file(PROBE), reading(&["key"]));
     let asking: Vec<_> = (0..16)
@@ -366,7 +366,7 @@ fn many_at_once_have_what_is_set() {
     }
 }
 
-fn set_by_command(data_dir: &Path, arguments: &[&str], value: &str) {
+fn secrets_are_set_by_a_command(data_dir: &Path, arguments: &[&str], value: &str) {
     let mut child: Child = faasw(&[&["secret", "set"], arguments].concat())
         .env("FAASW_DATA_DIR", data_dir)
         .stdin(Stdio::piped())
@@ -378,7 +378,7 @@ fn set_by_command(data_dir: &Path, arguments: &[&str], value: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-fn commands_say_what_is_wrong() {
+fn commands_explain_errors() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
     let mut node = Running::serving(data_dir, &[]);
@@ -395,11 +395,11 @@ fn commands_say_what_is_wrong() {
     let said = failed(&["secret", "set", "f", "key"]);
     assert!(said.contains("nothing came"), "{said}");
     for secret in ["a", "b"] {
-        set_by_command(data_dir, &["several", secret], "x");
+        secrets_are_set_by_a_command(data_dir, &["several", secret], "x");
     }
     let said = failed(&["secret", "rm", "several", "a", "nope", "b"]);
     assert!(said.contains("several has no secret nope"), "{said}");
-    assert!(!told(&["secret", "ls"], data_dir).contains("several"));
+    assert!(!stdout_of(&["secret", "ls"], data_dir).contains("several"));
     let said = failed(&["secret", "rm", "nobody", "key"]);
     assert!(said.contains("nobody has no secret key"), "{said}");
     let large = folder.path().join("large");
@@ -411,10 +411,10 @@ fn commands_say_what_is_wrong() {
     assert!(said.contains("both a secret and a key"), "{said}");
     // The line break at the end of standard input is not part of the value; every byte of a file
     // is.
-    set_by_command(data_dir, &["probe", "typed"], "a b\r\n");
+    secrets_are_set_by_a_command(data_dir, &["probe", "typed"], "a b\r\n");
     let file = folder.path().join("file");
     fs::write(&file, "a b\n").unwrap();
-    set_by_command(
+    secrets_are_set_by_a_command(
         data_dir,
         &["probe", "file", "--file", file.to_str().unwrap()],
         "",
@@ -422,29 +422,29 @@ fn commands_say_what_is_wrong() {
     let deploy = [
         "deploy", PROBE, "--name", "probe", "--secret", "typed", "--secret", "file",
     ];
-    told(&deploy, data_dir);
-    let invoked = told(&["invoke", "probe", "--path", "/all"], data_dir);
+    stdout_of(&deploy, data_dir);
+    let invoked = stdout_of(&["invoke", "probe", "--path", "/all"], data_dir);
     assert_eq!(invoked, "file=a b\n\ntyped=a b\n");
-    let inspected = told(&["inspect", "probe"], data_dir);
+    let inspected = stdout_of(&["inspect", "probe"], data_dir);
     assert!(inspected.contains("file, typed"), "{inspected}");
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
 fn main() {
     e2e::main(tests![
-        they_are_read_like_the_configuration,
-        what_is_set_holds_for_the_next_request,
-        no_function_has_anothers,
-        a_version_reads_those_it_was_deployed_with,
-        they_go_with_their_function,
-        to_ask_before_a_request_has_it_frozen_before_that,
-        many_at_once_have_what_is_set,
-        what_cannot_be_one_is_refused,
-        who_cannot_read_them_is_told,
-        they_survive_a_restart_with_the_key_alone,
+        secrets_are_read_like_the_configuration,
+        a_new_value_applies_to_the_next_request,
+        no_function_reads_secrets_of_another,
+        a_version_reads_the_secrets_of_its_deployment,
+        secrets_are_removed_with_their_function,
+        a_secret_read_during_initialisation_moves_the_freeze_point,
+        concurrent_requests_read_the_current_value,
+        invalid_secrets_are_rejected,
+        functions_that_do_not_read_secrets_get_a_notice,
+        secrets_survive_a_restart_only_with_their_key,
         a_backup_restores_functions_with_their_secrets,
-        commands_say_what_is_wrong,
-        a_canary_is_found_nowhere,
-        a_bound_secret_goes_to_its_hosts_and_to_nobody_else,
+        commands_explain_errors,
+        a_secret_is_found_nowhere,
+        a_bound_secret_is_sent_only_to_its_hosts,
     ]);
 }

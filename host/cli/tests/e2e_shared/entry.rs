@@ -16,7 +16,7 @@ pub struct Entry {
 
 impl Entry {
     /// Returns the entry whose paths a command has printed.
-    pub fn told(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
         Self {

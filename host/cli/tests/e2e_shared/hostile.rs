@@ -6,7 +6,7 @@ use std::{fs, path::Path, sync::Arc};
 use faasw::{FunctionOptions, Node, shared};
 
 use crate::{
-    HELLO, Place, USED,
+    HELLO, TestStore, USED,
     e2e::{self, Bench},
     entry::{
         Entry, device, flip, flip_first, flip_last, give_away, grow, link, open_up, pipe, truncate,
@@ -28,9 +28,9 @@ fn does_without(what: &str, file: &str, entry: &Entry, options: &[&str], why: &s
     assert_eq!(pod.node.stop("TERM"), Some(0), "{what}");
 }
 
-pub fn an_entry_of_something_else_is_not_used() {
-    let place = Place::empty();
-    let entry = place.add(HELLO, &[]);
+pub fn an_entry_of_another_function_is_not_used() {
+    let test_store = TestStore::empty();
+    let entry = test_store.add(HELLO, &[]);
     let not_its = |options: &[&str], why: &str| does_without(why, HELLO, &entry, options, why);
     not_its(&["-e", "A=b"], "other options");
     not_its(&["--memory", "16"], "other options");
@@ -44,10 +44,10 @@ pub fn an_entry_of_something_else_is_not_used() {
 }
 
 /// A pod with the key of one entry and the directory of another reads nothing of the latter.
-pub fn a_key_opens_its_own_entry_and_no_other() {
-    let place = Place::empty();
-    let own = place.add(HELLO, &[]);
-    let other = place.add(HELLO, &["-e", "SECRET=of-another"]);
+pub fn a_key_opens_only_its_own_entry() {
+    let test_store = TestStore::empty();
+    let own = test_store.add(HELLO, &[]);
+    let other = test_store.add(HELLO, &["-e", "SECRET=of-another"]);
     let crossed = Entry {
         folder: other.folder.clone(),
         key: own.key.clone(),
@@ -207,9 +207,9 @@ const SPOILT_IMAGES: &[(&str, Spoil)] = &[
     ("another's", give_away),
 ];
 
-pub fn nothing_that_was_changed_or_put_there_is_used() {
-    let place = Place::empty();
-    let entry = place.add(HELLO, &[]);
+pub fn changed_or_foreign_entries_are_not_used() {
+    let test_store = TestStore::empty();
+    let entry = test_store.add(HELLO, &[]);
     let spoilt = |what: &str, spoil: &dyn Fn(&Entry), why: &str| {
         let folder = tempfile::tempdir().unwrap();
         let copy = entry.copied_to(folder.path());
@@ -240,10 +240,10 @@ pub fn nothing_that_was_changed_or_put_there_is_used() {
 }
 
 /// The entry is complete when it is opened, and parts are missing when they are read.
-pub fn a_folder_that_goes_while_a_pod_starts_is_no_harm() {
-    let place = Place::empty();
+pub fn a_folder_removed_during_a_start_is_harmless() {
+    let test_store = TestStore::empty();
     for left in ["", "images", "artifacts"] {
-        let entry = place.add(HELLO, &[]);
+        let entry = test_store.add(HELLO, &[]);
         let folder = tempfile::tempdir().unwrap();
         let copy = entry.copied_to(folder.path());
         let key = fs::read(&copy.key).unwrap().try_into().unwrap();

@@ -30,23 +30,24 @@ use e2e::{
 };
 use entry::Entry;
 use hostile::{
-    a_folder_that_goes_while_a_pod_starts_is_no_harm, a_key_opens_its_own_entry_and_no_other,
-    an_entry_of_something_else_is_not_used, nothing_that_was_changed_or_put_there_is_used,
+    a_folder_removed_during_a_start_is_harmless, a_key_opens_only_its_own_entry,
+    an_entry_of_another_function_is_not_used, changed_or_foreign_entries_are_not_used,
 };
 use store::{
-    a_store_is_roots_alone, entries_are_listed_and_removed, two_who_add_at_once_make_one_entry,
-    what_is_damaged_is_made_anew, whatever_differs_is_another_entry,
+    concurrent_additions_make_one_entry, damaged_entries_are_rebuilt,
+    entries_are_listed_and_removed, every_difference_makes_another_entry,
+    only_root_can_read_a_store,
 };
 use tempfile::TempDir;
 
 /// A store and its location.
 #[derive(Debug)]
-pub struct Place {
+pub struct TestStore {
     folder: TempDir,
 }
 
-impl Place {
-    /// Makes a place without a store.
+impl TestStore {
+    /// Makes a folder without a store.
     pub fn empty() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -81,7 +82,7 @@ impl Place {
     /// Makes an entry for the namespace `n`.
     pub fn add(&self, file: &str, options: &[&str]) -> Entry {
         let words = [&["add", file, "--namespace", "n"], options].concat();
-        Entry::told(&self.says(&words))
+        Entry::parse(&self.says(&words))
     }
 }
 
@@ -108,8 +109,8 @@ pub const USED: &str = "as the host has made it before";
 /// it gives the same answer.
 #[track_caller]
 fn is_taken_up(file: &str, options: &[&str], path: &str) {
-    let place = Place::empty();
-    let entry = place.add(file, options);
+    let test_store = TestStore::empty();
+    let entry = test_store.add(file, options);
     let (shared, said) = serve(file, &entry, options);
     assert!(said.contains(USED), "{file}: {said}");
     assert!(!said.contains("WARN"), "{file}: {said}");
@@ -151,16 +152,16 @@ fn drawn_in(body: &str) -> String {
         .collect()
 }
 
-fn a_command_is_taken_up() {
+fn a_command_is_started_from_its_entry() {
     is_taken_up(HELLO, &["--memory", "16"], "/");
 }
 
 /// This component takes seconds to compile.
-fn a_large_component_is_taken_up() {
+fn a_large_component_is_started_from_its_entry() {
     is_taken_up("examples/go-http/go-http.wasm", &[], "/");
 }
 
-fn a_script_is_taken_up_with_its_engine() {
+fn a_script_is_started_from_its_entry_with_its_engine() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("script.js");
     fs::write(
@@ -172,11 +173,11 @@ fn a_script_is_taken_up_with_its_engine() {
 }
 
 /// The entry has the module that Wizer has initialised, and the pod has the uploaded one.
-fn what_wizer_has_initialised_is_taken_up() {
+fn a_module_initialised_by_wizer_is_started_from_its_entry() {
     is_taken_up("host/cli/tests/e2e/wizened.wat", &["-e", "A=b"], "/");
 }
 
-fn files_are_taken_up() {
+fn files_are_part_of_an_entry() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("greeting"), "hello").unwrap();
     let files = format!("{}:/data", folder.path().display());
@@ -207,9 +208,9 @@ fn state_of(folder: &Path) -> BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)> {
 
 /// This holds even for root, whom no permission would prevent from writing.
 fn a_pod_changes_nothing_of_an_entry() {
-    let place = Place::empty();
-    let entry = place.add(HELLO, &[]);
-    let before = state_of(&place.store());
+    let test_store = TestStore::empty();
+    let entry = test_store.add(HELLO, &[]);
+    let before = state_of(&test_store.store());
     let modes: Vec<_> = before.values().map(|of| of.0 & 0o222).collect();
     assert!(modes.len() > 6);
     let (pod, said) = serve(HELLO, &entry, &[]);
@@ -218,13 +219,16 @@ fn a_pod_changes_nothing_of_an_entry() {
         assert_eq!(get(pod.address, "/").status, 200);
     }
     assert_eq!(pod.node.stop("TERM"), Some(0));
-    assert!(state_of(&place.store()) == before, "something has changed");
+    assert!(
+        state_of(&test_store.store()) == before,
+        "something has changed"
+    );
 }
 
 /// The user can read the directory and the key, as by a mount, and nothing else.
-fn a_user_without_any_privilege_reads_what_it_is_given() {
-    let place = Place::empty();
-    let entry = place.add(HELLO, &[]);
+fn an_unprivileged_user_reads_its_entry() {
+    let test_store = TestStore::empty();
+    let entry = test_store.add(HELLO, &[]);
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let given = entry.copied_to(folder.path());
@@ -242,12 +246,12 @@ fn a_user_without_any_privilege_reads_what_it_is_given() {
     assert_eq!(get(pod.address, "/").body, "hello from wat\n");
     assert_eq!(pod.node.stop("TERM"), Some(0));
     // The store itself is closed to other users.
-    let store = place.store();
+    let store = test_store.store();
     let mode = fs::metadata(&store).unwrap().mode() & 0o777;
     assert_eq!(mode, 0o700);
 }
 
-fn half_of_what_is_given_is_a_mistake() {
+fn incomplete_or_conflicting_shared_options_are_usage_errors() {
     for words in [
         &["pod", HELLO, "--shared", "/tmp"][..],
         &["pod", HELLO, "--shared-key", "/tmp/key"],
@@ -268,24 +272,24 @@ fn half_of_what_is_given_is_a_mistake() {
 }
 
 fn main() {
-    let everywhere = tests![half_of_what_is_given_is_a_mistake];
+    let everywhere = tests![incomplete_or_conflicting_shared_options_are_usage_errors];
     let as_root = tests![
-        a_command_is_taken_up,
-        a_large_component_is_taken_up,
-        a_script_is_taken_up_with_its_engine,
-        what_wizer_has_initialised_is_taken_up,
-        files_are_taken_up,
+        a_command_is_started_from_its_entry,
+        a_large_component_is_started_from_its_entry,
+        a_script_is_started_from_its_entry_with_its_engine,
+        a_module_initialised_by_wizer_is_started_from_its_entry,
+        files_are_part_of_an_entry,
         a_pod_changes_nothing_of_an_entry,
-        a_user_without_any_privilege_reads_what_it_is_given,
-        whatever_differs_is_another_entry,
-        two_who_add_at_once_make_one_entry,
-        what_is_damaged_is_made_anew,
+        an_unprivileged_user_reads_its_entry,
+        every_difference_makes_another_entry,
+        concurrent_additions_make_one_entry,
+        damaged_entries_are_rebuilt,
         entries_are_listed_and_removed,
-        a_store_is_roots_alone,
-        an_entry_of_something_else_is_not_used,
-        a_key_opens_its_own_entry_and_no_other,
-        nothing_that_was_changed_or_put_there_is_used,
-        a_folder_that_goes_while_a_pod_starts_is_no_harm,
+        only_root_can_read_a_store,
+        an_entry_of_another_function_is_not_used,
+        a_key_opens_only_its_own_entry,
+        changed_or_foreign_entries_are_not_used,
+        a_folder_removed_during_a_start_is_harmless,
     ];
     e2e::main_of(&[(everywhere, None), (as_root, pod::no_user())]);
 }

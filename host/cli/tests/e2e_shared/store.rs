@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    HELLO, Place, USED,
+    HELLO, TestStore, USED,
     e2e::process::faasw,
     entry::{Entry, flip},
     serve,
@@ -18,13 +18,13 @@ use crate::{
 
 const NOT_SHARED: Option<i32> = Some(5);
 
-pub fn whatever_differs_is_another_entry() {
-    let place = Place::empty();
+pub fn every_difference_makes_another_entry() {
+    let test_store = TestStore::empty();
     let words = ["-e", "A=b", "--memory", "16"];
-    let entry = place.add(HELLO, &words);
-    let find = |words: &[&str]| place.share(&[&["find"], words].concat());
+    let entry = test_store.add(HELLO, &words);
+    let find = |words: &[&str]| test_store.share(&[&["find"], words].concat());
     let found = find(&[&[HELLO, "--namespace", "n"], &words[..]].concat());
-    let found = Entry::told(&String::from_utf8(found.stdout).unwrap());
+    let found = Entry::parse(&String::from_utf8(found.stdout).unwrap());
     assert_eq!((&found.folder, &found.key), (&entry.folder, &entry.key));
     // As a client with an image's manifest asks.
     let module = fs::read(crate::e2e::root().join(HELLO)).unwrap();
@@ -96,8 +96,8 @@ pub fn whatever_differs_is_another_entry() {
         assert_eq!(find(senseless).status.code(), Some(2), "{senseless:?}");
     }
     // An entry of another namespace is made separately, with a key of its own.
-    let theirs = place.says(&[&["add", HELLO, "--namespace", "m"], &words[..]].concat());
-    let theirs = Entry::told(&theirs);
+    let theirs = test_store.says(&[&["add", HELLO, "--namespace", "m"], &words[..]].concat());
+    let theirs = Entry::parse(&theirs);
     assert_ne!(theirs.folder, entry.folder);
     assert_ne!(
         fs::read(&theirs.key).unwrap(),
@@ -109,10 +109,10 @@ pub fn whatever_differs_is_another_entry() {
     );
 }
 
-pub fn two_who_add_at_once_make_one_entry() {
-    let place = Place::empty();
+pub fn concurrent_additions_make_one_entry() {
+    let test_store = TestStore::empty();
     let begin = || {
-        let mut command = place.command(&["add", HELLO, "--namespace", "n"]);
+        let mut command = test_store.command(&["add", HELLO, "--namespace", "n"]);
         command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -141,23 +141,23 @@ pub fn two_who_add_at_once_make_one_entry() {
         1,
         "{said:?}"
     );
-    let names = fs::read_dir(place.store().join("n")).unwrap();
+    let names = fs::read_dir(test_store.store().join("n")).unwrap();
     let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
     assert_eq!(names.filter(|name| !name.starts_with('.')).count(), 1);
 }
 
-pub fn what_is_damaged_is_made_anew() {
-    let place = Place::empty();
-    let entry = place.add(HELLO, &[]);
+pub fn damaged_entries_are_rebuilt() {
+    let test_store = TestStore::empty();
+    let entry = test_store.add(HELLO, &[]);
     let key = fs::read(&entry.key).unwrap();
     // A file that a killed command has left.
-    let left = place.store().join("n/.passing-0123");
+    let left = test_store.store().join("n/.passing-0123");
     fs::create_dir_all(left.join("data")).unwrap();
     flip(&entry.note());
     let find = ["find", HELLO, "--namespace", "n"];
-    let output = place.share(&find);
+    let output = test_store.share(&find);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let again = place.add(HELLO, &[]);
+    let again = test_store.add(HELLO, &[]);
     assert_eq!(again.folder, entry.folder);
     assert_ne!(fs::read(&again.key).unwrap(), key);
     assert!(!left.exists());
@@ -166,21 +166,21 @@ pub fn what_is_damaged_is_made_anew() {
     assert_eq!(pod.node.stop("TERM"), Some(0));
     // An entry without its key, or with nothing but its key, does not count.
     fs::remove_file(&again.key).unwrap();
-    assert_eq!(place.share(&find).status.code(), NOT_SHARED);
-    let again = place.add(HELLO, &[]);
+    assert_eq!(test_store.share(&find).status.code(), NOT_SHARED);
+    let again = test_store.add(HELLO, &[]);
     fs::remove_dir_all(&again.folder).unwrap();
-    assert_eq!(place.share(&find).status.code(), NOT_SHARED);
-    place.add(HELLO, &[]);
-    place.says(&find);
+    assert_eq!(test_store.share(&find).status.code(), NOT_SHARED);
+    test_store.add(HELLO, &[]);
+    test_store.says(&find);
 }
 
 pub fn entries_are_listed_and_removed() {
-    let place = Place::empty();
-    let first = place.add(HELLO, &[]);
-    let second = place.add(HELLO, &["--memory", "16"]);
-    place.says(&["add", HELLO, "--namespace", "m"]);
+    let test_store = TestStore::empty();
+    let first = test_store.add(HELLO, &[]);
+    let second = test_store.add(HELLO, &["--memory", "16"]);
+    test_store.says(&["add", HELLO, "--namespace", "m"]);
     let list = |words: &[&str]| -> Vec<Value> {
-        let text = place.says(&[&["ls", "--json"], words].concat());
+        let text = test_store.says(&[&["ls", "--json"], words].concat());
         serde_json::from_str(&text).unwrap()
     };
     let all = list(&[]);
@@ -190,7 +190,7 @@ pub fn entries_are_listed_and_removed() {
         assert!(row["bytes"].as_u64().unwrap() > 100_000, "{row}");
     }
     assert_eq!(list(&["--namespace", "n"]).len(), 2);
-    assert!(place.says(&["ls"]).contains("good here"));
+    assert!(test_store.says(&["ls"]).contains("good here"));
     flip(&second.note());
     let damaged = list(&["--namespace", "n"]);
     let damaged: Vec<_> = damaged
@@ -199,7 +199,7 @@ pub fn entries_are_listed_and_removed() {
         .collect();
     assert_eq!(damaged.len(), 1);
     assert_eq!(damaged[0]["folder"], second.folder.to_str().unwrap());
-    place.says(&["rm", "--stale"]);
+    test_store.says(&["rm", "--stale"]);
     assert!(!second.folder.exists() && first.folder.exists());
     let id = first
         .folder
@@ -211,31 +211,31 @@ pub fn entries_are_listed_and_removed() {
         .unwrap();
     // A pod that uses the entry continues to serve.
     let (pod, _) = serve(HELLO, &first, &[]);
-    place.says(&["rm", id]);
+    test_store.says(&["rm", id]);
     assert!(!first.folder.exists());
     assert_eq!(crate::get(pod.address, "/").status, 200);
     assert_eq!(pod.node.stop("TERM"), Some(0));
-    assert_eq!(place.share(&["rm", id]).status.code(), Some(1));
-    assert_eq!(place.share(&["rm"]).status.code(), Some(2));
-    assert_eq!(place.share(&["rm", "--all"]).status.code(), Some(2));
-    place.says(&["rm", "--all", "--namespace", "m"]);
+    assert_eq!(test_store.share(&["rm", id]).status.code(), Some(1));
+    assert_eq!(test_store.share(&["rm"]).status.code(), Some(2));
+    assert_eq!(test_store.share(&["rm", "--all"]).status.code(), Some(2));
+    test_store.says(&["rm", "--all", "--namespace", "m"]);
     assert!(list(&[]).is_empty());
 }
 
-pub fn a_store_is_roots_alone() {
-    let place = Place::empty();
-    place.add(HELLO, &[]);
+pub fn only_root_can_read_a_store() {
+    let test_store = TestStore::empty();
+    test_store.add(HELLO, &[]);
     let find = ["find", HELLO, "--namespace", "n"];
     let add = ["add", HELLO, "--namespace", "n"];
     let refused = |why: &str| {
         for words in [&find, &add] {
-            let output = place.share(words);
+            let output = test_store.share(words);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(1), "{said}");
             assert!(said.contains(why), "{said}");
         }
     };
-    let store = place.store();
+    let store = test_store.store();
     for mode in [0o750, 0o701, 0o777] {
         fs::set_permissions(&store, fs::Permissions::from_mode(mode)).unwrap();
         refused("chmod 700");
@@ -244,7 +244,7 @@ pub fn a_store_is_roots_alone() {
     chown(&store, Some(1000), None).unwrap();
     refused("user 1000");
     chown(&store, Some(0), None).unwrap();
-    place.says(&find);
+    test_store.says(&find);
     for (path, mode) in [("n", 0o700), ("", 0o700)] {
         let of = fs::metadata(store.join(path)).unwrap();
         assert_eq!((of.uid(), of.mode() & 0o777), (0, mode), "{path}");

@@ -49,7 +49,7 @@ pub const HARMLESS: Bounds = Bounds {
 
 /// Resources of the node's process, now or at most.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct ResourceUse {
     /// Resident memory in KiB.
     memory: u64,
     descriptors: usize,
@@ -57,7 +57,7 @@ struct Taken {
     connections: usize,
 }
 
-impl Taken {
+impl ResourceUse {
     fn now(pid: u32, port: u16) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -95,7 +95,7 @@ fn connections(port: u16) -> usize {
 /// Records the most that a process uses.
 struct Watching {
     stop: Arc<AtomicBool>,
-    watching: thread::JoinHandle<Taken>,
+    watching: thread::JoinHandle<ResourceUse>,
 }
 
 impl Watching {
@@ -103,9 +103,9 @@ impl Watching {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let watching = thread::spawn(move || {
-            let mut most = Taken::default();
+            let mut most = ResourceUse::default();
             while !stopped.load(Ordering::Relaxed) {
-                most = most.max(Taken::now(pid, port));
+                most = most.max(ResourceUse::now(pid, port));
                 thread::sleep(Duration::from_millis(20));
             }
             most
@@ -113,7 +113,7 @@ impl Watching {
         Self { stop, watching }
     }
 
-    fn end(self) -> Taken {
+    fn end(self) -> ResourceUse {
         self.stop.store(true, Ordering::Relaxed);
         self.watching.join().unwrap()
     }
@@ -205,7 +205,7 @@ where
     thread::sleep(CALM);
     let calm = calm.end();
     let (pid, port) = (node.child.id(), target.address.port());
-    let before = Taken::now(pid, port);
+    let before = ResourceUse::now(pid, port);
 
     let watching = Watching::begin(pid, port);
     let neighbour = Neighbour::begin(&target);
@@ -222,7 +222,7 @@ where
 
     let began = Instant::now();
     let settled = loop {
-        let now = Taken::now(pid, port);
+        let now = ResourceUse::now(pid, port);
         // Memory that the allocator keeps, and zygotes, are not the attack's.
         if now.connections == 0
             && now.descriptors <= before.descriptors + 150

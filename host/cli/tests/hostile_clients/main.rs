@@ -2,9 +2,9 @@
 //! what they can send is bounded, and so is its cost.
 //!
 //! `arena`: the node, its resources, and what must hold. `neighbour`: the honest load. `wire`:
-//! connections from many addresses, and HTTP/2 frames. The attacks: `untaken`, responses that the
-//! client does not read; `unended`, requests that do not end; `floods`, frames that are cheap to
-//! send.
+//! connections from many addresses, and HTTP/2 frames. The attacks: `unread_responses`, responses
+//! that the client does not read; `unfinished_requests`, requests that do not end; `floods`, frames
+//! that are cheap to send.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,11 +31,16 @@ macro_rules! attacks {
 mod arena;
 mod floods;
 mod neighbour;
-mod unended;
-mod untaken;
+mod unfinished_requests;
+mod unread_responses;
 mod wire;
 
 fn main() {
-    let tests: Vec<common::trials::Test> = [untaken::TESTS, unended::TESTS, floods::TESTS].concat();
+    let tests: Vec<common::trials::Test> = [
+        unread_responses::TESTS,
+        unfinished_requests::TESTS,
+        floods::TESTS,
+    ]
+    .concat();
     e2e::main(&tests);
 }

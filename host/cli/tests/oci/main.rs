@@ -12,13 +12,13 @@
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 
-mod asking;
-mod following;
-mod others;
-mod passing;
+mod other_tools;
+mod permissions;
 mod program;
 mod registry;
+mod tag_watch;
 mod tokens;
+mod transfers;
 
 use common::trials::{Test, trials};
 use libtest_mimic::Arguments;
@@ -26,30 +26,30 @@ use libtest_mimic::Arguments;
 fn main() {
     let arguments = Arguments::from_args();
     let of_registry: &[Test] = async_tests![
-        passing::what_is_pushed_is_pulled_and_deployed,
-        passing::the_same_is_pushed_to_the_same_digest,
-        passing::a_closed_registry_wants_its_authority_and_a_log_in,
-        passing::log_ins_come_from_files_and_helpers,
-        passing::files_go_with_a_module,
-        passing::what_cannot_be_is_said_in_a_line,
-        passing::what_is_for_this_machine_is_for_no_proxy,
-        asking::what_an_artifact_asks_for_is_given_by_a_word,
-        asking::limits_are_those_of_the_node,
-        asking::the_command_line_wins,
-        tokens::tokens_are_had_where_the_registry_says,
-        following::a_tag_is_followed,
-        following::a_registry_that_is_away_is_waited_for,
-        following::a_tag_that_asks_for_more_later_is_not_given_it,
+        transfers::pushed_artifacts_are_pulled_and_deployed,
+        transfers::pushing_is_deterministic,
+        transfers::a_private_registry_needs_its_authority_and_a_login,
+        transfers::logins_come_from_files_and_helpers,
+        transfers::files_are_pushed_with_a_module,
+        transfers::errors_are_one_line,
+        transfers::loopback_registries_bypass_the_proxy,
+        permissions::requests_of_an_artifact_need_accept,
+        permissions::limits_above_the_nodes_need_accept,
+        permissions::the_command_line_wins,
+        tokens::tokens_come_from_the_realm_of_the_registry,
+        tag_watch::a_tag_is_watched,
+        tag_watch::an_unavailable_registry_is_retried,
+        tag_watch::a_watched_tag_gets_no_further_grants,
     ];
     let of_oras: &[Test] = async_tests![
-        others::oras_pulls_what_is_pushed,
-        others::what_oras_pushes_is_pulled_and_deployed,
-        others::an_image_from_scratch_is_deployed,
-        others::of_an_index_the_one_for_wasi_is_deployed,
-        others::other_artifacts_are_refused,
-        others::files_that_lead_out_are_refused,
+        other_tools::oras_pulls_pushed_artifacts,
+        other_tools::artifacts_pushed_by_oras_are_pulled_and_deployed,
+        other_tools::an_image_from_scratch_is_deployed,
+        other_tools::the_wasi_entry_of_an_index_is_deployed,
+        other_tools::artifacts_of_other_types_are_rejected,
+        other_tools::archives_with_paths_outside_are_rejected,
     ];
-    let of_nobody: &[Test] = async_tests![passing::whoever_is_killed_leaves_nothing,];
+    let without_registry: &[Test] = async_tests![transfers::a_killed_command_leaves_nothing,];
     let no_registry = registry::is_missing().err();
     let no_oras = registry::oras()
         .is_none()
@@ -63,7 +63,7 @@ fn main() {
     let groups = [
         (of_registry, no_registry),
         (of_oras, no_oras),
-        (of_nobody, None),
+        (without_registry, None),
     ];
     libtest_mimic::run(&arguments, trials(&arguments, groups)).exit();
 }

@@ -104,7 +104,7 @@ fn serve(listener: TcpListener, signer: Arc<OnceLock<Signer>>, heads: Arc<Mutex<
     }
 }
 
-pub async fn tokens_are_had_where_the_registry_says() {
+pub async fn tokens_come_from_the_realm_of_the_registry() {
     let desk = Desk::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let realm = format!("http://{}/token", listener.local_addr().unwrap());

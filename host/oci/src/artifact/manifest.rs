@@ -145,7 +145,7 @@ impl Document {
             .as_deref()
             .ok_or_else(|| OciError::artifact("what its index leads to is an index, too"))?;
         if let Some(config) = &self.config {
-            config.hold(CONFIG_MAX, "the config")?;
+            config.check_size(CONFIG_MAX, "the config")?;
         }
         let (mut modules, mut files, mut tars) = (Vec::new(), Vec::new(), Vec::new());
         for layer in layers {
@@ -196,7 +196,7 @@ impl Descriptor {
     }
 
     /// Checks the announced size, so that nothing too large is downloaded.
-    pub(crate) fn hold(&self, limit: u64, what: &str) -> Result<(), OciError> {
+    pub(crate) fn check_size(&self, limit: u64, what: &str) -> Result<(), OciError> {
         if self.size > limit {
             Err(OciError::TooLarge {
                 what: what.to_owned(),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_module_is_taken_or_an_image_of_one_layer() {
+    fn a_module_layer_or_an_image_of_one_layer_is_accepted() {
         for kinds in [
             &[WASM_LAYER][..],
             &[WASM_LAYERS_OF_OLD[0]],
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_index_the_one_for_wasi_is_meant_or_the_only_one() {
+    fn an_index_selects_its_wasi_or_only_entry() {
         let wasi = ("wasi", "wasm");
         for (platforms, expected) in [
             (&[("linux", "amd64"), wasi][..], 'b'),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_could_be_read_twice_is_read() {
+    fn ambiguous_documents_are_rejected() {
         for json in [
             "",
             "[]",
@@ -333,6 +333,6 @@ mod tests {
         let wrong = layer(WASM_LAYER).replace("sha256:aaaa", "sha256:zzzz");
         let descriptor: Descriptor = serde_json::from_str(&wrong).unwrap();
         assert!(descriptor.blob().is_err());
-        assert!(descriptor.hold(8, "it").is_err() && descriptor.hold(9, "it").is_ok());
+        assert!(descriptor.check_size(8, "it").is_err() && descriptor.check_size(9, "it").is_ok());
     }
 }

@@ -17,7 +17,9 @@ pub use layer::{FileKind, FilesEntry, FilesLimits, read_files, write_files};
 use manifest::{Content, Document};
 pub use manifest::{FILES_LAYER, WASM_CONFIG, WASM_LAYER};
 
-use crate::{OciError, Reference, Registry, push::os_of, reference::Which, registry::Manifest};
+use crate::{
+    OciError, Reference, Registry, push::os_of, reference::TagOrDigest, registry::Manifest,
+};
 
 /// An artifact as its manifest describes it. Its layers are not downloaded yet.
 #[derive(Debug)]
@@ -32,11 +34,11 @@ impl Artifact {
     ///
     /// # Errors
     /// Returns an error if there is no such artifact or it is not a module.
-    pub async fn find(registry: &Registry, which: &Which) -> Result<Self, OciError> {
+    pub async fn find(registry: &Registry, which: &TagOrDigest) -> Result<Self, OciError> {
         let Manifest { bytes, digest } = registry.manifest(which).await?;
         let mut document = Document::read(&bytes)?;
         if let Some(of_wasi) = document.of_wasi()? {
-            let one = registry.manifest(&Which::Digest(of_wasi)).await?;
+            let one = registry.manifest(&TagOrDigest::Digest(of_wasi)).await?;
             document = Document::read(&one.bytes)?;
         }
         Ok(Self {
@@ -79,13 +81,13 @@ impl Artifact {
     pub async fn module(&self, registry: &Registry, limit: u64) -> Result<Bytes, OciError> {
         let module = match &self.content {
             Content::Module { module, .. } => {
-                module.hold(limit, "the module")?;
+                module.check_size(limit, "the module")?;
                 let mut file = registry.blob(&module.blob()?, "the module").await?;
                 read_whole(&mut file)?
             }
             Content::Image(layer) => {
                 // A compressed layer may be smaller than the module, but hardly larger.
-                layer.hold(limit.saturating_add(layer::AROUND_MAX), "the layer")?;
+                layer.check_size(limit.saturating_add(layer::AROUND_MAX), "the layer")?;
                 let file = registry.blob(&layer.blob()?, "the layer").await?;
                 layer::module_of(file, limit)?
             }
@@ -116,7 +118,7 @@ impl Artifact {
         else {
             return Ok(());
         };
-        files.hold(
+        files.check_size(
             limits.bytes.saturating_add(layer::AROUND_MAX),
             "the layer of files",
         )?;

@@ -26,7 +26,7 @@ async fn find(file: &str, of: &str) -> Result<Option<Credential>, CredentialErro
 }
 
 #[tokio::test]
-async fn the_longest_key_that_a_repository_begins_with_holds() {
+async fn the_longest_matching_key_of_a_credentials_file_applies() {
     let file = format!(
         r#"{{"auths": {{"reg.test": {{"auth": "{}"}}, "reg.test/a": {{"auth": "{}"}}, "reg.test/a/b/c": {{"auth": "{}"}},
             "reg.test:5000": {{"auth": "{}"}}, "other.test": {{}}}}, "HttpHeaders": {{"x": "y"}}}}"#,
@@ -51,7 +51,7 @@ async fn the_longest_key_that_a_repository_begins_with_holds() {
 }
 
 #[tokio::test]
-async fn keys_of_old_are_known() {
+async fn legacy_keys_are_recognised() {
     for key in [
         "https://index.docker.io/v1/",
         "index.docker.io",
@@ -79,7 +79,7 @@ async fn keys_of_old_are_known() {
 }
 
 #[tokio::test]
-async fn the_first_file_that_knows_the_registry_is_asked() {
+async fn the_first_file_with_the_registry_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let entry = |registry: &str, user: &str| {
@@ -125,7 +125,7 @@ async fn the_first_file_that_knows_the_registry_is_asked() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_said_without_what_it_has() {
+async fn errors_about_credentials_contain_no_credentials() {
     for file in [
         r#"{"auths": {"reg.test": "hush"}}"#,
         r#"{"auths": {"reg.test": {"auth": "hush!"}}}"#,
@@ -152,7 +152,7 @@ async fn what_cannot_be_used_is_said_without_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_file_without_end_is_not_read_to_it() {
+async fn an_endless_credentials_file_is_rejected() {
     let refused = Files::at(vec!["/dev/zero".into()])
         .find(&reference("reg.test/a"))
         .await;
@@ -171,7 +171,7 @@ async fn helped(script: &str, time: Duration) -> Result<Option<Credential>, Cred
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_helper_is_told_the_registry_and_gives_what_it_has() {
+async fn a_helper_receives_the_registry_and_returns_credentials() {
     let found = helped(
         r#"read server; echo "{\"ServerURL\": \"x\", \"Username\": \"$1\", \"Secret\": \"$server\"}""#,
         LONG,
@@ -188,7 +188,7 @@ async fn a_helper_is_told_the_registry_and_gives_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_helper_that_fails_hangs_or_never_ends_is_an_error() {
+async fn a_helper_that_fails_hangs_or_floods_is_an_error() {
     for (script, time, why) in [
         ("echo hush; exit 1", LONG, "does not give"),
         ("echo '{\"hush\": 1}'", LONG, "none of a helper's"),
@@ -205,7 +205,7 @@ async fn a_helper_that_fails_hangs_or_never_ends_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_name_of_a_helper_is_no_path() {
+async fn a_helper_name_is_never_a_path() {
     for name in ["", "../x", "/bin/true", "a b", "x\0"] {
         let refused = helper::ask(name, "reg.test").await.unwrap_err().to_string();
         assert!(refused.contains("no name of a helper"), "{refused}");

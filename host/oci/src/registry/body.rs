@@ -1,4 +1,4 @@
-//! Receives response bodies within limits, and sends request bodies in pieces.
+//! Receives response bodies within limits, and sends request bodies in chunks.
 
 use std::{
     convert::Infallible,
@@ -24,50 +24,50 @@ use super::{
     Blob, Registry,
     exchange::{broken, host_of},
 };
-use crate::{OciError, access::RATE_MIN, reference::spelled};
+use crate::{OciError, access::RATE_MIN, reference::digest_text};
 
 /// Maximum number of bytes of a registry's error message that are read.
 const DETAIL_MAX: usize = 8 << 10;
 
 /// Maximum number of characters of an error message that are reported.
-const TOLD_MAX: usize = 300;
+const MESSAGE_MAX: usize = 300;
 
 /// Number of bytes that are sent at a time.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// A response body while it is received.
-struct Coming<'a> {
+struct BodyReader<'a> {
     registry: &'a Registry,
     response: Response,
-    begun: Instant,
+    started: Instant,
     bytes: u64,
 }
 
-impl Coming<'_> {
-    /// Returns the next piece, or `None` at the end.
+impl BodyReader<'_> {
+    /// Returns the next chunk, or `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, OciError> {
         let url = self.response.url().clone();
         let silence = self.registry.access.longest_silence();
         // Each received byte extends the deadline. A sender of single bytes soon exceeds it.
         let bought = std::time::Duration::from_secs(self.bytes / RATE_MIN);
-        if self.begun.elapsed() > silence.saturating_mul(2).saturating_add(bought) {
+        if self.started.elapsed() > silence.saturating_mul(2).saturating_add(bought) {
             return Err(OciError::Slow {
                 host: host_of(&url),
                 rate: RATE_MIN,
             });
         }
-        let piece = timeout(silence, self.response.chunk())
+        let chunk = timeout(silence, self.response.chunk())
             .await
             .map_err(|_| self.registry.stalled(&url))?
             .map_err(|error| broken(&url, error))?;
-        self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
-        Ok(piece)
+        self.bytes += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        Ok(chunk)
     }
 }
 
 /// The common form of error messages of registries.
 #[derive(Deserialize)]
-struct Errors {
+struct ErrorBody {
     errors: Vec<RegistryError>,
 }
 
@@ -80,11 +80,11 @@ struct RegistryError {
 }
 
 impl Registry {
-    fn coming(&self, response: Response) -> Coming<'_> {
-        Coming {
+    fn body_reader(&self, response: Response) -> BodyReader<'_> {
+        BodyReader {
             registry: self,
             response,
-            begun: Instant::now(),
+            started: Instant::now(),
             bytes: 0,
         }
     }
@@ -103,19 +103,19 @@ impl Registry {
         if response.content_length().is_some_and(|bytes| bytes > limit) {
             return Err(too_large());
         }
-        let mut coming = self.coming(response);
+        let mut body = self.body_reader(response);
         let mut all = BytesMut::new();
-        while let Some(piece) = coming.next().await? {
-            if coming.bytes > limit {
+        while let Some(chunk) = body.next().await? {
+            if body.bytes > limit {
                 return Err(too_large());
             }
-            all.extend_from_slice(&piece);
+            all.extend_from_slice(&chunk);
         }
         Ok(all.freeze())
     }
 
     /// Receives a body into an unnamed file, and verifies its size and digest.
-    pub(super) async fn keep(
+    pub(super) async fn receive_file(
         &self,
         response: Response,
         blob: &Blob,
@@ -133,9 +133,9 @@ impl Registry {
         }
         let mut file = tempfile::tempfile()?;
         let mut digest = Sha256::new();
-        let mut coming = self.coming(response);
-        while let Some(piece) = coming.next().await? {
-            if coming.bytes > blob.bytes {
+        let mut body = self.body_reader(response);
+        while let Some(chunk) = body.next().await? {
+            if body.bytes > blob.bytes {
                 return Err(OciError::damaged(
                     what,
                     format!(
@@ -144,18 +144,18 @@ impl Registry {
                     ),
                 ));
             }
-            digest.update(&piece);
-            file.write_all(&piece)?;
+            digest.update(&chunk);
+            file.write_all(&chunk)?;
         }
-        if coming.bytes != blob.bytes {
-            return Err(differs(coming.bytes));
+        if body.bytes != blob.bytes {
+            return Err(differs(body.bytes));
         }
         let digest = Digest::from(<[u8; 32]>::from(digest.finalize()));
         if digest != blob.digest {
             let why = format!(
                 "its digest is {}, and was to be {}",
-                spelled(digest),
-                spelled(blob.digest)
+                digest_text(digest),
+                digest_text(blob.digest)
             );
             return Err(OciError::damaged(what, why));
         }
@@ -166,44 +166,48 @@ impl Registry {
     /// Returns the message in an error response. If it cannot be received, the result is empty and
     /// the original error remains.
     pub(super) async fn detail(&self, response: Response) -> String {
-        let mut coming = self.coming(response);
+        let mut body = self.body_reader(response);
         let mut all = Vec::new();
-        while let Ok(Some(piece)) = coming.next().await {
-            all.extend_from_slice(&piece);
+        while let Ok(Some(chunk)) = body.next().await {
+            all.extend_from_slice(&chunk);
             if all.len() > DETAIL_MAX {
                 break;
             }
         }
-        let Ok(Errors { errors }) = serde_json::from_slice(&all) else {
+        let Ok(ErrorBody { errors }) = serde_json::from_slice(&all) else {
             return String::new();
         };
-        let told = errors.into_iter().next().map(|error| {
+        let message = errors.into_iter().next().map(|error| {
             if error.message.is_empty() {
                 error.code
             } else {
                 error.message
             }
         });
-        let told: String = told.unwrap_or_default().chars().take(TOLD_MAX).collect();
-        Line(told).to_string()
+        let message: String = message
+            .unwrap_or_default()
+            .chars()
+            .take(MESSAGE_MAX)
+            .collect();
+        Line(message).to_string()
     }
 }
 
-/// A request body that reports when a piece of it is taken.
-pub(super) struct Pieces {
+/// A request body that reports when a chunk of it is taken.
+pub(super) struct BodyChunks {
     rest: Bytes,
     taken: watch::Sender<()>,
 }
 
-impl Pieces {
-    /// Creates a body from these bytes, and a receiver that is notified of each piece.
+impl BodyChunks {
+    /// Creates a body from these bytes, and a receiver that is notified of each chunk.
     pub(super) fn of(bytes: Bytes) -> (Self, watch::Receiver<()>) {
         let (taken, changes) = watch::channel(());
         (Self { rest: bytes, taken }, changes)
     }
 }
 
-impl Body for Pieces {
+impl Body for BodyChunks {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -214,11 +218,11 @@ impl Body for Pieces {
         if self.rest.is_empty() {
             return Poll::Ready(None);
         }
-        let length = self.rest.len().min(PIECE);
-        let piece = self.rest.split_to(length);
+        let length = self.rest.len().min(CHUNK_BYTES);
+        let chunk = self.rest.split_to(length);
         // The receiver may be gone.
         let _ = self.taken.send(());
-        Poll::Ready(Some(Ok(Frame::data(piece))))
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {

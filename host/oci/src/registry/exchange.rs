@@ -8,21 +8,21 @@ use http::{HeaderValue, Method, StatusCode, header};
 use reqwest::{RequestBuilder, Response, Url};
 use tokio::time::timeout;
 
-use super::{Registry, body::Pieces, location};
+use super::{Registry, body::BodyChunks, location};
 use crate::{OciError, access::is_same_origin};
 
 /// Maximum number of redirects of a request.
 const REDIRECTS_MAX: usize = 5;
 
 /// A request that may be sent more than once.
-pub(super) struct Asked {
+pub(super) struct RegistryRequest {
     pub(super) method: Method,
     pub(super) url: Url,
     accept: Option<&'static str>,
     body: Option<(&'static str, Bytes)>,
 }
 
-impl Asked {
+impl RegistryRequest {
     pub(super) fn new(method: Method, url: Url) -> Self {
         Self {
             method,
@@ -47,24 +47,29 @@ impl Registry {
     /// Sends a request, logs in if the registry requires it, and follows redirects. Other hosts
     /// receive no credentials of the registry. If the registry is used with TLS, no redirect leads
     /// to a connection without TLS.
-    pub(super) async fn exchange(&self, asked: &Asked) -> Result<Response, OciError> {
-        let mut url = asked.url.clone();
+    pub(super) async fn exchange(
+        &self,
+        registry_request: &RegistryRequest,
+    ) -> Result<Response, OciError> {
+        let mut url = registry_request.url.clone();
         let mut has_logged_in = false;
         for _ in 0..=REDIRECTS_MAX {
             let is_home = is_same_origin(&url, &self.base);
-            let mut request = self.client.request(asked.method.clone(), url.clone());
-            if let Some(types) = asked.accept {
+            let mut request = self
+                .client
+                .request(registry_request.method.clone(), url.clone());
+            if let Some(types) = registry_request.accept {
                 request = request.header(header::ACCEPT, types);
             }
             if is_home && let Some(shown) = &*self.shown.lock().await {
                 request = request.header(header::AUTHORIZATION, shown);
             }
-            let response = match &asked.body {
+            let response = match &registry_request.body {
                 Some((kind, bytes)) => {
                     let request = request.header(header::CONTENT_TYPE, *kind);
                     self.send_body(request, &url, bytes.clone()).await?
                 }
-                None if asked.method == Method::POST => {
+                None if registry_request.method == Method::POST => {
                     let empty = HeaderValue::from_static("0");
                     let request = request.header(header::CONTENT_LENGTH, empty);
                     self.send(request, &url).await?
@@ -79,19 +84,19 @@ impl Registry {
                 has_logged_in = true;
                 continue;
             }
-            let is_reading = [Method::GET, Method::HEAD].contains(&asked.method);
+            let is_reading = [Method::GET, Method::HEAD].contains(&registry_request.method);
             let leads = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
             match location(response.headers()) {
-                Some(to) if leads && is_reading => url = self.led(&url, to)?,
+                Some(to) if leads && is_reading => url = self.redirect_target(&url, to)?,
                 _ => return Ok(response),
             }
         }
         let why = format!("it leads elsewhere more than {REDIRECTS_MAX} times");
-        Err(OciError::protocol(&host_of(&asked.url), why))
+        Err(OciError::protocol(&host_of(&registry_request.url), why))
     }
 
     /// Returns the target of a redirect.
-    pub(super) fn led(&self, from: &Url, to: &str) -> Result<Url, OciError> {
+    pub(super) fn redirect_target(&self, from: &Url, to: &str) -> Result<Url, OciError> {
         let host = host_of(from);
         let next = from
             .join(to)
@@ -123,8 +128,8 @@ impl Registry {
         url: &Url,
         bytes: Bytes,
     ) -> Result<Response, OciError> {
-        let (pieces, mut taken) = Pieces::of(bytes);
-        let sending = request.body(reqwest::Body::wrap(pieces)).send();
+        let (chunks, mut taken) = BodyChunks::of(bytes);
+        let sending = request.body(reqwest::Body::wrap(chunks)).send();
         let mut sending = std::pin::pin!(sending);
         loop {
             let silence = tokio::time::sleep(self.access.longest_silence());
@@ -214,14 +219,14 @@ mod tests {
     use crate::{Access, OciError, Reference, Registry, registry::Action};
 
     #[test]
-    fn nothing_leads_from_tls_to_a_connection_without() {
-        let led = |reference: &str, to: &str| {
+    fn redirects_never_lead_from_tls_to_plain_http() {
+        let redirect_target = |reference: &str, to: &str| {
             let reference: Reference = reference.parse().unwrap();
             let registry =
                 Registry::new(&reference, Action::Pull, Access::default(), None).unwrap();
-            registry.led(&registry.base, to)
+            registry.redirect_target(&registry.base, to)
         };
-        let to = led("reg.test/a", "//cdn.test:8443/x?y").unwrap();
+        let to = redirect_target("reg.test/a", "//cdn.test:8443/x?y").unwrap();
         assert_eq!(to.as_str(), "https://cdn.test:8443/x?y");
         for to in [
             "http://reg.test/x",
@@ -229,9 +234,9 @@ mod tests {
             "HTTP://reg.test:443/",
             "ftp://reg.test/",
         ] {
-            let refused = led("reg.test/a", to);
+            let refused = redirect_target("reg.test/a", to);
             assert!(matches!(refused, Err(OciError::Downgrade { .. })), "{to}");
         }
-        assert!(led("localhost:5000/a", "http://localhost:5001/x").is_ok());
+        assert!(redirect_target("localhost:5000/a", "http://localhost:5001/x").is_ok());
     }
 }

@@ -19,8 +19,8 @@ const CLIENT: &str = "faasw";
 impl Registry {
     /// Obtains the authorization that a registry's challenge requires. Returns whether there is
     /// one.
-    pub(super) async fn log_in(&self, asked: &HeaderMap) -> Result<bool, OciError> {
-        let shown = match Challenge::of(asked) {
+    pub(super) async fn log_in(&self, headers: &HeaderMap) -> Result<bool, OciError> {
+        let shown = match Challenge::of(headers) {
             Some(Challenge::Bearer { realm, service }) => {
                 Some(self.token(&realm, service.as_deref()).await?)
             }
@@ -42,7 +42,7 @@ impl Registry {
             OciError::protocol(registry, format!("tokens are had at {realm:?}: {error}"))
         })?;
         // A token that is sent without TLS is visible to everyone on the network path.
-        url = self.led(&self.base, url.as_str())?;
+        url = self.redirect_target(&self.base, url.as_str())?;
         if self.credential.is_some()
             && !self
                 .access

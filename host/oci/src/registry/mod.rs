@@ -19,9 +19,9 @@ use tokio::sync::Mutex;
 use crate::{
     Access, OciError, Reference,
     credentials::Credential,
-    reference::{Which, parse_digest, spelled},
+    reference::{TagOrDigest, digest_text, parse_digest},
 };
-use exchange::Asked;
+use exchange::RegistryRequest;
 
 /// Maximum size of a manifest in bytes. The distribution specification requires registries to
 /// accept this size.
@@ -103,10 +103,10 @@ impl Registry {
         joined.map_err(|error| OciError::protocol(self.reference.registry(), error))
     }
 
-    fn manifest_address(&self, which: &Which) -> Result<Url, OciError> {
+    fn manifest_address(&self, which: &TagOrDigest) -> Result<Url, OciError> {
         match which {
-            Which::Tag(tag) => self.address("manifests", tag),
-            Which::Digest(digest) => self.address("manifests", &spelled(*digest)),
+            TagOrDigest::Tag(tag) => self.address("manifests", tag),
+            TagOrDigest::Digest(digest) => self.address("manifests", &digest_text(*digest)),
         }
     }
 
@@ -114,16 +114,16 @@ impl Registry {
     ///
     /// # Errors
     /// Returns [`OciError::Missing`] if there is none, and another error if the request fails.
-    pub async fn resolve(&self, which: &Which) -> Result<Digest, OciError> {
+    pub async fn resolve(&self, which: &TagOrDigest) -> Result<Digest, OciError> {
         let address = self.manifest_address(which)?;
-        let asked = Asked::new(Method::HEAD, address).accept(MANIFESTS);
-        let response = self.exchange(&asked).await?;
-        self.expect_there(which, response.status())?;
+        let request = RegistryRequest::new(Method::HEAD, address).accept(MANIFESTS);
+        let response = self.exchange(&request).await?;
+        self.expect_found(which, response.status())?;
         let head = response.headers().clone();
         // Some registries do not support HEAD here; then GET is used.
         let is_known = response.status() == StatusCode::OK;
         match digest_of(&head).filter(|_| is_known) {
-            Some(digest) => self.expect_same(which, digest),
+            Some(digest) => self.expect_digest(which, digest),
             None => Ok(self.manifest(which).await?.digest),
         }
     }
@@ -133,11 +133,11 @@ impl Registry {
     /// # Errors
     /// Returns [`OciError::Missing`] if there is none, [`OciError::Damaged`] if its digest differs,
     /// and [`OciError::TooLarge`] if it is too large.
-    pub async fn manifest(&self, which: &Which) -> Result<Manifest, OciError> {
+    pub async fn manifest(&self, which: &TagOrDigest) -> Result<Manifest, OciError> {
         let address = self.manifest_address(which)?;
-        let asked = Asked::new(Method::GET, address).accept(MANIFESTS);
-        let response = self.exchange(&asked).await?;
-        self.expect_there(which, response.status())?;
+        let request = RegistryRequest::new(Method::GET, address).accept(MANIFESTS);
+        let response = self.exchange(&request).await?;
+        self.expect_found(which, response.status())?;
         let response = self.expect(response, StatusCode::OK).await?;
         let said = digest_of(response.headers());
         let bytes = self.collect(response, "the manifest", MANIFEST_MAX).await?;
@@ -146,12 +146,12 @@ impl Registry {
         if let Some(said) = said.filter(|said| *said != digest) {
             let why = format!(
                 "the registry says that it is {}, and it is {}",
-                spelled(said),
-                spelled(digest)
+                digest_text(said),
+                digest_text(digest)
             );
             return Err(OciError::damaged("the manifest", why));
         }
-        self.expect_same(which, digest)?;
+        self.expect_digest(which, digest)?;
         Ok(Manifest { bytes, digest })
     }
 
@@ -161,14 +161,16 @@ impl Registry {
     /// Returns [`OciError::Missing`] if there is none, [`OciError::Damaged`] if its size or digest
     /// differs, and [`OciError::File`] if no file can be written.
     pub async fn blob(&self, blob: &Blob, what: &str) -> Result<File, OciError> {
-        let address = self.address("blobs", &spelled(blob.digest))?;
-        let response = self.exchange(&Asked::new(Method::GET, address)).await?;
+        let address = self.address("blobs", &digest_text(blob.digest))?;
+        let response = self
+            .exchange(&RegistryRequest::new(Method::GET, address))
+            .await?;
         if response.status() == StatusCode::NOT_FOUND {
-            let what = format!("{what} {} in {}", spelled(blob.digest), self.name());
+            let what = format!("{what} {} in {}", digest_text(blob.digest), self.name());
             return Err(OciError::Missing { what });
         }
         let response = self.expect(response, StatusCode::OK).await?;
-        self.keep(response, blob, what).await
+        self.receive_file(response, blob, what).await
     }
 
     /// Returns the registry and the repository.
@@ -180,24 +182,24 @@ impl Registry {
         )
     }
 
-    fn expect_there(&self, which: &Which, status: StatusCode) -> Result<(), OciError> {
+    fn expect_found(&self, which: &TagOrDigest, status: StatusCode) -> Result<(), OciError> {
         if status != StatusCode::NOT_FOUND {
             return Ok(());
         }
         let what = match which {
-            Which::Tag(tag) => format!("{}:{tag}", self.name()),
-            Which::Digest(digest) => format!("{}@{}", self.name(), spelled(*digest)),
+            TagOrDigest::Tag(tag) => format!("{}:{tag}", self.name()),
+            TagOrDigest::Digest(digest) => format!("{}@{}", self.name(), digest_text(*digest)),
         };
         Err(OciError::Missing { what })
     }
 
-    fn expect_same(&self, which: &Which, digest: Digest) -> Result<Digest, OciError> {
+    fn expect_digest(&self, which: &TagOrDigest, digest: Digest) -> Result<Digest, OciError> {
         match which {
-            Which::Digest(wanted) if *wanted != digest => {
+            TagOrDigest::Digest(wanted) if *wanted != digest => {
                 let why = format!(
                     "it is {} and was to be {}",
-                    spelled(digest),
-                    spelled(*wanted)
+                    digest_text(digest),
+                    digest_text(*wanted)
                 );
                 Err(OciError::damaged("the manifest", why))
             }

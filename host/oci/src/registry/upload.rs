@@ -6,10 +6,10 @@ use http::{Method, StatusCode};
 
 use super::{
     Registry, digest_of,
-    exchange::{Asked, host_of},
+    exchange::{RegistryRequest, host_of},
     location,
 };
-use crate::{OciError, reference::spelled};
+use crate::{OciError, reference::digest_text};
 
 impl Registry {
     /// Uploads a blob, unless the registry already has it.
@@ -17,25 +17,27 @@ impl Registry {
     /// # Errors
     /// Returns an error if the registry rejects the upload.
     pub async fn push_blob(&self, bytes: Bytes) -> Result<(), OciError> {
-        let digest = spelled(Digest::of(&bytes));
+        let digest = digest_text(Digest::of(&bytes));
         let address = self.address("blobs", &digest)?;
-        let response = self.exchange(&Asked::new(Method::HEAD, address)).await?;
+        let response = self
+            .exchange(&RegistryRequest::new(Method::HEAD, address))
+            .await?;
         if response.status() == StatusCode::OK {
             return Ok(());
         }
         let begin = self.address("blobs", "uploads/")?;
         let response = self
-            .exchange(&Asked::new(Method::POST, begin.clone()))
+            .exchange(&RegistryRequest::new(Method::POST, begin.clone()))
             .await?;
         let response = self.expect(response, StatusCode::ACCEPTED).await?;
         let to = location(response.headers()).ok_or_else(|| {
             OciError::protocol(&host_of(&begin), "it does not say where an upload goes")
         })?;
         // The address may be on another host, which receives no credentials of the registry.
-        let mut to = self.led(&begin, to)?;
+        let mut to = self.redirect_target(&begin, to)?;
         to.query_pairs_mut().append_pair("digest", &digest);
-        let asked = Asked::new(Method::PUT, to).body("application/octet-stream", bytes);
-        let response = self.exchange(&asked).await?;
+        let request = RegistryRequest::new(Method::PUT, to).body("application/octet-stream", bytes);
+        let response = self.exchange(&request).await?;
         self.expect(response, StatusCode::CREATED).await?;
         Ok(())
     }
@@ -53,15 +55,15 @@ impl Registry {
     ) -> Result<Digest, OciError> {
         let digest = Digest::of(&bytes);
         let address = self.address("manifests", tag)?;
-        let asked = Asked::new(Method::PUT, address).body(kind, bytes);
-        let response = self.exchange(&asked).await?;
+        let request = RegistryRequest::new(Method::PUT, address).body(kind, bytes);
+        let response = self.exchange(&request).await?;
         let response = self.expect(response, StatusCode::CREATED).await?;
         match digest_of(response.headers()).filter(|said| *said != digest) {
             Some(said) => {
                 let why = format!(
                     "the registry has made {} of {}",
-                    spelled(said),
-                    spelled(digest)
+                    digest_text(said),
+                    digest_text(digest)
                 );
                 Err(OciError::damaged("the manifest", why))
             }

@@ -9,7 +9,7 @@ use faasw_oci::{OciError, credentials::Credential};
 
 use crate::{
     MODULE, SHOWN, good, is_blob, is_manifest, manifest_of, password, pull,
-    server::{Answer, Asked, Server},
+    server::{Answer, ReceivedRequest, Server},
 };
 
 fn challenge(realm: &str) -> Answer {
@@ -17,8 +17,8 @@ fn challenge(realm: &str) -> Answer {
     Answer::of(401).header("WWW-Authenticate", value)
 }
 
-fn content(asked: &Asked) -> Answer {
-    match (is_manifest(asked), is_blob(asked)) {
+fn content(request: &ReceivedRequest) -> Answer {
+    match (is_manifest(request), is_blob(request)) {
         (true, _) => Answer::ok(manifest_of(MODULE)),
         (_, true) => Answer::ok(MODULE),
         _ => Answer::of(404),
@@ -27,12 +27,12 @@ fn content(asked: &Asked) -> Answer {
 
 /// A registry that wants a token, which is had there or, at `/token`, of itself.
 async fn wanting_tokens(realm: Option<String>) -> Server {
-    Server::start(move |asked| {
-        if asked.path.starts_with("/token") {
+    Server::start(move |request| {
+        if request.path.starts_with("/token") {
             return Answer::ok(r#"{"token": "t.o.k"}"#);
         }
-        if asked.authorization.as_deref() == Some("Bearer t.o.k") {
-            return content(asked);
+        if request.authorization.as_deref() == Some("Bearer t.o.k") {
+            return content(request);
         }
         match &realm {
             Some(realm) => challenge(realm),
@@ -44,7 +44,7 @@ async fn wanting_tokens(realm: Option<String>) -> Server {
 }
 
 #[tokio::test]
-async fn a_realm_elsewhere_is_shown_no_credentials() {
+async fn a_foreign_realm_gets_no_credentials() {
     let elsewhere = Server::start(|_| Answer::ok(r#"{"token": "t.o.k"}"#)).await;
     let server = wanting_tokens(Some(elsewhere.url("/token"))).await;
     for credential in [
@@ -57,25 +57,29 @@ async fn a_realm_elsewhere_is_shown_no_credentials() {
             "{failed}"
         );
     }
-    assert!(elsewhere.asked().is_empty(), "{:?}", elsewhere.asked());
+    assert!(
+        elsewhere.requests().is_empty(),
+        "{:?}",
+        elsewhere.requests()
+    );
     assert!(
         server
-            .asked()
+            .requests()
             .iter()
-            .all(|asked| asked.authorization.is_none())
+            .all(|request| request.authorization.is_none())
     );
     // A token that needs no log-in is had wherever it is given.
     assert_eq!(pull(&server, None).await.unwrap(), MODULE);
-    let asked = &elsewhere.asked()[0];
-    assert!(asked.authorization.is_none());
+    let request = &elsewhere.requests()[0];
+    assert!(request.authorization.is_none());
     assert_eq!(
-        asked.line(),
+        request.line(),
         "GET /token?scope=repository%3Ateam%2Fapp%3Apull&service=a+service"
     );
 }
 
 #[tokio::test]
-async fn a_realm_of_the_registrys_own_is() {
+async fn a_realm_of_the_registry_gets_credentials() {
     // An absolute address is what registries send; this one does not know its own before it is
     // asked.
     let server = wanting_tokens(None).await;
@@ -83,16 +87,16 @@ async fn a_realm_of_the_registrys_own_is() {
     assert!(matches!(failed, OciError::Protocol { .. }), "{failed}");
     let own = Arc::new(std::sync::OnceLock::<String>::new());
     let realm = own.clone();
-    let server = Server::start(move |asked| {
-        if asked.path.starts_with("/token") {
-            return match asked.authorization.as_deref() {
+    let server = Server::start(move |request| {
+        if request.path.starts_with("/token") {
+            return match request.authorization.as_deref() {
                 Some(SHOWN) => Answer::ok(r#"{"access_token": "t.o.k"}"#),
-                None if asked.method == "POST" => Answer::ok(r#"{"access_token": "t.o.k"}"#),
+                None if request.method == "POST" => Answer::ok(r#"{"access_token": "t.o.k"}"#),
                 _ => Answer::of(401),
             };
         }
-        match asked.authorization.as_deref() {
-            Some("Bearer t.o.k") => content(asked),
+        match request.authorization.as_deref() {
+            Some("Bearer t.o.k") => content(request),
             _ => challenge(realm.get().unwrap()),
         }
     })
@@ -100,9 +104,9 @@ async fn a_realm_of_the_registrys_own_is() {
     own.set(server.url("/token")).unwrap();
     assert_eq!(pull(&server, password()).await.unwrap(), MODULE);
     let token = server
-        .asked()
+        .requests()
         .into_iter()
-        .find(|asked| asked.path.starts_with("/token"))
+        .find(|request| request.path.starts_with("/token"))
         .unwrap();
     assert!(
         token.path.ends_with("&account=me&client_id=faasw"),
@@ -112,9 +116,9 @@ async fn a_realm_of_the_registrys_own_is() {
     let identity = Some(Credential::IdentityToken("a&b".to_owned()));
     assert_eq!(pull(&server, identity).await.unwrap(), MODULE);
     let posted = server
-        .asked()
+        .requests()
         .into_iter()
-        .find(|asked| asked.method == "POST")
+        .find(|request| request.method == "POST")
         .unwrap();
     assert!(
         posted.body.contains("refresh_token=a%26b") && !posted.path.contains("refresh"),
@@ -128,25 +132,25 @@ async fn a_realm_of_the_registrys_own_is() {
 }
 
 #[tokio::test]
-async fn a_password_is_shown_when_it_is_asked_for() {
-    let server = Server::start(|asked| match asked.authorization.as_deref() {
-        Some(SHOWN) => content(asked),
+async fn a_password_is_sent_only_after_a_challenge() {
+    let server = Server::start(|request| match request.authorization.as_deref() {
+        Some(SHOWN) => content(request),
         _ => Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\""),
     })
     .await;
     assert_eq!(pull(&server, password()).await.unwrap(), MODULE);
     let shown: Vec<bool> = server
-        .asked()
+        .requests()
         .iter()
-        .map(|asked| asked.authorization.is_some())
+        .map(|request| request.authorization.is_some())
         .collect();
     assert_eq!(shown, [false, true, true]);
     let open = good().await;
     pull(&open, password()).await.unwrap();
     assert!(
-        open.asked()
+        open.requests()
             .iter()
-            .all(|asked| asked.authorization.is_none())
+            .all(|request| request.authorization.is_none())
     );
     let refusing =
         Server::start(|_| Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\"")).await;
@@ -159,24 +163,27 @@ async fn a_password_is_shown_when_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn whom_a_registry_leads_to_is_shown_nothing() {
+async fn a_redirect_target_gets_no_credentials() {
     let elsewhere = Server::start(|_| Answer::ok(MODULE)).await;
     let to = elsewhere.url("/signed?x=y");
-    let server = Server::start(move |asked| match asked.authorization.as_deref() {
-        Some(SHOWN) if is_blob(asked) => Answer::of(307).header("Location", to.clone()),
-        Some(SHOWN) => content(asked),
+    let server = Server::start(move |request| match request.authorization.as_deref() {
+        Some(SHOWN) if is_blob(request) => Answer::of(307).header("Location", to.clone()),
+        Some(SHOWN) => content(request),
         _ => Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\""),
     })
     .await;
     assert_eq!(pull(&server, password()).await.unwrap(), MODULE);
-    let asked = elsewhere.asked();
-    assert_eq!((asked.len(), asked[0].authorization.as_deref()), (1, None));
+    let requests = elsewhere.requests();
+    assert_eq!(
+        (requests.len(), requests[0].authorization.as_deref()),
+        (1, None)
+    );
     // Nor does its asking for it help.
     let asking =
         Server::start(|_| Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\"")).await;
     let to = asking.url("/");
-    let server = Server::start(move |asked| {
-        if is_manifest(asked) {
+    let server = Server::start(move |request| {
+        if is_manifest(request) {
             Answer::ok(manifest_of(MODULE))
         } else {
             Answer::of(302).header("Location", to.clone())
@@ -187,15 +194,15 @@ async fn whom_a_registry_leads_to_is_shown_nothing() {
     assert!(matches!(failed, OciError::Refused { .. }), "{failed}");
     assert_eq!(
         (
-            asking.asked().len(),
-            asking.asked()[0].authorization.as_deref()
+            asking.requests().len(),
+            asking.requests()[0].authorization.as_deref()
         ),
         (1, None)
     );
 }
 
 #[tokio::test]
-async fn who_leads_in_circles_is_not_followed() {
+async fn a_redirect_loop_is_an_error() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
     let server = Server::start(move |_| {
@@ -213,17 +220,17 @@ async fn who_leads_in_circles_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_token_that_ends_is_had_anew_once_a_request() {
+async fn an_expired_token_is_renewed_once_per_request() {
     let own = Arc::new(std::sync::OnceLock::<String>::new());
     let (realm, count) = (own.clone(), AtomicUsize::new(0));
-    let server = Server::start(move |asked| {
-        if asked.path.starts_with("/token") {
+    let server = Server::start(move |request| {
+        if request.path.starts_with("/token") {
             let number = count.fetch_add(1, Relaxed);
             return Answer::ok(format!(r#"{{"token": "t{number}"}}"#));
         }
-        match asked.authorization.as_deref() {
-            Some("Bearer t0") if is_manifest(asked) => content(asked),
-            Some("Bearer t1") if is_blob(asked) => content(asked),
+        match request.authorization.as_deref() {
+            Some("Bearer t0") if is_manifest(request) => content(request),
+            Some("Bearer t1") if is_blob(request) => content(request),
             _ => challenge(realm.get().unwrap()),
         }
     })
@@ -233,7 +240,7 @@ async fn a_token_that_ends_is_had_anew_once_a_request() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_shown_to_nobody() {
+async fn an_invalid_token_is_never_sent() {
     for answer in [
         "{}",
         "[]",

@@ -20,7 +20,7 @@ use faasw_oci::{
     registry::Action,
 };
 
-use server::{Answer, Asked, Server};
+use server::{Answer, ReceivedRequest, Server};
 
 /// A module, as far as anybody looks at it here.
 pub(crate) const MODULE: &[u8] = b"\0asm\x01\0\0\0 and more";
@@ -47,17 +47,17 @@ pub(crate) fn manifest(digest: &str, size: u64) -> String {
     )
 }
 
-pub(crate) fn is_manifest(asked: &Asked) -> bool {
-    asked.path.starts_with("/v2/team/app/manifests/")
+pub(crate) fn is_manifest(request: &ReceivedRequest) -> bool {
+    request.path.starts_with("/v2/team/app/manifests/")
 }
 
-pub(crate) fn is_blob(asked: &Asked) -> bool {
-    asked.path.starts_with("/v2/team/app/blobs/")
+pub(crate) fn is_blob(request: &ReceivedRequest) -> bool {
+    request.path.starts_with("/v2/team/app/blobs/")
 }
 
 /// A registry that has [`MODULE`].
 pub(crate) async fn good() -> Server {
-    Server::start(|asked| match (is_manifest(asked), is_blob(asked)) {
+    Server::start(|request| match (is_manifest(request), is_blob(request)) {
         (true, _) => Answer::ok(manifest_of(MODULE)),
         (_, true) => Answer::ok(MODULE),
         _ => Answer::of(404),
@@ -84,7 +84,7 @@ pub(crate) async fn pull(
     credential: Option<Credential>,
 ) -> Result<Vec<u8>, OciError> {
     let registry = registry(server, Action::Pull, credential);
-    let artifact = Artifact::find(&registry, reference(server).which()).await?;
+    let artifact = Artifact::find(&registry, reference(server).tag_or_digest()).await?;
     Ok(artifact.module(&registry, LIMIT).await?.to_vec())
 }
 

@@ -1,5 +1,5 @@
 //! A registry that a test makes up: it reads a request's head and what is announced of its body,
-//! and answers whatever it is told to, true or not.
+//! and answers as the test decides, validly or not.
 
 use std::{
     net::SocketAddr,
@@ -13,9 +13,9 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// A request as it came.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     pub method: String,
     /// Path and query.
     pub path: String,
@@ -23,7 +23,7 @@ pub struct Asked {
     pub body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// Method and path.
     pub fn line(&self) -> String {
         format!("{} {}", self.method, self.path)
@@ -79,7 +79,7 @@ impl Answer {
 /// A server; it ends when it is dropped.
 pub struct Server {
     pub address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     task: AbortHandle,
 }
 
@@ -90,12 +90,14 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Answers as it is told.
-    pub async fn start(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    /// Answers each request by `answer`.
+    pub async fn start(
+        answer: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let (answer, all) = (Arc::new(answer), asked.clone());
+        let requests: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
+        let (answer, all) = (Arc::new(answer), requests.clone());
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
@@ -108,7 +110,7 @@ impl Server {
         });
         Self {
             address,
-            asked,
+            requests,
             task: task.abort_handle(),
         }
     }
@@ -117,20 +119,20 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// What it was asked, in order.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    /// The requests that it received, in order.
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
     pub fn lines(&self) -> Vec<String> {
-        self.asked().iter().map(Asked::line).collect()
+        self.requests().iter().map(ReceivedRequest::line).collect()
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
-    answer: &(impl Fn(&Asked) -> Answer + ?Sized),
-    all: &Mutex<Vec<Asked>>,
+    answer: &(impl Fn(&ReceivedRequest) -> Answer + ?Sized),
+    all: &Mutex<Vec<ReceivedRequest>>,
 ) -> std::io::Result<()> {
     let mut read = Vec::new();
     let end = loop {
@@ -154,15 +156,15 @@ async fn serve(
                 .then(|| value.trim().to_owned())
         })
     };
-    let mut asked = Asked {
+    let mut request = ReceivedRequest {
         method: first.next().unwrap_or_default().to_owned(),
         path: first.next().unwrap_or_default().to_owned(),
         authorization: field("authorization"),
         body: String::new(),
     };
-    let told = answer(&asked);
-    if matches!(told.body, Body::Nothing) {
-        all.lock().unwrap().push(asked);
+    let answer = answer(&request);
+    if matches!(answer.body, Body::Nothing) {
+        all.lock().unwrap().push(request);
         tokio::time::sleep(Duration::from_secs(600)).await;
         return Ok(());
     }
@@ -175,14 +177,14 @@ async fn serve(
         }
         read.extend_from_slice(&piece[..count]);
     }
-    asked.body = String::from_utf8_lossy(&read[end..]).into_owned();
-    let is_head = asked.method == "HEAD";
-    all.lock().unwrap().push(asked);
-    let mut head = format!("HTTP/1.1 {} Told\r\nConnection: close\r\n", told.status);
-    for (name, value) in told.headers {
+    request.body = String::from_utf8_lossy(&read[end..]).into_owned();
+    let is_head = request.method == "HEAD";
+    all.lock().unwrap().push(request);
+    let mut head = format!("HTTP/1.1 {} Told\r\nConnection: close\r\n", answer.status);
+    for (name, value) in answer.headers {
         head += &format!("{name}: {value}\r\n");
     }
-    let length = match &told.body {
+    let length = match &answer.body {
         Body::Whole(bytes) => Some(bytes.len()),
         Body::Cut(_, length) | Body::Stalled(_, length) | Body::Dripping(length) => Some(*length),
         Body::Endless(_) | Body::Nothing => None,
@@ -195,7 +197,7 @@ async fn serve(
     if is_head {
         return stream.shutdown().await;
     }
-    match told.body {
+    match answer.body {
         Body::Whole(bytes) | Body::Cut(bytes, _) => stream.write_all(&bytes).await?,
         Body::Stalled(bytes, _) => {
             stream.write_all(&bytes).await?;

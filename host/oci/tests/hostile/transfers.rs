@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use faasw_oci::{OciError, Registry, reference::Which, registry::Action};
+use faasw_oci::{OciError, Registry, reference::TagOrDigest, registry::Action};
 
 use crate::{
     LIMIT, MODULE, STALL, digest, good, is_blob, is_manifest, manifest, manifest_of, pull,
@@ -15,8 +15,8 @@ async fn fails(
     manifest: impl Fn() -> Answer + Send + Sync + 'static,
     blob: impl Fn() -> Answer + Send + Sync + 'static,
 ) -> OciError {
-    let server = Server::start(move |asked| {
-        if is_manifest(asked) {
+    let server = Server::start(move |request| {
+        if is_manifest(request) {
             manifest()
         } else {
             blob()
@@ -39,7 +39,7 @@ fn none() -> Answer {
 }
 
 #[tokio::test]
-async fn a_module_comes_whole() {
+async fn a_module_is_pulled_completely() {
     let server = good().await;
     assert_eq!(pull(&server, None).await.unwrap(), MODULE);
     let expected = [
@@ -49,9 +49,9 @@ async fn a_module_comes_whole() {
     assert_eq!(server.lines(), expected);
     assert!(
         server
-            .asked()
+            .requests()
             .iter()
-            .all(|asked| asked.authorization.is_none())
+            .all(|request| request.authorization.is_none())
     );
 }
 
@@ -87,7 +87,7 @@ async fn a_blob_of_another_length_is_damaged() {
 }
 
 #[tokio::test]
-async fn a_transfer_that_is_cut_is_no_module() {
+async fn a_truncated_transfer_is_an_error() {
     let failed = fails(right, || {
         Answer::of(200).body(Body::Cut(MODULE[..9].to_vec(), MODULE.len()))
     })
@@ -98,7 +98,7 @@ async fn a_transfer_that_is_cut_is_no_module() {
 }
 
 #[tokio::test]
-async fn silence_is_listened_to_for_so_long() {
+async fn a_silent_registry_times_out() {
     let failed = fails(|| Answer::ok("").body(Body::Nothing), none).await;
     assert!(matches!(failed, OciError::Stalled { .. }), "{failed}");
     let failed = fails(
@@ -117,7 +117,7 @@ async fn silence_is_listened_to_for_so_long() {
 }
 
 #[tokio::test]
-async fn a_manifest_without_end_ends() {
+async fn an_endless_manifest_is_rejected() {
     let endless = || Answer::of(200).body(Body::Endless(vec![b' '; 64 << 10]));
     let failed = fails(endless, none).await;
     assert!(matches!(failed, OciError::TooLarge { .. }), "{failed}");
@@ -130,9 +130,9 @@ async fn a_manifest_without_end_ends() {
 }
 
 #[tokio::test]
-async fn a_module_that_is_too_large_is_not_even_asked_for() {
-    let server = Server::start(|asked| {
-        if is_manifest(asked) {
+async fn a_module_that_is_too_large_is_not_requested() {
+    let server = Server::start(|request| {
+        if is_manifest(request) {
             Answer::ok(manifest(&digest(MODULE), LIMIT + 1))
         } else {
             Answer::ok(MODULE)
@@ -148,7 +148,7 @@ async fn a_module_that_is_too_large_is_not_even_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_no_webassembly_is_no_module() {
+async fn a_blob_that_is_no_webassembly_is_rejected() {
     for content in [&b"\0files\x01\0"[..], b"\0script\x01", b"(module)", b""] {
         let failed = fails(
             move || Answer::ok(manifest_of(content)),
@@ -160,7 +160,7 @@ async fn what_is_no_webassembly_is_no_module() {
 }
 
 #[tokio::test]
-async fn a_manifest_is_the_one_that_was_asked_for() {
+async fn a_manifest_must_have_the_requested_digest() {
     let lying =
         || Answer::ok(manifest_of(MODULE)).header("Docker-Content-Digest", digest(b"another"));
     let failed = fails(lying, || Answer::ok(MODULE)).await;
@@ -168,14 +168,14 @@ async fn a_manifest_is_the_one_that_was_asked_for() {
     let server = good().await;
     let wanted = reference(&server).at(faasw_client::Digest::of(b"another"));
     let registry = registry(&server, Action::Pull, None);
-    let failed = registry.manifest(wanted.which()).await.unwrap_err();
+    let failed = registry.manifest(wanted.tag_or_digest()).await.unwrap_err();
     assert!(matches!(failed, OciError::Damaged { .. }), "{failed}");
 }
 
 #[tokio::test]
-async fn a_tag_is_resolved_with_and_without_the_word_of_the_registry() {
+async fn a_tag_is_resolved_with_and_without_the_digest_header() {
     let expected = faasw_client::Digest::of(manifest_of(MODULE).as_bytes());
-    let resolve = async |registry: Registry| registry.resolve(&Which::Tag("v1".into())).await;
+    let resolve = async |registry: Registry| registry.resolve(&TagOrDigest::Tag("v1".into())).await;
     let server = good().await;
     assert_eq!(
         resolve(registry(&server, Action::Pull, None))
@@ -209,7 +209,7 @@ async fn a_tag_is_resolved_with_and_without_the_word_of_the_registry() {
 }
 
 #[tokio::test]
-async fn of_an_index_the_one_for_wasi_is_pulled_and_the_index_is_what_is_kept() {
+async fn an_index_pulls_its_wasi_entry_and_resolves_to_itself() {
     let one = manifest_of(MODULE);
     let platform = r#""platform": {"os": "wasi", "architecture": "wasm"}"#;
     let index = format!(
@@ -217,16 +217,16 @@ async fn of_an_index_the_one_for_wasi_is_pulled_and_the_index_is_what_is_kept() 
         digest(one.as_bytes())
     );
     let told = index.clone();
-    let server = Server::start(move |asked| match asked.path.rsplit('/').next() {
+    let server = Server::start(move |request| match request.path.rsplit('/').next() {
         Some("v1") => Answer::ok(told.clone()),
-        Some(_) if is_manifest(asked) => Answer::ok(one.clone()),
-        _ if is_blob(asked) => Answer::ok(MODULE),
+        Some(_) if is_manifest(request) => Answer::ok(one.clone()),
+        _ if is_blob(request) => Answer::ok(MODULE),
         _ => Answer::of(404),
     })
     .await;
     assert_eq!(pull(&server, None).await.unwrap(), MODULE);
     let registry = registry(&server, Action::Pull, None);
-    let found = faasw_oci::Artifact::find(&registry, reference(&server).which())
+    let found = faasw_oci::Artifact::find(&registry, reference(&server).tag_or_digest())
         .await
         .unwrap();
     assert_eq!(found.digest(), faasw_client::Digest::of(index.as_bytes()));
@@ -236,7 +236,7 @@ async fn of_an_index_the_one_for_wasi_is_pulled_and_the_index_is_what_is_kept() 
 }
 
 #[tokio::test]
-async fn a_registrys_words_are_told_short_and_plain() {
+async fn messages_of_a_registry_are_shortened_and_escaped() {
     let body = format!(
         r#"{{"errors": [{{"code": "DENIED", "message": "no\u001b[31m\n{}"}}]}}"#,
         "x".repeat(5000)

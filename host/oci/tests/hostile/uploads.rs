@@ -25,9 +25,9 @@ async fn push(server: &Server, module: &'static [u8]) -> Result<String, OciError
 }
 
 #[tokio::test]
-async fn the_manifest_is_sent_last_and_what_is_there_is_not_sent() {
-    let server = Server::start(|asked| match asked.method.as_str() {
-        "HEAD" if asked.path.ends_with(&digest(MODULE)) => Answer::ok(""),
+async fn the_manifest_is_sent_last_and_existing_blobs_are_not_sent() {
+    let server = Server::start(|request| match request.method.as_str() {
+        "HEAD" if request.path.ends_with(&digest(MODULE)) => Answer::ok(""),
         "HEAD" => Answer::of(404),
         "POST" => Answer::of(202).header("Location", "/upload/1?state=x"),
         _ => Answer::of(201),
@@ -45,27 +45,27 @@ async fn the_manifest_is_sent_last_and_what_is_there_is_not_sent() {
         )
     );
     assert_eq!(lines[4], "PUT /v2/team/app/manifests/v1");
-    let asked = server.asked();
-    let manifest = &asked[4].body;
+    let requests = server.requests();
+    let manifest = &requests[4].body;
     assert!(
         manifest.contains(r#""org.opencontainers.image.title":"app.wasm""#),
         "{manifest}"
     );
     assert!(
-        asked[3]
+        requests[3]
             .body
             .contains(r#""config":{"Entrypoint":["/app.wasm"]}"#),
         "{}",
-        asked[3].body
+        requests[3].body
     );
 }
 
 #[tokio::test]
-async fn where_an_upload_goes_is_shown_no_credentials_unless_it_is_the_registry() {
+async fn a_foreign_upload_target_gets_no_credentials() {
     let elsewhere = Server::start(|_| Answer::of(201)).await;
     let to = elsewhere.url("/bucket?signed=x");
-    let server = Server::start(move |asked| match asked.authorization.as_deref() {
-        Some(SHOWN) => match asked.method.as_str() {
+    let server = Server::start(move |request| match request.authorization.as_deref() {
+        Some(SHOWN) => match request.method.as_str() {
             "HEAD" => Answer::of(404),
             "POST" => Answer::of(202).header("Location", to.clone()),
             _ => Answer::of(201),
@@ -74,18 +74,20 @@ async fn where_an_upload_goes_is_shown_no_credentials_unless_it_is_the_registry(
     })
     .await;
     push(&server, MODULE).await.unwrap();
-    let asked = elsewhere.asked();
-    assert_eq!(asked.len(), 2);
+    let requests = elsewhere.requests();
+    assert_eq!(requests.len(), 2);
     assert!(
-        asked.iter().all(|asked| asked.authorization.is_none()),
-        "{asked:?}"
+        requests
+            .iter()
+            .all(|request| request.authorization.is_none()),
+        "{requests:?}"
     );
 }
 
 #[tokio::test]
-async fn who_does_not_take_a_module_is_not_sent_the_manifest() {
+async fn no_manifest_is_sent_after_a_rejected_module() {
     let answer = |status: u16, location: Option<&'static str>| {
-        move |asked: &crate::server::Asked| match asked.method.as_str() {
+        move |request: &crate::server::ReceivedRequest| match request.method.as_str() {
             "HEAD" => Answer::of(404),
             "POST" => match location {
                 Some(to) => Answer::of(202).header("Location", to),
@@ -121,13 +123,13 @@ async fn who_does_not_take_a_module_is_not_sent_the_manifest() {
 }
 
 #[tokio::test]
-async fn who_takes_nothing_is_given_up() {
+async fn a_registry_that_reads_nothing_times_out() {
     static LARGE: [u8; 16 << 20] = {
         let mut bytes = [0; 16 << 20];
         (bytes[1], bytes[2], bytes[3], bytes[4]) = (b'a', b's', b'm', 1);
         bytes
     };
-    let server = Server::start(|asked| match asked.method.as_str() {
+    let server = Server::start(|request| match request.method.as_str() {
         "HEAD" => Answer::of(404),
         "POST" => Answer::of(202).header("Location", "/u"),
         _ => Answer::of(201).body(Body::Nothing),
@@ -138,9 +140,9 @@ async fn who_takes_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_registry_that_has_made_something_else_of_it_is_not_believed() {
-    let server = Server::start(|asked| {
-        if asked.path.contains("manifests") {
+async fn a_registry_that_reports_another_digest_is_an_error() {
+    let server = Server::start(|request| {
+        if request.path.contains("manifests") {
             Answer::of(201).header("Docker-Content-Digest", digest(b"another"))
         } else {
             Answer::ok("")

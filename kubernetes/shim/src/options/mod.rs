@@ -18,7 +18,7 @@ use crate::error::Error;
 pub const PREFIX: &str = "dev.faasw.";
 
 /// Maximum size of all settings together in bytes, because the kernel limits command lines, too.
-const SAID_MAX: usize = 1 << 20;
+const ANNOTATIONS_MAX: usize = 1 << 20;
 
 /// Maximum size of one argument in bytes (`MAX_ARG_STRLEN` is 128 KiB).
 const ARGUMENT_MAX: usize = 100 << 10;
@@ -59,7 +59,7 @@ enum By {
 }
 
 /// All options: the annotation, the option's name, its form, and where it may be set.
-const KNOWN: [(&str, &str, Form, By); 22] = [
+const OPTIONS: [(&str, &str, Form, By); 22] = [
     ("memory", "memory", Form::Mebibytes, By::Artifact),
     ("timeout", "timeout", Form::Plain, By::Artifact),
     ("cpu-time", "cpu-time", Form::Plain, By::Artifact),
@@ -90,7 +90,7 @@ const KNOWN: [(&str, &str, Form, By); 22] = [
 ];
 
 /// Options of the node, not of its function.
-const OF_NODE: [&str; 5] = [
+const NODE_OPTIONS: [&str; 5] = [
     "--allow-private",
     "--drain-delay",
     "--log-format",
@@ -112,7 +112,7 @@ const ACCEPT: &str = "accept";
 
 /// All settings of a container.
 #[derive(Debug, Default)]
-pub struct Said<'a> {
+pub struct ContainerSettings<'a> {
     /// The artifact's annotations.
     pub artifact: BTreeMap<String, String>,
     /// Whether the artifact has files.
@@ -169,7 +169,7 @@ const TABLES: [(&str, &str, &str); 2] = [
     ("config", "config-file", "/function.config.json"),
 ];
 
-impl Said<'_> {
+impl ContainerSettings<'_> {
     /// Returns the node's process for these settings.
     ///
     /// # Errors
@@ -179,11 +179,11 @@ impl Said<'_> {
     pub fn process(self) -> Result<Process, Error> {
         let accepted = accepted(&self.pod)?;
         let mut options = Options::default();
-        for (name, value) in of_ours(&self.artifact)? {
+        for (name, value) in own_annotations(&self.artifact)? {
             if (name, value) == ("poll", "off") {
                 continue;
             }
-            let Some((_, option, form, by)) = known(name)? else {
+            let Some((_, option, form, by)) = find_option(name)? else {
                 // This is unavailable in pods. The pod has to state that it runs without it.
                 refuse_unless_said(name, &self.pod)?;
                 continue;
@@ -210,11 +210,11 @@ impl Said<'_> {
             }
         }
         let of_artifact = std::mem::take(&mut options.whole);
-        for (name, value) in of_ours(&self.pod)? {
+        for (name, value) in own_annotations(&self.pod)? {
             if name == ACCEPT {
                 continue;
             }
-            let Some((_, option, form, _)) = known(name)? else {
+            let Some((_, option, form, _)) = find_option(name)? else {
                 let why = NOT_IN_PODS.iter().find(|(known, ..)| *known == name);
                 let why = why.map_or("there is no such option", |(.., why)| why);
                 return Err(Error::annotation(name, why));
@@ -266,13 +266,13 @@ impl Said<'_> {
         if let Some(port) = health {
             arguments.push(format!("--health-listen=[::]:{port}"));
         }
-        let of_node = |argument: &String| {
+        let is_of_node = |argument: &String| {
             let option = argument.split_once('=').unwrap_or_default().0;
-            OF_NODE.contains(&option)
+            NODE_OPTIONS.contains(&option)
         };
         let tables = options.tables();
         let own: Vec<String> = options.arguments().collect();
-        function.extend(own.iter().filter(|argument| !of_node(argument)).cloned());
+        function.extend(own.iter().filter(|argument| !is_of_node(argument)).cloned());
         arguments.extend(own);
         for table in &tables {
             let bytes = table.json().len();
@@ -365,11 +365,11 @@ impl Options {
     }
 }
 
-type Known = (&'static str, &'static str, Form, By);
+type OptionDefinition = (&'static str, &'static str, Form, By);
 
 /// Returns the known option of this name, or `None` if it is unavailable in pods.
-fn known(name: &str) -> Result<Option<Known>, Error> {
-    if let Some(found) = KNOWN.iter().find(|(known, ..)| *known == name) {
+fn find_option(name: &str) -> Result<Option<OptionDefinition>, Error> {
+    if let Some(found) = OPTIONS.iter().find(|(known, ..)| *known == name) {
         return Ok(Some(*found));
     }
     if NOT_IN_PODS.iter().any(|(known, ..)| *known == name) {
@@ -420,7 +420,7 @@ fn accepted(pod: &BTreeMap<String, String>) -> Result<Option<BTreeSet<String>>, 
     Ok(Some(words))
 }
 
-fn of_ours(annotations: &BTreeMap<String, String>) -> Result<Vec<(&str, &str)>, Error> {
+fn own_annotations(annotations: &BTreeMap<String, String>) -> Result<Vec<(&str, &str)>, Error> {
     let ours = annotations.iter().filter_map(|(name, value)| {
         let name = name.strip_prefix(PREFIX)?;
         Some((name, value.as_str()))
@@ -430,9 +430,9 @@ fn of_ours(annotations: &BTreeMap<String, String>) -> Result<Vec<(&str, &str)>, 
         .iter()
         .map(|(name, value)| name.len() + value.len())
         .sum();
-    if bytes > SAID_MAX {
+    if bytes > ANNOTATIONS_MAX {
         Err(Error::Refused(format!(
-            "annotations have more than {SAID_MAX} bytes"
+            "annotations have more than {ANNOTATIONS_MAX} bytes"
         )))
     } else {
         Ok(ours)
@@ -444,11 +444,11 @@ fn hold<'a>(all: impl Iterator<Item = &'a String>) -> Result<(), Error> {
     let mut bytes = 0;
     for one in all {
         bytes += one.len();
-        if one.contains('\0') || one.len() > ARGUMENT_MAX || bytes > SAID_MAX {
+        if one.contains('\0') || one.len() > ARGUMENT_MAX || bytes > ANNOTATIONS_MAX {
             let what: String = one.chars().take(40).collect();
             return Err(Error::Refused(format!(
                 "{what:?}…: arguments and variables have no byte 0, {ARGUMENT_MAX} bytes each and \
-                 {SAID_MAX} together at most"
+                 {ANNOTATIONS_MAX} together at most"
             )));
         }
     }

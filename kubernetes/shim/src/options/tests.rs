@@ -6,22 +6,22 @@ fn annotations(said: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn said(artifact: &[(&str, &str)], pod: &[(&str, &str)]) -> Said<'static> {
-    Said {
+fn settings(artifact: &[(&str, &str)], pod: &[(&str, &str)]) -> ContainerSettings<'static> {
+    ContainerSettings {
         artifact: annotations(artifact),
         pod: annotations(pod),
         name: "hello",
-        ..Said::default()
+        ..ContainerSettings::default()
     }
 }
 
 fn arguments(artifact: &[(&str, &str)], pod: &[(&str, &str)]) -> Result<Vec<String>, String> {
-    let process = said(artifact, pod).process();
-    Ok(told(process.map_err(|error| error.to_string())?))
+    let process = settings(artifact, pod).process();
+    Ok(command_line(process.map_err(|error| error.to_string())?))
 }
 
 /// Returns the command line, with the contents of files in place of their names.
-fn told(process: Process) -> Vec<String> {
+fn command_line(process: Process) -> Vec<String> {
     let mut arguments = process.arguments.into_iter();
     let first: Vec<String> = arguments.by_ref().take(4).collect();
     assert_eq!(first, ["/bin/faasw", "pod", MODULE, "--name=hello"]);
@@ -40,7 +40,7 @@ fn told(process: Process) -> Vec<String> {
 }
 
 #[test]
-fn an_artifact_says_what_concerns_itself() {
+fn artifacts_set_options_of_their_own_function() {
     let said = arguments(
         &[
             ("memory", "67108864"),
@@ -62,8 +62,8 @@ fn an_artifact_says_what_concerns_itself() {
 }
 
 #[test]
-fn the_pod_wins_name_by_name_or_as_a_whole() {
-    let mut said = said(
+fn settings_of_the_pod_override_those_of_the_artifact() {
+    let mut settings = settings(
         &[
             ("memory", "67108864"),
             ("env", r#"["A=1", "B=1"]"#),
@@ -72,11 +72,11 @@ fn the_pod_wins_name_by_name_or_as_a_whole() {
         ],
         &[("memory", "1048576"), ("env", r#"["B=2", "C=2"]"#)],
     );
-    said.arguments = ["/hello.wasm", "c"].map(str::to_owned).into();
-    said.environment = ["C=3", "PORT=81", "PATH=/bin", "LD_PRELOAD=/x", "FAASW_X=1"]
+    settings.arguments = ["/hello.wasm", "c"].map(str::to_owned).into();
+    settings.environment = ["C=3", "PORT=81", "PATH=/bin", "LD_PRELOAD=/x", "FAASW_X=1"]
         .map(str::to_owned)
         .into();
-    let process = said.process().unwrap();
+    let process = settings.process().unwrap();
     assert_eq!(process.environment, ["PORT=81"]);
     // No value is visible on the command line.
     let line = process.arguments.join(" ");
@@ -85,7 +85,7 @@ fn the_pod_wins_name_by_name_or_as_a_whole() {
         "{line}"
     );
     assert_eq!(
-        told(process),
+        command_line(process),
         [
             "--args=c",
             "--memory=1",
@@ -99,7 +99,7 @@ fn the_pod_wins_name_by_name_or_as_a_whole() {
 }
 
 #[test]
-fn what_an_artifact_asks_for_is_given_by_the_pod() {
+fn requests_of_an_artifact_need_a_grant_of_the_pod() {
     let asking: &[(&str, &str)] = &[("allow-outbound", r#"["https://a.test"]"#)];
     let refused = arguments(asking, &[]).unwrap_err();
     assert!(refused.contains("dev.faasw.accept"), "{refused}");
@@ -126,7 +126,7 @@ fn what_an_artifact_asks_for_is_given_by_the_pod() {
 }
 
 #[test]
-fn what_pods_have_not_is_refused_unless_it_is_not_wanted() {
+fn options_unavailable_in_pods_are_rejected_unless_declined() {
     for name in ["secret", "bind-secret", "host"] {
         let asking: &[(&str, &str)] = &[(name, r#"["x"]"#)];
         for pod in [&[][..], &[("accept", "all")]] {
@@ -141,7 +141,7 @@ fn what_pods_have_not_is_refused_unless_it_is_not_wanted() {
 }
 
 #[test]
-fn what_nobody_can_say_is_refused() {
+fn invalid_annotations_are_rejected() {
     for (name, value) in [
         ("something-new", "x"),
         ("", "x"),
@@ -169,12 +169,12 @@ fn what_nobody_can_say_is_refused() {
         .collect();
     let refused = arguments(&[("env", &serde_json::json!(many).to_string())], &[]);
     assert!(refused.unwrap_err().contains("/function.env.json"));
-    let much = "x".repeat(SAID_MAX);
+    let much = "x".repeat(ANNOTATIONS_MAX);
     assert!(arguments(&[("init", &much)], &[]).is_err());
 }
 
 #[test]
-fn all_that_artifacts_can_say_is_known() {
+fn all_artifact_options_are_known() {
     let documented = include_str!("../../../../docs/oci.md");
     let rows = documented
         .lines()
@@ -186,7 +186,7 @@ fn all_that_artifacts_can_say_is_known() {
         .collect();
     assert!(names.len() > 15, "{names:?}");
     for name in names {
-        let said = known(name).map_err(|error| error.to_string());
+        let said = find_option(name).map_err(|error| error.to_string());
         assert!(said.is_ok(), "{said:?}");
     }
 }
@@ -194,9 +194,9 @@ fn all_that_artifacts_can_say_is_known() {
 #[test]
 fn variables_of_the_node_are_checked() {
     let with = |variable: &str| {
-        let mut said = said(&[], &[]);
-        said.environment = vec![variable.to_owned()];
-        said.process()
+        let mut settings = settings(&[], &[]);
+        settings.environment = vec![variable.to_owned()];
+        settings.process()
     };
     let process = with("FAASW_HEALTH_PORT=9191").unwrap();
     assert_eq!(process.arguments[4..], ["--health-listen=[::]:9191"]);
@@ -205,11 +205,13 @@ fn variables_of_the_node_are_checked() {
 }
 
 #[test]
-fn files_are_where_the_artifact_or_the_pod_says() {
+fn the_mount_path_of_files_comes_from_artifact_or_pod() {
     let files = |artifact: &[(&str, &str)], pod: &[(&str, &str)], has_files| {
-        let mut said = said(artifact, pod);
-        said.has_files = has_files;
-        said.process().map(|process| process.function[1..].to_vec())
+        let mut settings = settings(artifact, pod);
+        settings.has_files = has_files;
+        settings
+            .process()
+            .map(|process| process.function[1..].to_vec())
     };
     let at = [("files-at", "/site")];
     assert_eq!(files(&[], &[], true).unwrap(), ["--files=/function.files"]);
@@ -228,8 +230,8 @@ fn files_are_where_the_artifact_or_the_pod_says() {
 }
 
 #[test]
-fn what_is_the_nodes_is_not_the_functions() {
-    let mut said = said(
+fn options_of_the_node_are_not_passed_to_the_function() {
+    let mut settings = settings(
         &[("memory", "1048576"), ("arg", r#"["--drain-delay=1"]"#)],
         &[
             ("drain-delay", "0"),
@@ -239,11 +241,11 @@ fn what_is_the_nodes_is_not_the_functions() {
             ("poll", "off"),
         ],
     );
-    said.hostname = "pod-1";
-    said.environment = ["A=1", "PORT=81", "FAASW_HEALTH_PORT=82", "HOSTNAME=pod-1"]
+    settings.hostname = "pod-1";
+    settings.environment = ["A=1", "PORT=81", "FAASW_HEALTH_PORT=82", "HOSTNAME=pod-1"]
         .map(str::to_owned)
         .into();
-    let process = said.process().unwrap();
+    let process = settings.process().unwrap();
     assert_eq!(
         process.function,
         [
@@ -260,7 +262,7 @@ fn what_is_the_nodes_is_not_the_functions() {
 }
 
 #[test]
-fn a_function_is_called_as_its_container_if_it_can_be() {
+fn a_function_has_the_name_of_its_container_if_valid() {
     let long = "x".repeat(64);
     for (container, name) in [
         ("hello-1", "hello-1"),

@@ -16,8 +16,8 @@
 //!     .failed-NAMESPACE.ID   the reason why a job failed
 //! ```
 
+pub mod eviction;
 pub mod queue;
-pub mod room;
 pub mod view;
 pub mod work;
 
@@ -34,12 +34,12 @@ use crate::{
     options::{FILES, MODULE},
     spec::File,
 };
+use eviction::Disk;
 use queue::Queue;
-use room::Disk;
 
 /// How long a container waits for the store's answer. 5 s is longer than reading and verifying a
 /// note of the largest module takes.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Exit status of `share find` if there is no entry.
 const NOT_SHARED: i32 = 5;
@@ -111,15 +111,15 @@ pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entr
     let store = state.join("shared");
     let found = find(installation, &store, function)?;
     match &found {
-        Some(entry) => entry.is_used(),
+        Some(entry) => entry.mark_used(),
         None => {
             let queue = Queue::at(&state);
             // If this fails, the next pod retries it. The worker of an older job may have ended, so
             // the check below does not depend on this job.
             let _ =
                 Disk::of(&state).and_then(|disk| queue.put(installation.root(), function, disk));
-            if queue.wants_somebody() {
-                work::begin();
+            if queue.needs_worker() {
+                work::start_worker();
             }
         }
     }
@@ -144,34 +144,34 @@ fn find(
     };
     command.arg(format!("--namespace={namespace}"));
     command.args(function.options);
-    let output = view::output(command, PATIENCE).ok()?;
+    let output = view::output(command, FIND_TIMEOUT).ok()?;
     if output.status.success() {
         return Entry::read(&output.stdout, store).map(Some);
     }
     // A damaged entry is made anew, like a missing one.
-    let is_told = output
+    let is_answer = output
         .status
         .code()
         .is_some_and(|code| matches!(code, 1 | NOT_SHARED));
-    is_told.then_some(None)
+    is_answer.then_some(None)
 }
 
 impl Entry {
     /// Marks the entry as used now, in the modification time of its folder's parent. Entries that
     /// were not used for longest are evicted first.
-    fn is_used(&self) {
+    fn mark_used(&self) {
         let own = self.folder.parent().map(fs::File::open);
         let _ = own.map(|own| own.and_then(|own| own.set_modified(SystemTime::now())));
     }
 
     /// Parses the output of `share find`, and maps the paths in its view to the host's.
-    fn read(told: &[u8], store: &Path) -> Option<Self> {
+    fn read(output: &[u8], store: &Path) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Told {
+        struct FindOutput {
             folder: PathBuf,
             key: PathBuf,
         }
-        let told: Told = serde_json::from_slice(told).ok()?;
+        let found: FindOutput = serde_json::from_slice(output).ok()?;
         let on_host = |path: &Path| {
             let inside = path.strip_prefix(view::STORE).ok()?;
             let is_plain = inside
@@ -180,8 +180,8 @@ impl Entry {
             is_plain.then(|| store.join(inside))
         };
         Some(Self {
-            folder: on_host(&told.folder)?,
-            key: on_host(&told.key)?,
+            folder: on_host(&found.folder)?,
+            key: on_host(&found.key)?,
         })
     }
 }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_in_the_store_and_nowhere_else() {
+    fn an_entry_must_be_inside_of_the_store() {
         let read = |folder: &str, key: &str| {
             let told = serde_json::json!({ "entry": "1", "folder": folder, "key": key });
             Entry::read(told.to_string().as_bytes(), Path::new("/state/shared"))

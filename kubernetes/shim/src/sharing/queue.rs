@@ -12,7 +12,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Function, room::Disk};
+use super::{Function, eviction::Disk};
 use crate::{bundle, error::Error, image::MODULE_MAX};
 
 /// Maximum number of waiting jobs. A job that is not accepted is requested again by the next pod.
@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 32;
 const OF_NAMESPACE_MAX: usize = 4;
 
 /// How long a failed job is not retried.
-const FAILED: Duration = Duration::from_secs(3600);
+const FAILURE_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Maximum number of failures that are kept.
 const FAILURES_MAX: usize = 256;
@@ -99,7 +99,7 @@ fn digits(bytes: &[u8]) -> String {
 
 /// A job that the worker has taken from the queue.
 #[derive(Debug)]
-pub struct Taken {
+pub struct QueuedJob {
     /// The job.
     pub job: Job,
     /// The module and the files that its options name: the copy on the host, and the path in the
@@ -146,7 +146,7 @@ impl Queue {
         }
         let job = Job::new(root, function)?;
         let id = job.id();
-        let has_failed = age(&self.failure(&id)).is_some_and(|age| age < FAILED);
+        let has_failed = age(&self.failure(&id)).is_some_and(|age| age < FAILURE_LIFETIME);
         if has_failed || self.0.join(&id).exists() {
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl Queue {
 
     /// Returns whether a job waits and no worker holds the lock.
     #[must_use]
-    pub fn wants_somebody(&self) -> bool {
+    pub fn needs_worker(&self) -> bool {
         !self.is_empty() && self.lock().is_some()
     }
 
@@ -189,7 +189,7 @@ impl Queue {
     /// Takes the job that waits longest. Prefers namespaces other than the last one. Only the
     /// process with the lock may call this.
     #[must_use]
-    pub fn next(&self, last: Option<&str>) -> Option<Taken> {
+    pub fn next(&self, last: Option<&str>) -> Option<QueuedJob> {
         loop {
             let waiting = self.waiting();
             let order = |(name, path): &(String, PathBuf)| {
@@ -214,7 +214,7 @@ impl Queue {
     }
 
     /// Removes a finished job. If it failed, keeps the reason.
-    pub fn done(&self, taken: &Taken, failed: Option<&str>) {
+    pub fn done(&self, taken: &QueuedJob, failed: Option<&str>) {
         if let Some(why) = failed {
             self.keep_reason(&taken.folder, why);
         }
@@ -226,7 +226,9 @@ impl Queue {
         let mut reasons = Vec::new();
         for (name, path) in self.all() {
             match age(&path) {
-                Some(age) if name.starts_with(FAILURE) && age < FAILED => reasons.push((age, path)),
+                Some(age) if name.starts_with(FAILURE) && age < FAILURE_LIFETIME => {
+                    reasons.push((age, path))
+                }
                 _ if name.starts_with(FAILURE) => drop(fs::remove_file(path)),
                 _ => {}
             }
@@ -274,7 +276,7 @@ fn age(path: &Path) -> Option<Duration> {
 }
 
 /// Takes a job, at most once: a worker that ended during a job may have ended because of it.
-fn take(folder: &Path) -> Option<Taken> {
+fn take(folder: &Path) -> Option<QueuedJob> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut tried = options.open(folder.join(TRIED)).ok()?;
@@ -283,7 +285,7 @@ fn take(folder: &Path) -> Option<Taken> {
     let job: Job = serde_json::from_slice(&order.ok()?).ok()?;
     let files = job.files.iter().enumerate();
     let files = files.map(|(at, (path, _))| (folder.join(at.to_string()), path.clone()));
-    Some(Taken {
+    Some(QueuedJob {
         files: files.collect(),
         job,
         folder: folder.to_owned(),
@@ -379,10 +381,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_taken_once() {
+    fn a_job_is_taken_once() {
         let host = Host::new();
         assert!(host.put("n", "first") && !host.put("n", "first"));
-        assert!(host.queue().wants_somebody());
+        assert!(host.queue().needs_worker());
         let first = host.queue().next(None).unwrap();
         assert_eq!(
             (first.job.name(), fs::read(&first.files[0].0).unwrap()),
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_have_their_turns() {
+    fn namespaces_alternate() {
         let host = Host::new();
         for name in ["a", "b"] {
             assert!(host.put("n", name) && host.put("failed-m", name));
@@ -410,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_not_tried_again_and_says_why() {
+    fn a_failed_job_is_not_retried_and_keeps_its_reason() {
         let host = Host::new();
         host.put("n", "f");
         let taken = host.queue().next(None).unwrap();
@@ -423,7 +425,8 @@ mod tests {
         for (_, path) in host.queue().all() {
             if path.is_file() {
                 let file = OpenOptions::new().append(true).open(path).unwrap();
-                file.set_modified(SystemTime::now() + FAILED).unwrap();
+                file.set_modified(SystemTime::now() + FAILURE_LIFETIME)
+                    .unwrap();
             }
         }
         host.queue().tidy();
@@ -431,19 +434,19 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_who_makes_it_is_not_made_twice() {
+    fn a_job_that_ends_its_worker_is_not_retried() {
         let host = Host::new();
         host.put("n", "bad");
         host.queue().next(None).unwrap();
         // The job is not marked as done.
         host.put("n", "good");
-        assert!(host.queue().wants_somebody());
+        assert!(host.queue().needs_worker());
         assert_eq!(host.queue().next(None).unwrap().job.name(), "good");
         assert!(!host.put("n", "bad"));
     }
 
     #[test]
-    fn a_namespace_has_four_places_and_all_have_thirty_two() {
+    fn the_queue_is_bounded_per_namespace_and_in_all() {
         let host = Host::new();
         // The remainder of an interrupted addition takes no place.
         fs::create_dir_all(host.queue().0.join(NEW).join("x")).unwrap();
@@ -458,11 +461,11 @@ mod tests {
         let rest: usize = (0..9).map(|at| put(&format!("m{at}"))).sum();
         assert_eq!(rest + 3 * OF_NAMESPACE_MAX, WAITING_MAX);
         // Jobs that waited before the worker started are worked off as well.
-        assert!(host.queue().wants_somebody());
+        assert!(host.queue().needs_worker());
     }
 
     #[test]
-    fn nothing_is_put_on_a_disk_that_is_nearly_full() {
+    fn nothing_is_queued_on_a_nearly_full_disk() {
         let mut host = Host::new();
         assert!(host.put("n", "f"));
         host.disk.free -= 1;
@@ -472,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_removed() {
+    fn unreadable_jobs_are_removed() {
         let host = Host::new();
         host.put("n", "f");
         let queue = host.queue();
@@ -500,12 +503,12 @@ mod tests {
     }
 
     #[test]
-    fn one_works_at_a_time() {
+    fn only_one_worker_runs_at_a_time() {
         let host = Host::new();
         host.put("n", "f");
         let lock = host.queue().lock();
         assert!(lock.is_some() && host.queue().lock().is_none());
-        assert!(!host.queue().wants_somebody());
+        assert!(!host.queue().needs_worker());
         drop(lock);
         assert!(host.queue().lock().is_some());
     }

@@ -73,7 +73,7 @@ pub fn command<'a>(
 /// # Errors
 /// Returns an error if the command cannot be started, and [`io::ErrorKind::TimedOut`] after the
 /// timeout.
-pub fn output(command: Command, patience: Duration) -> io::Result<Output> {
+pub fn output(command: Command, timeout: Duration) -> io::Result<Output> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -81,14 +81,14 @@ pub fn output(command: Command, patience: Duration) -> io::Result<Output> {
         let mut command = tokio::process::Command::from(command);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = command.kill_on_drop(true).spawn()?.wait_with_output();
-        let output = tokio::time::timeout(patience, output).await;
+        let output = tokio::time::timeout(timeout, output).await;
         output.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     })
 }
 
 /// Makes this process and its children the kernel's first victims when memory runs out. Otherwise
 /// they would inherit the setting of containerd, their parent, which the kernel kills last.
-pub fn go_first() {
+pub fn raise_oom_score() {
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 
@@ -110,7 +110,7 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     };
     // If the parent ends, this process ends as well.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed(root))?;
-    go_first();
+    raise_oom_score();
     let namespaces = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
     // SAFETY: this process has one thread. None of the flags changes the meaning of memory or
     // descriptors.

@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{
-    queue::{Job, Queue, Taken},
-    room::{Disk, Row, Wanted, is_too_large, room},
+    eviction::{Disk, NewEntry, StoredEntry, is_too_large, select_evictions},
+    queue::{Job, Queue, QueuedJob},
     view,
 };
 use crate::{
@@ -23,16 +23,16 @@ use crate::{
 
 /// The name (`argv[0]`) under which this program starts the worker and exits. So the worker is not
 /// a child of a container's processes.
-pub const BEGINNING: &str = "faasw-share-begin";
+pub const STARTER_NAME: &str = "faasw-share-begin";
 
 /// The name (`argv[0]`) under which this program is the worker.
-pub const WORKING: &str = "faasw-share-work";
+pub const WORKER_NAME: &str = "faasw-share-work";
 
 /// Timeout for making one entry.
-const MAKING: Duration = Duration::from_secs(600);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Timeout for listing or removing entries.
-const LOOKING: Duration = Duration::from_secs(300);
+const LIST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The lowest priority.
 const PRIORITY: i32 = 19;
@@ -52,9 +52,9 @@ const LIMITS: [(&str, &str); 4] = [
 ];
 
 /// Starts the worker, which exits if another one holds the lock.
-pub(super) fn begin() {
+pub(super) fn start_worker() {
     let begun = Command::new("/proc/self/exe")
-        .arg0(BEGINNING)
+        .arg0(STARTER_NAME)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::null())
@@ -66,9 +66,9 @@ pub(super) fn begin() {
 }
 
 /// Starts the worker in a new session and does not wait for it.
-pub fn leave_behind() {
+pub fn spawn_worker() {
     let _ = rustix::process::setsid();
-    let left = Command::new("/proc/self/exe").arg0(WORKING).spawn();
+    let left = Command::new("/proc/self/exe").arg0(WORKER_NAME).spawn();
     drop(left);
 }
 
@@ -87,7 +87,7 @@ pub fn run() {
             return;
         };
         join_group();
-        view::go_first();
+        view::raise_oom_score();
         let _ = rustix::process::setpriority_process(None, PRIORITY);
         queue.tidy();
         let mut last: Option<String> = None;
@@ -95,12 +95,12 @@ pub fn run() {
             let made = if installation.is_root_of_a_version(&taken.job.root) {
                 make(&taken, &store)
             } else {
-                Err(Unmade::Failed("it is of no version here".into()))
+                Err(EntryError::Failed("it is of no version here".into()))
             };
             // A lack of room is not recorded as a failure: the next pod may find room.
             let why = match &made {
-                Err(Unmade::Failed(why)) => Some(why.as_str()),
-                Ok(()) | Err(Unmade::NoRoom) => None,
+                Err(EntryError::Failed(why)) => Some(why.as_str()),
+                Ok(()) | Err(EntryError::NoRoom) => None,
             };
             queue.done(&taken, why);
             last = Some(taken.job.namespace);
@@ -116,31 +116,31 @@ pub fn run() {
 }
 
 /// The reason why an entry was not made.
-enum Unmade {
+enum EntryError {
     NoRoom,
     Failed(String),
 }
 
-impl From<String> for Unmade {
+impl From<String> for EntryError {
     fn from(why: String) -> Self {
         Self::Failed(why)
     }
 }
 
-fn make(taken: &Taken, store: &Path) -> Result<(), Unmade> {
+fn make(taken: &QueuedJob, store: &Path) -> Result<(), EntryError> {
     let job = &taken.job;
     let rows = list(job, store)?;
     let disk = || Disk::of(store).map_err(|error| format!("the store: {error}"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let wanted = Wanted {
+    let wanted = NewEntry {
         namespace: &job.namespace,
         name: job.name(),
         upload: job.upload(),
         now: now.unwrap_or_default().as_secs(),
     };
-    let room = room(&rows, disk()?, wanted).map_err(|_| Unmade::NoRoom)?;
+    let evicted = select_evictions(&rows, disk()?, wanted).map_err(|_| EntryError::NoRoom)?;
     let mut gone: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for row in room {
+    for row in evicted {
         let of_namespace = gone.entry(&row.namespace).or_default();
         of_namespace.push(&row.entry);
     }
@@ -151,8 +151,8 @@ fn make(taken: &Taken, store: &Path) -> Result<(), Unmade> {
     add.arg(MODULE);
     add.arg(format!("--namespace={}", job.namespace));
     add.args(&job.options);
-    said(add, MAKING)?;
-    let is_known = |row: &&Row| rows.iter().any(|known| known.entry == row.entry);
+    run_command(add, BUILD_TIMEOUT)?;
+    let is_known = |row: &&StoredEntry| rows.iter().any(|known| known.entry == row.entry);
     let after = list(job, store)?;
     let new = { after.iter() }.filter(|row| row.namespace == job.namespace && !is_known(row));
     let disk = disk()?;
@@ -164,22 +164,22 @@ fn make(taken: &Taken, store: &Path) -> Result<(), Unmade> {
     }
     let entries: Vec<_> = large.iter().map(|row| row.entry.as_str()).collect();
     remove(job, store, &job.namespace, &entries);
-    Err(Unmade::Failed("it is too large to be kept".into()))
+    Err(EntryError::Failed("it is too large to be kept".into()))
 }
 
 /// Removes entries. Failures are ignored, for example for an entry that is already gone.
 fn remove(job: &Job, store: &Path, namespace: &str, entries: &[&str]) {
     let mut remove = share(job, store, &[], "rm");
     remove.args(["--namespace", namespace]).args(entries);
-    let _ = said(remove, LOOKING);
+    let _ = run_command(remove, LIST_TIMEOUT);
 }
 
-fn list(job: &Job, store: &Path) -> Result<Vec<Row>, String> {
+fn list(job: &Job, store: &Path) -> Result<Vec<StoredEntry>, String> {
     let mut list = share(job, store, &[], "ls");
     list.arg("--json");
-    let said = said(list, LOOKING)?;
-    let mut rows: Vec<Row> =
-        serde_json::from_slice(&said).map_err(|error| format!("what there is: {error}"))?;
+    let output = run_command(list, LIST_TIMEOUT)?;
+    let mut rows: Vec<StoredEntry> =
+        serde_json::from_slice(&output).map_err(|error| format!("what there is: {error}"))?;
     for row in &mut rows {
         let folder = fs::metadata(store.join(&row.namespace).join(&row.entry));
         let used = folder.and_then(|folder| folder.modified()).ok();
@@ -198,8 +198,8 @@ fn share(job: &Job, store: &Path, files: &[(PathBuf, String)], what: &str) -> Co
 }
 
 /// Runs a command. Returns its output, or the reason why it failed.
-fn said(command: Command, patience: Duration) -> Result<Vec<u8>, String> {
-    let output = view::output(command, patience).map_err(|error| error.to_string())?;
+fn run_command(command: Command, timeout: Duration) -> Result<Vec<u8>, String> {
+    let output = view::output(command, timeout).map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(output.stdout);
     }

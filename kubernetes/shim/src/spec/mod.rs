@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    bundle::{Given, Mount, User},
+    bundle::{ContainerSpec, Mount, User},
     error::Error,
     groups,
     host::Device,
@@ -99,22 +99,22 @@ pub struct Parts<'a> {
 /// # Errors
 /// Returns [`Error::Refused`] if the given specification has a namespace that is unsupported, or if
 /// a path is not UTF-8.
-pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
+pub fn node_spec(container: &ContainerSpec, parts: Parts<'_>) -> Result<Value, Error> {
     let is_divided = parts.dividing.is_some();
-    let namespaces = namespaces(given, is_divided)?;
+    let namespaces = namespaces(container, is_divided)?;
     // Only a new namespace can get a name.
     let is_named = namespaces
         .iter()
         .any(|one| one.get("type") == Some(&"uts".into()) && one.get("path").is_none());
-    let mut annotations: Map<String, Value> = given
+    let mut annotations: Map<String, Value> = container
         .annotations
         .iter()
         .filter(|(name, _)| name.starts_with(OF_CRI))
         .map(|(name, value)| (name.clone(), value.as_str().into()))
         .collect();
     annotations.insert(MARK.to_owned(), parts.version.into());
-    let limits = &given.linux.resources;
-    let (user, group) = user(given.process.user.uid, given.process.user.gid);
+    let limits = &container.linux.resources;
+    let (user, group) = user(container.process.user.uid, container.process.user.gid);
     let resources = object(
         json!({ "devices": allowed(parts.devices) }),
         [
@@ -133,7 +133,7 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
     let text = |text: &Option<String>| text.as_deref().map(Value::from);
     let process = object(
         json!({
-            "terminal": given.process.terminal,
+            "terminal": container.process.terminal,
             "user": { "uid": user, "gid": group },
             "args": arguments,
             "env": parts.process.environment,
@@ -142,8 +142,11 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
             "noNewPrivileges": true,
         }),
         [
-            ("oomScoreAdj", given.process.oom_score_adj.map(Value::from)),
-            ("selinuxLabel", text(&given.process.selinux_label)),
+            (
+                "oomScoreAdj",
+                container.process.oom_score_adj.map(Value::from),
+            ),
+            ("selinuxLabel", text(&container.process.selinux_label)),
         ],
     );
     let linux = object(
@@ -156,24 +159,24 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
             "readonlyPaths": READ_ONLY,
         }),
         [
-            ("cgroupsPath", text(&given.linux.cgroups_path)),
-            ("mountLabel", text(&given.linux.mount_label)),
+            ("cgroupsPath", text(&container.linux.cgroups_path)),
+            ("mountLabel", text(&container.linux.mount_label)),
         ],
     );
     let giving = |program: &Path| -> Result<Value, Error> {
-        let arguments = [groups::GIVING.to_owned(), user.to_string()];
+        let arguments = [groups::HOOK_NAME.to_owned(), user.to_string()];
         let hook = json!({ "path": self::text(program)?, "args": arguments, "timeout": HOOK });
         Ok(json!({ "createRuntime": [hook] }))
     };
     let hooks = parts.dividing.map(giving).transpose()?;
-    let hostname = given.hostname.as_str();
+    let hostname = container.hostname.as_str();
     let is_named = is_named && !hostname.is_empty();
     let specification = object(
         json!({
-            "ociVersion": given.oci_version,
+            "ociVersion": container.oci_version,
             "process": process,
             "root": { "path": parts.root, "readonly": true },
-            "mounts": mounts(given, parts.files, parts.shared, is_divided)?,
+            "mounts": mounts(container, parts.files, parts.shared, is_divided)?,
             "annotations": annotations,
             "linux": linux,
         }),
@@ -201,7 +204,7 @@ fn object<const N: usize>(object: Value, rest: [(&str, Option<Value>); N]) -> Va
 ///
 /// # Errors
 /// Returns [`Error::Refused`] if the bytes are not a process's specification.
-pub fn of_executed(process: &[u8]) -> Result<Value, Error> {
+pub fn exec_process_spec(process: &[u8]) -> Result<Value, Error> {
     let mut process: Map<String, Value> = serde_json::from_slice(process)
         .map_err(|error| Error::Refused(format!("what is to be executed: {error}")))?;
     let asked = process.get("user").cloned().unwrap_or_default();
@@ -236,13 +239,13 @@ fn no_capabilities() -> Value {
 /// Returns the namespaces: the pod's network and name, and otherwise new ones. If a pod shared its
 /// process or IPC namespace with a node, its other processes could take `/dev/kvm` from the node. A
 /// node in the host's namespaces could observe everything.
-fn namespaces(given: &Given, is_divided: bool) -> Result<Vec<Value>, Error> {
+fn namespaces(container: &ContainerSpec, is_divided: bool) -> Result<Vec<Value>, Error> {
     let mut namespaces = vec![
         json!({ "type": "mount" }),
         json!({ "type": "pid" }),
         json!({ "type": "ipc" }),
     ];
-    for namespace in &given.linux.namespaces {
+    for namespace in &container.linux.namespaces {
         let kind = namespace.kind.as_str();
         match kind {
             "mount" | "pid" | "ipc" => continue,
@@ -273,7 +276,7 @@ fn namespaces(given: &Given, is_divided: bool) -> Result<Vec<Value>, Error> {
 }
 
 fn mounts(
-    given: &Given,
+    container: &ContainerSpec,
     files: &[File],
     shared: Option<&Entry>,
     is_divided: bool,
@@ -332,7 +335,7 @@ fn mounts(
     }
     let is_file =
         |mount: &&Mount| mount.kind == "bind" && FILES.contains(&mount.destination.as_str());
-    for mount in given.mounts.iter().filter(is_file) {
+    for mount in container.mounts.iter().filter(is_file) {
         mounts.push(from_host(&mount.destination, &mount.source));
     }
     Ok(mounts)

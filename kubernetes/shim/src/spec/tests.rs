@@ -1,7 +1,7 @@
 use super::*;
 
 /// A container that requests everything that a specification can contain.
-fn greedy() -> Given {
+fn greedy() -> ContainerSpec {
     let specification = json!({
         "ociVersion": "1.1.0",
         "process": {
@@ -63,11 +63,11 @@ fn greedy() -> Given {
     serde_json::from_value(specification).unwrap()
 }
 
-fn made(given: &Given) -> Value {
-    made_with(given, None, None)
+fn made(container: &ContainerSpec) -> Value {
+    made_with(container, None, None)
 }
 
-fn made_with(given: &Given, shared: Option<&Entry>, dividing: Option<&Path>) -> Value {
+fn made_with(container: &ContainerSpec, shared: Option<&Entry>, dividing: Option<&Path>) -> Value {
     let devices = [Device {
         path: "/dev/kvm",
         major: 10,
@@ -93,11 +93,11 @@ fn made_with(given: &Given, shared: Option<&Entry>, dividing: Option<&Path>) -> 
         version: "1",
         dividing,
     };
-    of_node(given, parts).unwrap()
+    node_spec(container, parts).unwrap()
 }
 
 #[test]
-fn of_what_a_pod_asks_for_only_what_is_harmless_is_left() {
+fn only_harmless_settings_of_a_pod_are_kept() {
     let made = made(&greedy());
     let text = made.to_string();
     for refused in [
@@ -130,7 +130,7 @@ fn of_what_a_pod_asks_for_only_what_is_harmless_is_left() {
 }
 
 #[test]
-fn of_the_store_it_has_its_own_entry_to_read() {
+fn a_node_can_only_read_its_own_entry_of_the_store() {
     let entry = Entry {
         folder: "/state/shared/n/1/entry".into(),
         key: "/state/shared/n/1/key".into(),
@@ -156,8 +156,8 @@ fn of_the_store_it_has_its_own_entry_to_read() {
 }
 
 #[test]
-fn its_group_is_given_to_it_where_that_can_be() {
-    let mut given = greedy();
+fn the_control_group_is_delegated_if_possible() {
+    let mut container = greedy();
     let shown = |made: &Value| {
         let mounts = made["mounts"].as_array().unwrap().iter();
         let groups = mounts.filter(|mount| mount["destination"] == "/sys/fs/cgroup");
@@ -170,9 +170,9 @@ fn its_group_is_given_to_it_where_that_can_be() {
     };
     let text = r#"{ "type": "cgroup", "path": "/proc/1/ns/cgroup" }"#;
     let of_host = serde_json::from_str(text).unwrap();
-    given.linux.namespaces.push(of_host);
+    container.linux.namespaces.push(of_host);
     let path = Path::new("/opt/faasw/1/bin/containerd-shim-faasw-v1");
-    let made_so = made_with(&given, None, Some(path));
+    let made_so = made_with(&container, None, Some(path));
     assert_eq!(
         shown(&made_so),
         (vec![json!("rw")], vec![json!({ "type": "cgroup" })])
@@ -186,9 +186,10 @@ fn its_group_is_given_to_it_where_that_can_be() {
 }
 
 #[test]
-fn it_shares_the_pods_network_and_name_and_nothing_else() {
-    let mut given = greedy();
-    let made_namespaces = |given: &Given| made(given)["linux"]["namespaces"].clone();
+fn a_node_shares_only_network_and_host_name_with_its_pod() {
+    let mut container = greedy();
+    let made_namespaces =
+        |container: &ContainerSpec| made(container)["linux"]["namespaces"].clone();
     let expected = json!([
         { "type": "mount" },
         { "type": "pid" },
@@ -196,19 +197,19 @@ fn it_shares_the_pods_network_and_name_and_nothing_else() {
         { "type": "network", "path": "/proc/7/ns/net" },
         { "type": "uts", "path": "/proc/7/ns/uts" }
     ]);
-    assert_eq!(made_namespaces(&given), expected);
-    assert_eq!(made(&given).get("hostname"), None);
+    assert_eq!(made_namespaces(&container), expected);
+    assert_eq!(made(&container).get("hostname"), None);
     // A pod in the host's namespaces: the node has its own namespace of processes nevertheless.
-    given.linux.namespaces.clear();
+    container.linux.namespaces.clear();
     let expected = json!([{ "type": "mount" }, { "type": "pid" }, { "type": "ipc" }]);
-    assert_eq!(made_namespaces(&given), expected);
+    assert_eq!(made_namespaces(&container), expected);
     let user = json!({ "type": "user" });
-    given.linux.namespaces = vec![serde_json::from_value(user).unwrap()];
-    assert!(namespaces(&given, false).is_err());
+    container.linux.namespaces = vec![serde_json::from_value(user).unwrap()];
+    assert!(namespaces(&container, false).is_err());
 }
 
 #[test]
-fn the_device_is_the_users_alone() {
+fn only_the_user_can_open_the_device() {
     let made = made(&greedy());
     assert_eq!(
         made["linux"]["devices"],
@@ -224,18 +225,18 @@ fn the_device_is_the_users_alone() {
 }
 
 #[test]
-fn nobody_is_root() {
-    let mut given = greedy();
-    given.process.user.uid = 0;
-    given.process.user.gid = 0;
-    let made = made(&given);
+fn no_node_runs_as_root() {
+    let mut container = greedy();
+    container.process.user.uid = 0;
+    container.process.user.gid = 0;
+    let made = made(&container);
     let not_root = json!({ "uid": NOT_ROOT, "gid": NOT_ROOT });
     assert_eq!(made["process"]["user"], not_root);
     assert_eq!(made["linux"]["devices"][0]["uid"], NOT_ROOT);
 }
 
 #[test]
-fn files_of_the_pod_are_read_only_whatever_was_said() {
+fn files_of_the_pod_are_always_read_only() {
     let made = made(&greedy());
     let mounts = made["mounts"].as_array().unwrap();
     let of_host: Vec<&Value> = mounts
@@ -253,7 +254,7 @@ fn files_of_the_pod_are_read_only_whatever_was_said() {
 }
 
 #[test]
-fn what_is_executed_later_gets_no_more_than_the_node() {
+fn an_executed_process_gets_no_more_rights_than_the_node() {
     let process = json!({
         "terminal": true,
         "consoleSize": { "height": 1, "width": 1 },
@@ -266,7 +267,7 @@ fn what_is_executed_later_gets_no_more_than_the_node() {
         "rlimits": [],
         "ioPriority": {}
     });
-    let held = of_executed(process.to_string().as_bytes()).unwrap();
+    let held = exec_process_spec(process.to_string().as_bytes()).unwrap();
     let text = held.to_string();
     assert!(
         !text.contains("evil") && !text.contains("CAP_") && !text.contains("ioPriority"),
@@ -275,5 +276,5 @@ fn what_is_executed_later_gets_no_more_than_the_node() {
     assert_eq!(held["noNewPrivileges"], true);
     assert_eq!(held["args"], json!(["faasw", "stats"]));
     assert_eq!(held["user"], json!({ "uid": NOT_ROOT, "gid": NOT_ROOT }));
-    assert!(of_executed(b"[]").is_err());
+    assert!(exec_process_spec(b"[]").is_err());
 }

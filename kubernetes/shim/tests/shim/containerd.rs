@@ -21,7 +21,7 @@ pub fn digest(bytes: &[u8]) -> String {
 }
 
 #[derive(Default)]
-struct Kept {
+struct Content {
     blobs: BTreeMap<String, Vec<u8>>,
     images: BTreeMap<String, (String, usize)>,
     made_of: Option<String>,
@@ -29,14 +29,14 @@ struct Kept {
 
 /// A server in place of containerd, which runs as long as the test.
 #[derive(Clone)]
-pub struct Containerd(Arc<Mutex<Kept>>);
+pub struct Containerd(Arc<Mutex<Content>>);
 
 impl Containerd {
     pub fn start(socket: &Path) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         let this = Self(Arc::default());
-        let kept = Arc::clone(&this.0);
+        let content = Arc::clone(&this.0);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = { runtime }.enable_all().build().unwrap();
@@ -47,8 +47,8 @@ impl Containerd {
                     let mut connection = h2::server::handshake(stream).await.unwrap();
                     // The shim makes one call after the other, and then closes the connection.
                     while let Some(Ok((request, respond))) = connection.accept().await {
-                        let kept = Arc::clone(&kept);
-                        tokio::spawn(answer(kept, request, respond));
+                        let content = Arc::clone(&content);
+                        tokio::spawn(answer(content, request, respond));
                     }
                 }
             });
@@ -57,15 +57,15 @@ impl Containerd {
     }
 
     /// Adds a blob.
-    pub fn hold(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap();
-        kept.blobs.insert(digest(bytes), bytes.to_owned());
+    pub fn add_blob(&self, bytes: &[u8]) {
+        let mut content = self.0.lock().unwrap();
+        content.blobs.insert(digest(bytes), bytes.to_owned());
     }
 
     /// Stores other bytes under a blob's digest.
     pub fn replace(&self, bytes: &[u8], by: &[u8]) {
-        let mut kept = self.0.lock().unwrap();
-        kept.blobs.insert(digest(bytes), by.to_owned());
+        let mut content = self.0.lock().unwrap();
+        content.blobs.insert(digest(bytes), by.to_owned());
     }
 
     /// Removes a blob.
@@ -75,9 +75,9 @@ impl Containerd {
 
     /// Adds an image of this name.
     pub fn name(&self, name: &str, manifest: &[u8]) {
-        let mut kept = self.0.lock().unwrap();
+        let mut content = self.0.lock().unwrap();
         let target = (digest(manifest), manifest.len());
-        kept.images.insert(name.to_owned(), target);
+        content.images.insert(name.to_owned(), target);
     }
 
     /// Records that CRI made the containers of the image with this config.
@@ -87,7 +87,7 @@ impl Containerd {
 }
 
 async fn answer(
-    kept: Arc<Mutex<Kept>>,
+    content: Arc<Mutex<Content>>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {
@@ -99,7 +99,7 @@ async fn answer(
         asked.extend_from_slice(&data.unwrap());
     }
     let name = Reader::text(&asked[5..], 1).unwrap().unwrap().to_owned();
-    let messages = kept.lock().unwrap().messages(&method, &name);
+    let messages = content.lock().unwrap().messages(&method, &name);
     let response = Response::builder().header("content-type", "application/grpc");
     let mut stream = respond
         .send_response(response.body(()).unwrap(), false)
@@ -116,7 +116,7 @@ async fn answer(
     stream.send_trailers(trailers).unwrap();
 }
 
-impl Kept {
+impl Content {
     fn messages(&self, method: &str, name: &str) -> Option<Vec<Vec<u8>>> {
         match method {
             "/containerd.services.containers.v1.Containers/Get" => {

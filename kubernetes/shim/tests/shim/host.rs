@@ -134,7 +134,7 @@ impl Host {
         )
     }
 
-    pub fn is_refused(&self, why: &str) {
+    pub fn assert_refused(&self, why: &str) {
         let output = self.create();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(why), "{said}");
@@ -152,11 +152,11 @@ impl Host {
         Some(called)
     }
 
-    pub fn specify(&self, specification: &Value) {
+    pub fn write_specification(&self, specification: &Value) {
         fs::write(self.at("bundle/config.json"), specification.to_string()).unwrap();
     }
 
-    pub fn specified(&self) -> Value {
+    pub fn read_specification(&self) -> Value {
         serde_json::from_slice(&fs::read(self.at("bundle/config.json")).unwrap()).unwrap()
     }
 
@@ -170,10 +170,10 @@ impl Host {
             "annotations": { "dev.faasw.memory": "16777216" }
         });
         change(&mut manifest);
-        self.containerd.hold(config.as_bytes());
-        self.containerd.hold(module);
+        self.containerd.add_blob(config.as_bytes());
+        self.containerd.add_blob(module);
         let manifest = manifest.to_string();
-        self.containerd.hold(manifest.as_bytes());
+        self.containerd.add_blob(manifest.as_bytes());
         self.containerd
             .name("registry.test/hello:1", manifest.as_bytes());
     }

@@ -22,7 +22,7 @@ use host::{Host, specification};
 use serde_json::{Value, json};
 
 #[test]
-fn containerd_gets_the_shim_of_runc_with_this_one_for_its_runc() {
+fn runcs_shim_gets_this_program_as_its_runc() {
     let host = Host::new();
     let arguments = [
         "-namespace",
@@ -64,7 +64,7 @@ fn containerd_gets_the_shim_of_runc_with_this_one_for_its_runc() {
 }
 
 #[test]
-fn a_start_says_what_the_host_lacks() {
+fn a_start_reports_missing_host_features() {
     let host = Host::new();
     fs::remove_file(host.at("1/root/bin/faasw")).unwrap();
     let arguments = [
@@ -87,22 +87,22 @@ fn a_start_says_what_the_host_lacks() {
 }
 
 #[test]
-fn what_is_no_function_reaches_runc_as_it_was() {
+fn other_containers_reach_runc_unchanged() {
     let host = Host::new();
     let mut sandbox = specification("/pause");
     sandbox["annotations"]["io.kubernetes.cri.container-type"] = "sandbox".into();
-    host.specify(&sandbox);
+    host.write_specification(&sandbox);
     // The record and the image of a sandbox container are not read.
     assert!(host.create().status.success());
-    assert_eq!(host.specified(), sandbox);
+    assert_eq!(host.read_specification(), sandbox);
     assert!(host.called().unwrap().contains("runc --root /r --log"));
     let ordinary = specification("/bin/sh");
-    host.specify(&ordinary);
+    host.write_specification(&ordinary);
     host.artifact(b"layer", |manifest| {
         manifest["layers"][0]["mediaType"] = "application/vnd.oci.image.layer.v1.tar".into()
     });
     assert!(host.create().status.success());
-    assert_eq!(host.specified(), ordinary);
+    assert_eq!(host.read_specification(), ordinary);
     host.called().unwrap();
     for line in [
         &["--root", "/r", "kill", "c1", "9"][..],
@@ -119,12 +119,12 @@ fn what_is_no_function_reaches_runc_as_it_was() {
 }
 
 #[test]
-fn groups_of_systemd_are_made_by_it() {
+fn systemd_creates_its_own_groups() {
     let host = Host::new();
     let mut sandbox = specification("/pause");
     sandbox["annotations"]["io.kubernetes.cri.container-type"] = "sandbox".into();
     sandbox["linux"]["cgroupsPath"] = "kubepods-pod1.slice:cri-containerd:c1".into();
-    host.specify(&sandbox);
+    host.write_specification(&sandbox);
     assert!(host.create().status.success());
     assert!(
         host.called()
@@ -140,7 +140,7 @@ fn a_container_of_a_module_gets_a_node() {
         return;
     }
     let host = Host::new();
-    host.specify(&specification("/hello.wasm"));
+    host.write_specification(&specification("/hello.wasm"));
     host.artifact(b"\0asm module", |_| {});
     let output = host.create();
     assert!(output.status.success(), "{output:?}");
@@ -151,7 +151,7 @@ fn a_container_of_a_module_gets_a_node() {
         fs::metadata(&module).unwrap().permissions().mode() & 0o777,
         0o444
     );
-    let specified = host.specified();
+    let specified = host.read_specification();
     assert_eq!(
         specified["process"]["args"],
         json!([
@@ -184,7 +184,7 @@ fn a_container_of_a_module_gets_a_node() {
 }
 
 #[test]
-fn an_artifacts_files_are_the_functions() {
+fn files_of_an_artifact_are_mounted_for_the_function() {
     if !Path::new("/dev/kvm").exists() {
         eprintln!("SKIPPED (no /dev/kvm)");
         return;
@@ -192,9 +192,9 @@ fn an_artifacts_files_are_the_functions() {
     let with_files = |host: &Host, kind: &str| {
         let files = json!({ "mediaType": kind, "digest": digest(b"archive"), "size": 7 });
         let config = json!({ "layerDigests": [digest(b"\0asm"), digest(b"archive")] }).to_string();
-        host.containerd.hold(config.as_bytes());
-        host.containerd.hold(b"archive");
-        host.specify(&specification("/hello.wasm"));
+        host.containerd.add_blob(config.as_bytes());
+        host.containerd.add_blob(b"archive");
+        host.write_specification(&specification("/hello.wasm"));
         host.artifact(b"\0asm", |manifest| {
             manifest["layers"].as_array_mut().unwrap().push(files);
             manifest["config"]["digest"] = digest(config.as_bytes()).into();
@@ -208,7 +208,7 @@ fn an_artifacts_files_are_the_functions() {
     assert!(output.status.success(), "{output:?}");
     let archive = host.at("bundle/rootfs/.faasw-function.files");
     assert_eq!(fs::read(&archive).unwrap(), b"archive");
-    let specified = host.specified().to_string();
+    let specified = host.read_specification().to_string();
     assert!(
         specified.contains("--files=/function.files:/site"),
         "{specified}"
@@ -220,16 +220,16 @@ fn an_artifacts_files_are_the_functions() {
     drop(host);
     let host = Host::new();
     with_files(&host, "application/vnd.oci.image.layer.v1.tar+gzip");
-    host.is_refused("beside its module");
+    host.assert_refused("beside its module");
     drop(host);
     let host = Host::new();
     with_files(&host, "application/vnd.faasw.files.v1.tar+gzip");
     host.containerd.replace(b"archive", b"ARCHIVE");
-    host.is_refused("is something else");
+    host.assert_refused("is something else");
 }
 
 #[test]
-fn hostile_artifacts_are_refused_and_runc_is_not_called() {
+fn hostile_artifacts_are_rejected_without_a_call_of_runc() {
     type Change = fn(&mut Value);
     let changes: [(&str, Change); 9] = [
         ("is shorter than its manifest says", |manifest| {
@@ -263,53 +263,53 @@ fn hostile_artifacts_are_refused_and_runc_is_not_called() {
     ];
     for (why, change) in changes {
         let host = Host::new();
-        host.specify(&specification("/hello.wasm"));
+        host.write_specification(&specification("/hello.wasm"));
         host.artifact(b"\0asm module", change);
-        let before = host.specified();
-        host.is_refused(why);
-        assert_eq!(host.specified(), before, "{why}");
+        let before = host.read_specification();
+        host.assert_refused(why);
+        assert_eq!(host.read_specification(), before, "{why}");
     }
 }
 
 #[test]
-fn what_containerd_has_is_held_against_its_digest() {
+fn content_of_containerd_is_verified_by_digest() {
     let host = Host::new();
-    host.specify(&specification("/hello.wasm"));
+    host.write_specification(&specification("/hello.wasm"));
     host.artifact(b"\0asm module", |_| {});
     host.containerd.replace(b"\0asm module", b"\0asm M0DULE");
-    host.is_refused("is something else");
+    host.assert_refused("is something else");
     fs::remove_file(host.at("bundle/rootfs/.faasw-module.wasm")).unwrap();
     host.containerd.forget(b"\0asm module");
-    host.is_refused("is not in containerd's content store");
+    host.assert_refused("is not in containerd's content store");
 }
 
 #[test]
-fn a_tag_that_has_moved_since_is_refused() {
+fn a_tag_that_has_moved_is_rejected() {
     let host = Host::new();
-    host.specify(&specification("/hello.wasm"));
+    host.write_specification(&specification("/hello.wasm"));
     host.artifact(b"\0asm module", |_| {});
     host.containerd.made_of(&digest(b"another config"));
-    host.is_refused("has become another one");
+    host.assert_refused("has become another one");
 }
 
 #[test]
-fn a_manifest_without_end_and_a_containerd_that_is_gone_are_refused() {
+fn an_endless_manifest_and_a_missing_containerd_are_errors() {
     let host = Host::new();
-    host.specify(&specification("/hello.wasm"));
+    host.write_specification(&specification("/hello.wasm"));
     let large = format!(
         "{{\"schemaVersion\": 2, \"layers\": [], \"x\": \"{}\"}}",
         "x".repeat(5 << 20)
     );
-    host.containerd.hold(large.as_bytes());
+    host.containerd.add_blob(large.as_bytes());
     host.containerd
         .name("registry.test/hello:1", large.as_bytes());
-    host.is_refused("more than 4194304");
+    host.assert_refused("more than 4194304");
     fs::remove_file(host.at("containerd.sock")).unwrap();
-    host.is_refused("containerd: ");
+    host.assert_refused("containerd: ");
 }
 
 #[test]
-fn what_is_executed_in_a_nodes_container_is_held_and_elsewhere_it_is_not() {
+fn only_processes_executed_in_node_containers_are_restricted() {
     let host = Host::new();
     let process = json!({ "args": ["faasw"], "cwd": "/x", "env": ["LD_PRELOAD=/evil"], "user": { "uid": 0, "gid": 0 }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } });
     let (root, file) = (host.at("root"), host.at("process.json"));
@@ -337,10 +337,10 @@ fn what_is_executed_in_a_nodes_container_is_held_and_elsewhere_it_is_not() {
     executed(false);
     // A container of a runtime that keeps no state where runc keeps it.
     let mut specification = specification("/bin/sh");
-    host.specify(&specification);
+    host.write_specification(&specification);
     executed(false);
     specification["annotations"]["faasw.dev/node"] = "1".into();
-    host.specify(&specification);
+    host.write_specification(&specification);
     executed(true);
     for (label, is_held) in [("faasw.dev/node=1", true), ("dev.other=1", false)] {
         let state = root.join("c1");

@@ -80,14 +80,14 @@ fn created(host: &Host, namespace: &str) -> (Vec<String>, Vec<String>) {
     wanted["annotations"]["io.kubernetes.cri.sandbox-namespace"] = namespace.into();
     wanted["hostname"] = "pod-1".into();
     wanted["process"]["env"] = serde_json::json!(["HOSTNAME=pod-1", "A=b"]);
-    host.specify(&wanted);
+    host.write_specification(&wanted);
     host.artifact(b"module\n", |_| {});
     for file in [".faasw-module.wasm", ".faasw-function.env.json"] {
         let _ = fs::remove_file(host.at("bundle/rootfs").join(file));
     }
     let output = host.create();
     assert!(output.status.success(), "{output:?}");
-    let made = host.specified();
+    let made = host.read_specification();
     let texts = |value: &Value| -> Vec<String> {
         let words = value.as_array().unwrap().iter();
         words
@@ -119,7 +119,7 @@ fn queue(host: &Host) -> (Vec<PathBuf>, Vec<PathBuf>) {
 }
 
 /// Waits until the queue is empty and no worker runs.
-fn settled(host: &Host) {
+fn wait_for_worker(host: &Host) {
     let began = Instant::now();
     let lock = host.at("state/queue-1/.lock");
     loop {
@@ -140,13 +140,13 @@ fn settled(host: &Host) {
 }
 
 #[test]
-fn what_is_made_for_the_next_pod_of_the_same_is_given_to_it() {
+fn a_new_entry_is_given_to_the_next_pod_of_the_same_function() {
     if !can_share() {
         return;
     }
     let host = sharing(FAASW);
     assert_eq!(created(&host, "shop").0, [""; 0]);
-    settled(&host);
+    wait_for_worker(&host);
     let made = fs::read_to_string(host.at("state/shared/shop/made")).unwrap();
     assert_eq!(made, "module {\"A\":\"b\"}\n");
     let (arguments, sources) = created(&host, "shop");
@@ -190,7 +190,7 @@ fn what_is_made_for_the_next_pod_of_the_same_is_given_to_it() {
 }
 
 #[test]
-fn nothing_is_shared_where_nobody_wants_that_or_nobody_says_whose_it_is() {
+fn nothing_is_shared_without_a_folder_or_a_namespace() {
     if !can_share() {
         return;
     }
@@ -209,7 +209,7 @@ fn nothing_is_shared_where_nobody_wants_that_or_nobody_says_whose_it_is() {
 }
 
 #[test]
-fn a_disk_that_is_nearly_full_is_left_to_others() {
+fn nothing_is_kept_on_a_nearly_full_disk() {
     if !can_share() {
         return;
     }
@@ -221,12 +221,12 @@ fn a_disk_that_is_nearly_full_is_left_to_others() {
     assert!(!host.at("state/shared/shop/made").exists());
     fs::remove_file(filler).unwrap();
     assert_eq!(created(&host, "shop").0, [""; 0]);
-    settled(&host);
+    wait_for_worker(&host);
     assert!(host.at("state/shared/shop/made").exists());
 }
 
 #[test]
-fn what_cannot_be_made_is_said_and_not_tried_at_each_start() {
+fn a_failed_job_is_reported_and_not_retried_at_each_start() {
     if !can_share() {
         return;
     }
@@ -236,7 +236,7 @@ fn what_cannot_be_made_is_said_and_not_tried_at_each_start() {
     );
     for _ in 0..3 {
         assert_eq!(created(&host, "shop").0, [""; 0]);
-        settled(&host);
+        wait_for_worker(&host);
     }
     let said = fs::read_to_string(host.at("state/shared/said")).unwrap();
     assert_eq!(
@@ -252,7 +252,7 @@ fn what_cannot_be_made_is_said_and_not_tried_at_each_start() {
 }
 
 #[test]
-fn a_store_that_lies_or_does_not_answer_is_done_without() {
+fn pods_start_without_a_store_that_lies_or_hangs() {
     if !can_share() {
         return;
     }
@@ -278,7 +278,7 @@ fn a_store_that_lies_or_does_not_answer_is_done_without() {
             "{script}"
         );
         if host.at("state/queue-1").exists() {
-            settled(&host);
+            wait_for_worker(&host);
         }
         let said = fs::read_to_string(host.at("state/shared/said")).unwrap();
         assert_eq!(said.contains("add"), makes_it, "{script}: {said}");
@@ -286,7 +286,7 @@ fn a_store_that_lies_or_does_not_answer_is_done_without() {
 }
 
 #[test]
-fn what_asks_for_more_than_its_pod_has_is_not_made_outside_of_it() {
+fn functions_larger_than_their_pod_are_not_built_outside_of_it() {
     if !can_share() {
         return;
     }
@@ -295,18 +295,18 @@ fn what_asks_for_more_than_its_pod_has_is_not_made_outside_of_it() {
         let mut wanted = specification("/hello.wasm");
         wanted["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "shop".into();
         wanted["linux"]["resources"]["memory"]["limit"] = (limit as u64).into();
-        host.specify(&wanted);
+        host.write_specification(&wanted);
         host.artifact(b"module\n", |_| {});
         let _ = fs::remove_file(host.at("bundle/rootfs/.faasw-module.wasm"));
         let _ = fs::remove_file(host.at("bundle/rootfs/.faasw-function.env.json"));
         assert!(host.create().status.success());
         assert_eq!(host.at("state/queue-1").exists(), is_made);
     }
-    settled(&host);
+    wait_for_worker(&host);
 }
 
 #[test]
-fn what_waits_from_before_is_made_and_nothing_of_another_version() {
+fn old_jobs_are_built_only_by_their_own_version() {
     if !can_share() {
         return;
     }
@@ -324,7 +324,7 @@ fn what_waits_from_before_is_made_and_nothing_of_another_version() {
     }
     // The shim of this pod starts the worker, which also does the jobs from before.
     assert_eq!(created(&host, "shop").0, [""; 0]);
-    settled(&host);
+    wait_for_worker(&host);
     let said = fs::read_to_string(host.at("state/shared/said")).unwrap();
     assert_eq!(
         said.lines()
@@ -343,7 +343,7 @@ fn what_waits_from_before_is_made_and_nothing_of_another_version() {
 }
 
 #[test]
-fn what_others_than_root_could_write_is_no_state() {
+fn a_state_folder_writable_by_others_is_not_used() {
     if !can_share() {
         return;
     }
@@ -367,7 +367,7 @@ fn settings_of_the_host_are_read_only_in_the_view() {
          >/var/lib/faasw-pods/shared/mounts\n";
     let host = sharing(&format!("{mounts}{FAASW}"));
     created(&host, "shop");
-    settled(&host);
+    wait_for_worker(&host);
     let mounts = fs::read_to_string(host.at("state/shared/mounts")).unwrap();
     // The fifth field is the mount point, the sixth its options.
     let mounts: Vec<(&str, &str)> = mounts

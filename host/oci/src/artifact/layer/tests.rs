@@ -47,7 +47,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 const FILE: EntryType = EntryType::Regular;
 
 #[test]
-fn the_one_module_of_an_image_is_found_however_it_is_packed() {
+fn the_only_module_of_an_image_is_found_in_any_packing() {
     let archive = tar(&[
         (EntryType::Directory, "app/", b""),
         (EntryType::Directory, "app.wasm/", b""),
@@ -65,7 +65,7 @@ fn the_one_module_of_an_image_is_found_however_it_is_packed() {
 }
 
 #[test]
-fn what_is_no_one_module_is_refused() {
+fn images_without_exactly_one_module_are_rejected() {
     for (entries, why) in [
         (&[][..], "no file that is called"),
         (&[(FILE, "a", WASM)], "no file that is called"),
@@ -99,7 +99,7 @@ fn what_is_no_one_module_is_refused() {
 }
 
 #[test]
-fn no_more_is_unpacked_than_there_may_be() {
+fn unpacking_is_bounded() {
     // Compressed it has 5 MiB.
     struct Endless(u64);
     impl Read for Endless {
@@ -127,7 +127,7 @@ fn no_more_is_unpacked_than_there_may_be() {
 }
 
 #[test]
-fn an_entry_that_announces_more_than_memory_takes_no_memory() {
+fn an_entry_with_a_huge_announced_size_allocates_nothing() {
     for kind in [
         FILE,
         EntryType::GNULongName,
@@ -145,7 +145,7 @@ fn an_entry_that_announces_more_than_memory_takes_no_memory() {
 }
 
 #[test]
-fn many_entries_are_too_many() {
+fn too_many_entries_are_rejected() {
     let many: Vec<_> = (0..=ENTRIES_MAX).map(|_| (FILE, "a", &b""[..])).collect();
     let told = module_of(file(&gzip(&tar(&many))), 64)
         .unwrap_err()
@@ -173,7 +173,7 @@ fn read(packed: &[u8], bytes: u64, entries: usize) -> Result<Vec<Owned>, OciErro
 }
 
 #[test]
-fn files_are_read_as_they_are_written_and_always_written_alike() {
+fn files_round_trip_and_packing_is_deterministic() {
     let long = "d/".repeat(120) + "file";
     let files = || {
         [
@@ -197,7 +197,7 @@ fn files_are_read_as_they_are_written_and_always_written_alike() {
 }
 
 #[test]
-fn files_of_others_archivers_are_read_and_devices_are_not() {
+fn archives_of_other_tools_are_read_without_devices() {
     let archive = tar(&[
         (EntryType::Directory, "./", b""),
         (EntryType::Directory, "./a/", b""),
@@ -215,7 +215,7 @@ fn files_of_others_archivers_are_read_and_devices_are_not() {
 }
 
 #[test]
-fn what_lies_behind_the_most_that_is_unpacked_is_not_left_out_unseen() {
+fn an_archive_beyond_the_limit_is_an_error() {
     // The headers of two files, the content of the first, and so much of the second that the next
     // entry would start beyond the limit.
     const LIMIT: u64 = 1024;

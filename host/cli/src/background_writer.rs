@@ -15,14 +15,14 @@ use std::{
 const WAITING_BYTES: usize = 4 << 20;
 
 /// Pause after a failed write. The usual reason is a full disk.
-const REST: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long dropping the log waits for the remaining lines to be written.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// The description of a log for messages.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub struct LogDescription {
     /// The name of the log.
     pub name: &'static str,
     /// The name of its lines.
@@ -36,14 +36,14 @@ pub struct Kind {
 /// A log that is written by a thread. Dropping it waits for [`LAST_WAIT`] at most until the
 /// remaining lines are written.
 #[derive(Debug)]
-pub struct Behind {
+pub struct BackgroundWriter {
     shared: Arc<Shared>,
-    kind: Kind,
+    description: LogDescription,
 }
 
 /// A handle by which lines are added.
 #[derive(Clone, Debug)]
-pub struct Pen(Arc<Shared>);
+pub struct Handle(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -63,24 +63,24 @@ struct State {
     has_ended: bool,
 }
 
-impl Behind {
+impl BackgroundWriter {
     /// Creates a log whose thread passes many lines at a time to `write`.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
     pub fn new(
-        kind: Kind,
+        description: LogDescription,
         write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let log = Self {
             shared: shared.clone(),
-            kind,
+            description,
         };
         thread::Builder::new()
-            .name(kind.thread.to_owned())
+            .name(description.thread.to_owned())
             .spawn(move || {
-                shared.write_with(kind, write);
+                shared.write_with(description, write);
                 let mut state = shared.state();
                 state.has_ended = true;
                 state.waiting = Vec::new();
@@ -90,12 +90,12 @@ impl Behind {
     }
 
     /// Returns a handle by which lines are added.
-    pub fn pen(&self) -> Pen {
-        Pen(self.shared.clone())
+    pub fn handle(&self) -> Handle {
+        Handle(self.shared.clone())
     }
 }
 
-impl Drop for Behind {
+impl Drop for BackgroundWriter {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.is_closed = true;
@@ -105,13 +105,13 @@ impl Drop for Behind {
             .changed
             .wait_timeout_while(state, LAST_WAIT, |state| !state.has_ended);
         if ended.is_ok_and(|(_, waited)| waited.timed_out()) {
-            let Kind { name, lines, .. } = self.kind;
+            let LogDescription { name, lines, .. } = self.description;
             tracing::warn!("the last {lines} are not in {name}: it cannot be written at once");
         }
     }
 }
 
-impl Pen {
+impl Handle {
     /// Adds a line that includes its end, or drops it if too many bytes wait to be written.
     pub fn push(&self, line: &str) {
         let mut state = self.0.state();
@@ -135,10 +135,14 @@ impl Shared {
     }
 
     /// Writes lines as they arrive, until the log is closed.
-    fn write_with(&self, kind: Kind, mut write: impl FnMut(&[u8]) -> io::Result<()>) {
-        let Kind {
+    fn write_with(
+        &self,
+        description: LogDescription,
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) {
+        let LogDescription {
             name, lines: what, ..
-        } = kind;
+        } = description;
         let mut lines = Vec::new();
         // The number of lines that failed; it is reported with the next lines.
         let mut lost = 0;
@@ -147,7 +151,7 @@ impl Shared {
             let dropped = dropped + lost;
             let end = lines.len();
             if dropped > 0 {
-                lines.extend_from_slice((kind.dropped)(dropped).as_bytes());
+                lines.extend_from_slice((description.dropped)(dropped).as_bytes());
             }
             match write(&lines) {
                 Ok(()) => {
@@ -170,7 +174,7 @@ impl Shared {
                              time");
                     }
                     has_failed = true;
-                    self.rest();
+                    self.pause_before_retry();
                 }
             }
             lines.clear();
@@ -194,11 +198,11 @@ impl Shared {
     }
 
     /// Pauses after a failed write, at most until the log is closed.
-    fn rest(&self) {
-        let rested = self
+    fn pause_before_retry(&self) {
+        let paused = self
             .changed
-            .wait_timeout_while(self.state(), REST, |state| !state.is_closed);
-        drop(rested);
+            .wait_timeout_while(self.state(), RETRY_PAUSE, |state| !state.is_closed);
+        drop(paused);
     }
 }
 
@@ -207,7 +211,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    const KIND: Kind = Kind {
+    const DESCRIPTION: LogDescription = LogDescription {
         name: "the log",
         lines: "lines",
         thread: "faasw-test",
@@ -216,10 +220,14 @@ mod tests {
 
     /// Returns a log that writes only when the test permits it, and the receiver of what was
     /// written.
-    fn held() -> (Behind, mpsc::Sender<io::Result<()>>, mpsc::Receiver<String>) {
+    fn blocked_writer() -> (
+        BackgroundWriter,
+        mpsc::Sender<io::Result<()>>,
+        mpsc::Receiver<String>,
+    ) {
         let (go, may) = mpsc::channel::<io::Result<()>>();
         let (wrote, written) = mpsc::channel();
-        let log = Behind::new(KIND, move |lines: &[u8]| {
+        let log = BackgroundWriter::new(DESCRIPTION, move |lines: &[u8]| {
             let _ = wrote.send(String::from_utf8(lines.to_vec()).unwrap());
             may.recv().unwrap_or(Ok(()))
         });
@@ -227,16 +235,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_who_does_not_write_and_what_is_dropped_is_counted() {
-        let (log, go, written) = held();
-        let pen = log.pen();
-        pen.push("first\n");
+    fn a_stalled_writer_blocks_no_producer_and_dropped_lines_are_counted() {
+        let (log, go, written) = blocked_writer();
+        let handle = log.handle();
+        handle.push("first\n");
         // The line is being written, and the write is not finished.
         assert_eq!(written.recv().unwrap(), "first\n");
         let line = format!("{}\n", "x".repeat(1023));
         let fitting = WAITING_BYTES / line.len();
         for _ in 0..fitting + 7 {
-            pen.push(&line);
+            handle.push(&line);
         }
         go.send(Ok(())).unwrap();
         let second = written.recv().unwrap();
@@ -245,34 +253,34 @@ mod tests {
         let last: serde_json::Value = serde_json::from_str(lines[fitting]).unwrap();
         assert_eq!(last["dropped"], 7);
         // There is room again.
-        pen.push("third\n");
+        handle.push("third\n");
         go.send(Ok(())).unwrap();
         assert_eq!(written.recv().unwrap(), "third\n");
         go.send(Ok(())).unwrap();
     }
 
     #[test]
-    fn all_that_was_told_is_written_before_the_end() {
-        let (log, go, written) = held();
+    fn dropping_the_writer_writes_all_remaining_lines() {
+        let (log, go, written) = blocked_writer();
         drop(go);
-        let pen = log.pen();
+        let handle = log.handle();
         for number in 0..1000 {
-            pen.push(&format!("{number}\n"));
+            handle.push(&format!("{number}\n"));
         }
         drop(log);
-        pen.push("late\n");
+        handle.push("late\n");
         let all: String = written.iter().collect();
         let numbers: Vec<usize> = all.lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
     }
 
     #[test]
-    fn lines_that_failed_are_counted_when_it_goes_again() {
-        let (log, go, written) = held();
-        let pen = log.pen();
-        pen.push("one\n");
+    fn failed_lines_are_counted_once_writing_works_again() {
+        let (log, go, written) = blocked_writer();
+        let handle = log.handle();
+        handle.push("one\n");
         assert_eq!(written.recv().unwrap(), "one\n");
-        pen.push("two\n");
+        handle.push("two\n");
         go.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
         // Dropping the log does not wait for the pause after a failure.
         drop(go);
@@ -285,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_has_gone_away_ends_it() {
-        let (log, go, written) = held();
-        let pen = log.pen();
-        pen.push("one\n");
+    fn a_closed_pipe_ends_the_writer() {
+        let (log, go, written) = blocked_writer();
+        let handle = log.handle();
+        handle.push("one\n");
         go.send(Err(io::ErrorKind::BrokenPipe.into())).unwrap();
         assert_eq!(written.iter().collect::<String>(), "one\n");
         let shared = &log.shared;
@@ -296,7 +304,7 @@ mod tests {
             .changed
             .wait_while(shared.state(), |state| !state.has_ended);
         drop(state);
-        pen.push("two\n");
+        handle.push("two\n");
         assert!(log.shared.state().waiting.is_empty());
     }
 }

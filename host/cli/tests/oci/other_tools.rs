@@ -16,7 +16,7 @@ fn oras(desk: &Desk, words: &[&str]) -> Output {
     output
 }
 
-pub async fn oras_pulls_what_is_pushed() {
+pub async fn oras_pulls_pushed_artifacts() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let file = desk.write("hello.wasm", module("one"));
     desk.write("site/index.html", "hello");
@@ -45,7 +45,7 @@ pub async fn oras_pulls_what_is_pushed() {
     );
 }
 
-pub async fn what_oras_pushes_is_pulled_and_deployed() {
+pub async fn artifacts_pushed_by_oras_are_pulled_and_deployed() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     desk.write("hello.wasm", module("one"));
     desk.write("config.json", r#"{"architecture": "wasm", "os": "wasip1"}"#);
@@ -119,7 +119,7 @@ pub async fn an_image_from_scratch_is_deployed() {
     );
 }
 
-pub async fn of_an_index_the_one_for_wasi_is_deployed() {
+pub async fn the_wasi_entry_of_an_index_is_deployed() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let tag = |name: &str| reference(&registry, &format!("image:{name}"));
     desk.write("hello.wasm", module("native"));
@@ -161,7 +161,7 @@ pub async fn of_an_index_the_one_for_wasi_is_deployed() {
     );
 }
 
-pub async fn other_artifacts_are_refused() {
+pub async fn artifacts_of_other_types_are_rejected() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let tag = reference(&registry, "other:v1");
     desk.write("a", "text");
@@ -201,7 +201,7 @@ fn files_layer(path: &str, target: Option<&str>) -> Vec<u8> {
     archive.into_inner().unwrap().finish().unwrap()
 }
 
-pub async fn files_that_lead_out_are_refused() {
+pub async fn archives_with_paths_outside_are_rejected() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let tag = reference(&registry, "files:v1");
     desk.write("a.wasm", module("one"));

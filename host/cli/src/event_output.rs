@@ -10,12 +10,12 @@ use super::{
 };
 
 /// A function that shows events.
-pub type Show = Box<dyn Fn(Event<'_>) + Send + Sync>;
+pub type EventHandler = Box<dyn Fn(Event<'_>) + Send + Sync>;
 
 /// Sends the node's events to `shown`, and requests to the access log, if they are wanted.
-pub fn observed(
+pub fn with_event_output(
     builder: NodeBuilder,
-    shown: Option<Show>,
+    shown: Option<EventHandler>,
     access_log: Option<&AccessLog>,
 ) -> NodeBuilder {
     if shown.is_none() && access_log.is_none() {

@@ -16,7 +16,7 @@ use std::{fs, net::SocketAddr, path::Path};
 use common::raw;
 use e2e::{
     Bench, file, limits,
-    process::{Running, descendants, told},
+    process::{Running, descendants, stdout_of},
     until,
 };
 use faasw::{FunctionOptions, Node};
@@ -61,7 +61,7 @@ impl Program {
 /// Returns how many instances are warm, as the node reports it.
 fn warm(data_dir: &Path) -> u64 {
     let stats: serde_json::Value =
-        serde_json::from_str(&told(&["stats", "--json"], data_dir)).unwrap();
+        serde_json::from_str(&stdout_of(&["stats", "--json"], data_dir)).unwrap();
     stats["microvms"]["warm"].as_u64().unwrap()
 }
 
@@ -71,10 +71,10 @@ fn deploy(version: &str, data_dir: &Path) {
     fs::write(&module, file("tests/fixtures/wat/hello.wasm")).unwrap();
     let module = module.to_str().unwrap();
     let environment = format!("VERSION={version}");
-    told(&["deploy", module, "--env", &environment], data_dir);
+    stdout_of(&["deploy", module, "--env", &environment], data_dir);
 }
 
-fn instances_are_there_from_deployment_to_removal() {
+fn instances_exist_from_deployment_to_removal() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
     let node = Program::start(data_dir, &["--min-warm", "3"]);
@@ -90,20 +90,20 @@ fn instances_are_there_from_deployment_to_removal() {
         warm(data_dir) == 3 && node.sandboxes() == 3
     });
     // A version that was deployed before waits for its instances only briefly.
-    told(&["rollback", "hello"], data_dir);
+    stdout_of(&["rollback", "hello"], data_dir);
     until("three are warm of that", || {
         let served = node.served("hello");
         warm(data_dir) == 3 && node.sandboxes() == 3 && ["ready", "warm"].contains(&&*served)
     });
 
-    told(&["rm", "hello"], data_dir);
+    stdout_of(&["rm", "hello"], data_dir);
     until("none is left", || {
         warm(data_dir) == 0 && node.sandboxes() == 0
     });
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
 
-fn a_node_that_starts_has_them_before_any_request() {
+fn a_restarted_node_has_them_before_any_request() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
     let node = Program::start(data_dir, &[]);
@@ -116,7 +116,7 @@ fn a_node_that_starts_has_them_before_any_request() {
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
 
-fn what_does_not_fit_is_said_once() {
+fn instances_that_do_not_fit_are_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
     let node = Program::start(data_dir, &["--min-warm", "5", "--max-warm", "2"]);
@@ -136,7 +136,7 @@ fn what_does_not_fit_is_said_once() {
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
 
-fn a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made() {
+fn a_deployment_continues_when_its_client_disconnects() {
     let bench = Bench::start(Node::builder().min_warm(64), limits());
     let module = file("tests/fixtures/wat/hello.wasm");
     bench.deploy("f", &module, FunctionOptions::default());
@@ -161,9 +161,9 @@ fn a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made() {
 
 fn main() {
     e2e::main(tests![
-        instances_are_there_from_deployment_to_removal,
-        a_node_that_starts_has_them_before_any_request,
-        what_does_not_fit_is_said_once,
-        a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made,
+        instances_exist_from_deployment_to_removal,
+        a_restarted_node_has_them_before_any_request,
+        instances_that_do_not_fit_are_reported_once,
+        a_deployment_continues_when_its_client_disconnects,
     ]);
 }

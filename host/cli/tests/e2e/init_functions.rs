@@ -12,12 +12,12 @@ pub const COMPONENT: &str = "host/cli/tests/e2e/initialised-component.wat";
 /// memory.
 pub const TABLE_SET: &str = "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func)))";
 
-pub fn by(export: &str) -> FunctionOptions {
+pub fn init_by(export: &str) -> FunctionOptions {
     FunctionOptions::default().init(export)
 }
 
 /// Returns the text of a module with `more` inserted before `place`.
-pub fn with(path: &str, place: &str, more: &str) -> Vec<u8> {
+pub fn with_inserted(path: &str, place: &str, more: &str) -> Vec<u8> {
     let text = String::from_utf8(file(path)).unwrap();
     assert_eq!(text.matches(place).count(), 1, "{path}: {place}");
     text.replace(place, &format!("{more}\n{place}"))
@@ -34,7 +34,7 @@ pub fn with_node(test: impl FnOnce(&Bench)) {
 }
 
 /// Asserts that [`COMPONENT`], deployed as `f`, runs to its end, where it sends no response.
-pub fn assert_got_there(bench: &Bench) {
+pub fn assert_runs_to_its_end(bench: &Bench) {
     let answer = bench.get("/f/");
     assert_eq!(answer.status, 502, "{answer:?}");
     assert!(answer.body.contains("no-response"), "{answer:?}");

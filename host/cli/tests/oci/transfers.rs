@@ -15,7 +15,7 @@ use crate::{
     registry::{PASSWORD, Registry, USER},
 };
 
-pub async fn what_is_pushed_is_pulled_and_deployed() {
+pub async fn pushed_artifacts_are_pulled_and_deployed() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let file = desk.write("hello.wasm", module("one"));
     let tag = reference(&registry, "hello:v1");
@@ -87,7 +87,7 @@ pub async fn what_is_pushed_is_pulled_and_deployed() {
     assert!(desk.inspected("here").get("source").is_none());
 }
 
-pub async fn the_same_is_pushed_to_the_same_digest() {
+pub async fn pushing_is_deterministic() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let file = desk.write("a.wasm", module("one"));
     desk.write("site/index.html", "hello");
@@ -109,7 +109,7 @@ pub async fn the_same_is_pushed_to_the_same_digest() {
     assert_eq!([push("a:v1"), push("b:v2")], [first.clone(), first]);
 }
 
-pub async fn a_closed_registry_wants_its_authority_and_a_log_in() {
+pub async fn a_private_registry_needs_its_authority_and_a_login() {
     let (desk, registry) = (Desk::new().await, Registry::closed());
     let file = desk.write("a.wasm", module("one"));
     let (tag, ca) = (reference(&registry, "a:v1"), registry.authority());
@@ -152,7 +152,7 @@ pub async fn a_closed_registry_wants_its_authority_and_a_log_in() {
     }
 }
 
-pub async fn log_ins_come_from_files_and_helpers() {
+pub async fn logins_come_from_files_and_helpers() {
     let (desk, registry) = (Desk::new().await, Registry::closed());
     let file = desk.write("a.wasm", module("one"));
     let (tag, ca) = (reference(&registry, "a:v1"), registry.authority());
@@ -210,7 +210,7 @@ pub async fn log_ins_come_from_files_and_helpers() {
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");
 }
 
-pub async fn files_go_with_a_module() {
+pub async fn files_are_pushed_with_a_module() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let file = desk.write("a.wasm", module("one"));
     desk.write("site/index.html", "hello");
@@ -247,7 +247,7 @@ pub async fn files_go_with_a_module() {
     );
 }
 
-pub async fn what_cannot_be_is_said_in_a_line() {
+pub async fn errors_are_one_line() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let file = desk.write("a.wasm", module("one"));
     let script = desk.write("a.js", "x");
@@ -290,7 +290,7 @@ pub async fn what_cannot_be_is_said_in_a_line() {
     assert_eq!(command.output().unwrap().status.code(), Some(3));
 }
 
-pub async fn what_is_for_this_machine_is_for_no_proxy() {
+pub async fn loopback_registries_bypass_the_proxy() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let file = desk.write("a.wasm", module("one"));
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -318,7 +318,7 @@ pub async fn what_is_for_this_machine_is_for_no_proxy() {
     assert_eq!(asked.join().unwrap(), "HEAD http://reg.test/");
 }
 
-pub async fn whoever_is_killed_leaves_nothing() {
+pub async fn a_killed_command_leaves_nothing() {
     let desk = Desk::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let tag = format!("{}/a:v1", listener.local_addr().unwrap());

@@ -21,13 +21,13 @@ use crate::Edge;
 /// By default, pingora opens its sockets in the background. An address in use then ends only a
 /// task, and the caller cannot learn which port 0 became. pingora does take over sockets of a
 /// previous process, by address. The caller's socket is added to those.
-pub struct Listening {
+pub struct EdgeService {
     proxy: listening::Service<HttpProxy<Edge>>,
     address: SocketAddr,
     socket: Option<TcpListener>,
 }
 
-impl Listening {
+impl EdgeService {
     /// Makes the service. Clients can connect immediately, and are served once the server runs.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Listening {
 }
 
 #[async_trait]
-impl Service for Listening {
+impl Service for EdgeService {
     async fn start_service(
         &mut self,
         sockets: Option<ListenFds>,

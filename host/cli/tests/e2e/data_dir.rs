@@ -25,11 +25,11 @@ pub const SCRIPT: &str = "const born = Math.random();
 pub const SECRET: &str = "a secret of forty bytes that stands alone";
 
 /// A data directory, and the node that uses it.
-pub struct Place {
+pub struct TestDataDir {
     pub folder: TempDir,
 }
 
-impl Place {
+impl TestDataDir {
     pub fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -85,7 +85,7 @@ impl Place {
     }
 
     /// Returns files without a name of an image, for example partial ones.
-    pub fn by_half(&self) -> Vec<PathBuf> {
+    pub fn partial_images(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.path("images")).into_iter().flatten();
         files
             .flatten()
@@ -148,7 +148,7 @@ pub fn count(value: &Value) -> u64 {
 }
 
 /// Copies all that a node at `to` needs to use the images of `from`.
-pub fn share_images(from: &Place, to: &Place) {
+pub fn share_images(from: &TestDataDir, to: &TestDataDir) {
     fs::copy(from.path("image.key"), to.path("image.key")).unwrap();
     fs::create_dir(to.path("images")).unwrap();
     for image in from.images().keys() {

@@ -6,29 +6,29 @@ use std::{collections::BTreeMap, io, path::Path};
 use serde::Deserialize;
 
 /// The store may use one part in so many of its file system.
-const OF_DISK: u64 = 10;
+const STORE_DIVISOR: u64 = 10;
 
 /// One part in so many of the disk stays free for others: kubelet sees a disk as full when less
 /// than one part in ten is free.
-const FREE: u64 = 5;
+const FREE_DIVISOR: u64 = 5;
 
 /// A namespace may use one part in so many of the store.
-const OF_STORE: u64 = 4;
+const NAMESPACE_DIVISOR: u64 = 4;
 
 /// Maximum number of entries with one namespace, name and module, which differ in their options.
-const OF_FUNCTION: usize = 4;
+const ENTRIES_PER_FUNCTION: usize = 4;
 
 /// Seconds for which an entry stays after it was given to a pod, which may not have mounted it yet.
-const GIVEN: u64 = 120;
+const MOUNT_GRACE: u64 = 120;
 
-/// Seconds after its last entry in which a function with [`OF_FUNCTION`] entries gets no further
-/// one. If the options differ at each start, as with a variable that has the pod's address, no pod
-/// would ever find the entry.
-const AGAIN: u64 = 600;
+/// Seconds after its last entry in which a function with [`ENTRIES_PER_FUNCTION`] entries gets no
+/// further one. If the options differ at each start, as with a variable that has the pod's address,
+/// no pod would ever find the entry.
+const REBUILD_PAUSE: u64 = 600;
 
 /// An entry, as `share ls` lists it.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Row {
+pub struct StoredEntry {
     /// The entry's name.
     pub entry: String,
     /// The entry's namespace.
@@ -74,13 +74,13 @@ impl Disk {
     /// Returns whether the free part has to be left to others.
     #[must_use]
     pub fn is_nearly_full(&self) -> bool {
-        self.free < self.size / FREE
+        self.free < self.size / FREE_DIVISOR
     }
 }
 
 /// The entry for which room is wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct NewEntry<'a> {
     /// The namespace.
     pub namespace: &'a str,
     /// The function's name.
@@ -95,13 +95,13 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// Returns the reason if there is no room even after removals.
-pub fn room<'a>(
-    rows: &'a [Row],
+pub fn select_evictions<'a>(
+    rows: &'a [StoredEntry],
     disk: Disk,
-    wanted: Wanted<'_>,
-) -> Result<Vec<&'a Row>, &'static str> {
-    let is_own = |row: &Row| row.namespace == wanted.namespace;
-    let is_same = |row: &Row| {
+    wanted: NewEntry<'_>,
+) -> Result<Vec<&'a StoredEntry>, &'static str> {
+    let is_own = |row: &StoredEntry| row.namespace == wanted.namespace;
+    let is_same = |row: &StoredEntry| {
         is_own(row)
             && row.name.as_deref() == Some(wanted.name)
             && row.upload.as_deref() == Some(wanted.upload)
@@ -111,30 +111,30 @@ pub fn room<'a>(
         .iter()
         .filter(|row| is_same(row) && row.unused.is_none());
     let last = same.clone().filter_map(|row| row.made).max();
-    if same.count() >= OF_FUNCTION {
+    if same.count() >= ENTRIES_PER_FUNCTION {
         let age = last.and_then(|last| wanted.now.checked_sub(last));
-        if age.is_some_and(|age| age < AGAIN) {
+        if age.is_some_and(|age| age < REBUILD_PAUSE) {
             return Err("it has other options again and again");
         }
-        entries.lose(is_same);
+        entries.evict_first(is_same);
     }
-    let most = disk.size / OF_DISK;
-    while entries.bytes(is_own) > most / OF_STORE {
-        if !entries.lose(is_own) {
+    let most = disk.size / STORE_DIVISOR;
+    while entries.bytes(is_own) > most / NAMESPACE_DIVISOR {
+        if !entries.evict_first(is_own) {
             return Err("its namespace has its part of the store");
         }
     }
     while entries.bytes(|_| true) > most {
-        if !entries.lose_of_largest() {
+        if !entries.evict_from_largest() {
             return Err("the store has its part of the disk");
         }
     }
-    let is_nearly_full = |gone: &[&Row]| {
+    let is_nearly_full = |gone: &[&StoredEntry]| {
         let free = disk.free.saturating_add(bytes(gone));
         Disk { free, ..disk }.is_nearly_full()
     };
     while is_nearly_full(&entries.gone) {
-        if !entries.lose_of_largest() {
+        if !entries.evict_from_largest() {
             return Err("less than a fifth of its disk is free");
         }
     }
@@ -145,25 +145,26 @@ pub fn room<'a>(
 /// full.
 #[must_use]
 pub fn is_too_large(bytes: u64, disk: Disk) -> bool {
-    bytes > disk.size / OF_DISK / OF_STORE || disk.is_nearly_full()
+    bytes > disk.size / STORE_DIVISOR / NAMESPACE_DIVISOR || disk.is_nearly_full()
 }
 
 /// The entries during a selection.
 struct Entries<'a> {
     /// Entries that can be removed, in the order of removal.
-    left: Vec<&'a Row>,
+    left: Vec<&'a StoredEntry>,
     /// Entries that a pod may be about to mount.
-    given: Vec<&'a Row>,
-    gone: Vec<&'a Row>,
+    given: Vec<&'a StoredEntry>,
+    gone: Vec<&'a StoredEntry>,
 }
 
 impl<'a> Entries<'a> {
-    fn new(rows: &'a [Row], now: u64) -> Self {
-        let is_given = |row: &&Row| {
+    fn new(rows: &'a [StoredEntry], now: u64) -> Self {
+        let is_given = |row: &&StoredEntry| {
             let age = now.checked_sub(row.used);
-            row.unused.is_none() && age.is_some_and(|age| age < GIVEN)
+            row.unused.is_none() && age.is_some_and(|age| age < MOUNT_GRACE)
         };
-        let (given, mut left): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(is_given);
+        let (given, mut left): (Vec<&StoredEntry>, Vec<&StoredEntry>) =
+            rows.iter().partition(is_given);
         // Entries that no pod finds come first, then those not used for longest.
         left.sort_by_key(|row| (row.unused.is_none(), row.used));
         Self {
@@ -174,7 +175,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Removes the first matching entry. Returns whether there was one.
-    fn lose(&mut self, is_meant: impl Fn(&Row) -> bool) -> bool {
+    fn evict_first(&mut self, is_meant: impl Fn(&StoredEntry) -> bool) -> bool {
         let next = self.left.iter().position(|row| is_meant(row));
         self.gone.extend(next.map(|at| self.left.remove(at)));
         next.is_some()
@@ -182,23 +183,23 @@ impl<'a> Entries<'a> {
 
     /// Removes an entry of the namespace that uses most. So a namespace cannot displace smaller
     /// ones by its own size.
-    fn lose_of_largest(&mut self) -> bool {
+    fn evict_from_largest(&mut self) -> bool {
         let mut namespaces: BTreeMap<&str, u64> = BTreeMap::new();
         for row in &self.left {
             *namespaces.entry(&row.namespace).or_default() += row.bytes;
         }
         let largest = namespaces.into_iter().max_by_key(|(_, bytes)| *bytes);
-        largest.is_some_and(|(namespace, _)| self.lose(|row| row.namespace == namespace))
+        largest.is_some_and(|(namespace, _)| self.evict_first(|row| row.namespace == namespace))
     }
 
-    fn bytes(&self, is_meant: impl Fn(&Row) -> bool) -> u64 {
+    fn bytes(&self, is_meant: impl Fn(&StoredEntry) -> bool) -> u64 {
         let there = self.left.iter().chain(&self.given).copied();
         let meant: Vec<_> = there.filter(|row| is_meant(row)).collect();
         bytes(&meant)
     }
 }
 
-fn bytes(rows: &[&Row]) -> u64 {
+fn bytes(rows: &[&StoredEntry]) -> u64 {
     rows.iter().map(|row| row.bytes).sum()
 }
 
@@ -206,8 +207,8 @@ fn bytes(rows: &[&Row]) -> u64 {
 mod tests {
     use super::*;
 
-    fn row(entry: &str, namespace: &str, bytes: u64, made: u64) -> Row {
-        Row {
+    fn row(entry: &str, namespace: &str, bytes: u64, made: u64) -> StoredEntry {
+        StoredEntry {
             entry: entry.to_owned(),
             namespace: namespace.to_owned(),
             bytes,
@@ -224,26 +225,26 @@ mod tests {
         free: 500,
     };
 
-    fn goes(rows: &[Row], disk: Disk) -> Result<Vec<&str>, &'static str> {
-        let wanted = Wanted {
+    fn goes(rows: &[StoredEntry], disk: Disk) -> Result<Vec<&str>, &'static str> {
+        let wanted = NewEntry {
             namespace: "own",
             name: "hello",
             upload: "module",
             now: 10_000,
         };
-        let gone = room(rows, disk, wanted)?;
+        let gone = select_evictions(rows, disk, wanted)?;
         Ok(gone.iter().map(|row| row.entry.as_str()).collect())
     }
 
     #[test]
-    fn as_long_as_there_is_room_nothing_goes() {
+    fn nothing_is_evicted_while_there_is_room() {
         let rows = [row("a", "own", 25, 1), row("b", "other", 75, 2)];
         assert_eq!(goes(&rows, DISK), Ok(vec![]));
         assert_eq!(goes(&[], DISK), Ok(vec![]));
     }
 
     #[test]
-    fn a_namespace_that_takes_more_than_its_part_loses_its_own() {
+    fn a_namespace_over_its_share_loses_its_own_entries() {
         let rows = [
             row("old", "other", 20, 0),
             row("a", "own", 20, 2),
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_finds_goes_first_and_then_the_oldest() {
+    fn unused_entries_are_evicted_first_then_the_oldest() {
         let mut rows = [
             row("a", "x", 20, 3),
             row("b", "x", 60, 1),
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_loses_first() {
+    fn the_largest_namespace_loses_entries_first() {
         let rows = [
             row("a", "x", 20, 1),
             row("b", "y", 60, 3),
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_just_given_to_a_pod_stays() {
+    fn entries_just_given_to_a_pod_are_not_evicted() {
         let mut rows = [row("a", "x", 60, 1), row("b", "x", 60, 2)];
         rows[0].used = 9_900;
         assert_eq!(goes(&rows, DISK), Ok(vec!["b"]));
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_nearly_full_is_left_to_others() {
+    fn nothing_is_kept_on_a_nearly_full_disk() {
         let rows = [row("a", "x", 40, 1), row("b", "x", 40, 2)];
         let nearly = Disk { free: 170, ..DISK };
         assert_eq!(goes(&rows, nearly), Ok(vec!["a"]));
@@ -300,12 +301,12 @@ mod tests {
     }
 
     #[test]
-    fn a_function_with_other_options_each_time_is_not_made_again_and_again() {
-        let same = |entry: &str, made| Row {
+    fn functions_with_changing_options_are_not_rebuilt_repeatedly() {
+        let same = |entry: &str, made| StoredEntry {
             upload: Some("module".to_owned()),
             ..row(entry, "own", 1, made)
         };
-        let mut rows: Vec<Row> = (1..=4).map(|at| same(&at.to_string(), at)).collect();
+        let mut rows: Vec<StoredEntry> = (1..=4).map(|at| same(&at.to_string(), at)).collect();
         assert_eq!(goes(&rows, DISK), Ok(vec!["1"]));
         rows[3].made = Some(9_500);
         assert!(goes(&rows, DISK).is_err());

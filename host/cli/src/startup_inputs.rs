@@ -9,15 +9,15 @@ use faasw::{KeyValueServer, OutboundOptions};
 
 use super::{exit::Exit, kv_server, sealing_key::SealingKey, serving::Serving};
 
-/// The inputs.
-pub struct Given {
+/// The inputs that a node reads from files before it is confined.
+pub struct StartupInputs {
     pub image_key: Option<SealingKey>,
     pub secret_key: Option<SealingKey>,
     pub outbound: OutboundOptions,
     pub key_value_server: Option<KeyValueServer>,
 }
 
-impl Given {
+impl StartupInputs {
     /// Reads the files.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ fn push(desk: &Desk, registry: &Registry) -> String {
     format!("oci://{tag}")
 }
 
-pub async fn what_an_artifact_asks_for_is_given_by_a_word() {
+pub async fn requests_of_an_artifact_need_accept() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let from = push(&desk, &registry);
     let told = desk.refused(&["deploy", &from]);
@@ -88,7 +88,7 @@ pub async fn what_an_artifact_asks_for_is_given_by_a_word() {
 }
 
 /// The node decides which limits are high, and may have been started with lower ones.
-pub async fn limits_are_those_of_the_node() {
+pub async fn limits_above_the_nodes_need_accept() {
     let mut limits = Limits::default();
     limits.memory = 16 << 20;
     let (desk, registry) = (Desk::with(limits).await, Registry::open());

@@ -23,6 +23,6 @@ pub fn number(variable: &str) -> Option<u64> {
 }
 
 /// Returns a random part of a duration.
-pub fn up_to(chance: &mut Rng, most: Duration) -> Duration {
-    most.mul_f64(chance.f64())
+pub fn up_to(rng: &mut Rng, most: Duration) -> Duration {
+    most.mul_f64(rng.f64())
 }

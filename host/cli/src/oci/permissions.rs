@@ -21,7 +21,7 @@ const SHOWN_MAX: usize = 120;
 
 /// The grants for the artifacts of one reference.
 #[derive(Debug)]
-pub struct Given {
+pub struct ArtifactGrants {
     is_said: bool,
     kinds: BTreeSet<Kind>,
     /// The options that were granted first. Later artifacts of a followed tag get no others.
@@ -30,14 +30,14 @@ pub struct Given {
 
 /// An artifact's options after the grants are applied.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct GrantedOptions {
     /// The options that are in force.
     pub pairs: Vec<Pair>,
     /// The options that were requested but not granted.
     pub refused: Vec<Pair>,
 }
 
-impl Given {
+impl ArtifactGrants {
     /// Creates the grants of the command line.
     pub fn new(accept: &Accept) -> Self {
         Self {
@@ -52,12 +52,16 @@ impl Given {
     /// # Errors
     /// Returns an error if the artifact requests something and the command line has no `--accept`,
     /// or if it would be granted more than the first artifact of its tag.
-    pub fn take(&mut self, pairs: Vec<Pair>, defaults: &FunctionLimits) -> Result<Taken, Exit> {
+    pub fn apply(
+        &mut self,
+        pairs: Vec<Pair>,
+        defaults: &FunctionLimits,
+    ) -> Result<GrantedOptions, Exit> {
         let kind_of = |pair: &Pair| kind_of(pair, defaults);
         let asks = |pair: &Pair| kind_of(pair).is_some();
         let asked: Vec<Pair> = pairs.iter().filter(|pair| asks(pair)).cloned().collect();
         if !asked.is_empty() && !self.is_said {
-            let kinds: BTreeSet<&str> = asked.iter().filter_map(kind_of).map(word).collect();
+            let kinds: BTreeSet<&str> = asked.iter().filter_map(kind_of).map(kind_word).collect();
             let kinds: Vec<&str> = kinds.into_iter().collect();
             return Err(
                 Exit::failure(format_args!("its artifact asks for {}", shown(&asked))).hint(
@@ -69,21 +73,21 @@ impl Given {
                 ),
             );
         }
-        let (mut taken, mut given) = (Taken::default(), BTreeSet::new());
+        let (mut taken, mut granted) = (GrantedOptions::default(), BTreeSet::new());
         for pair in pairs {
             match kind_of(&pair) {
                 Some(kind) if !self.kinds.contains(&kind) => taken.refused.push(pair),
                 Some(_) => {
-                    given.insert(pair.clone());
+                    granted.insert(pair.clone());
                     taken.pairs.push(pair);
                 }
                 None => taken.pairs.push(pair),
             }
         }
         match &self.first {
-            None => self.first = Some(given),
+            None => self.first = Some(granted),
             Some(first) => {
-                let more: Vec<Pair> = given.difference(first).cloned().collect();
+                let more: Vec<Pair> = granted.difference(first).cloned().collect();
                 if !more.is_empty() {
                     return Err(Exit::failure(format_args!(
                         "its artifact asks for more than the first one did: {}",
@@ -131,7 +135,7 @@ fn is_more(pair: &Pair, defaults: &FunctionLimits) -> bool {
             .is_some_and(|most| above(TimeLimit::TotalTime, most))
 }
 
-fn word(kind: Kind) -> &'static str {
+fn kind_word(kind: Kind) -> &'static str {
     match kind {
         Kind::Outbound => "outbound",
         Kind::Secrets => "secrets",
@@ -185,9 +189,9 @@ mod tests {
         (parameter.to_owned(), value.to_owned())
     }
 
-    fn given(words: &str) -> Given {
+    fn grants(words: &str) -> ArtifactGrants {
         match parse(&format!("deploy oci://reg.test/a {words}")).unwrap() {
-            Command::Deploy(deploy) => Given::new(&deploy.accept),
+            Command::Deploy(deploy) => ArtifactGrants::new(&deploy.accept),
             other => panic!("{other:?}"),
         }
     }
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_reach_something_is_asked_and_the_rest_is_taken() {
+    fn options_that_reach_resources_need_a_grant() {
         let own = vec![
             pair("env", "A=b"),
             pair("memory", "65536"),
@@ -214,10 +218,13 @@ mod tests {
             pair("concurrency", "3"),
             pair("poll", "off"),
         ];
-        assert_eq!(given("").take(own.clone(), &defaults()).unwrap().pairs, own);
+        assert_eq!(
+            grants("").apply(own.clone(), &defaults()).unwrap().pairs,
+            own
+        );
         for asking in everything().split_off(2) {
-            let refused = given("")
-                .take(vec![pair("env", "A=b"), asking.clone()], &defaults())
+            let refused = grants("")
+                .apply(vec![pair("env", "A=b"), asking.clone()], &defaults())
                 .unwrap_err();
             assert!(refused.to_string().contains(&asking.1), "{refused}");
         }
@@ -227,12 +234,12 @@ mod tests {
             pair("idle-guest", "61s"),
             pair("poll", "auto"),
         ] {
-            assert!(given("").take(vec![limit], &defaults()).is_err());
+            assert!(grants("").apply(vec![limit], &defaults()).is_err());
         }
     }
 
     #[test]
-    fn limits_are_held_against_those_of_the_node() {
+    fn limits_above_the_nodes_defaults_need_a_grant() {
         let mut lower = defaults();
         lower.memory = 16 << 20;
         lower.times.cpu_time = Duration::from_millis(500);
@@ -242,26 +249,26 @@ mod tests {
             pair("cpu-time", "1s"),
             pair("total-time", "6s"),
         ] {
-            assert!(given("").take(vec![limit.clone()], &defaults()).is_ok());
-            let refused = given("").take(vec![limit.clone()], &lower).unwrap_err();
+            assert!(grants("").apply(vec![limit.clone()], &defaults()).is_ok());
+            let refused = grants("").apply(vec![limit.clone()], &lower).unwrap_err();
             assert!(refused.to_string().contains(&limit.1), "{refused}");
-            let taken = given("--accept none").take(vec![limit], &lower).unwrap();
+            let taken = grants("--accept none").apply(vec![limit], &lower).unwrap();
             assert_eq!((taken.pairs.len(), taken.refused.len()), (0, 1));
         }
         let mut higher = defaults();
         higher.memory = 1 << 30;
         let large = vec![pair("memory", &(1_u64 << 30).to_string())];
-        assert!(given("").take(large, &higher).is_ok());
+        assert!(grants("").apply(large, &higher).is_ok());
     }
 
     #[test]
-    fn kinds_are_given_and_others_left_out() {
-        let taken = given("--accept none")
-            .take(everything(), &defaults())
+    fn only_accepted_kinds_are_granted() {
+        let taken = grants("--accept none")
+            .apply(everything(), &defaults())
             .unwrap();
         assert_eq!((taken.pairs.len(), taken.refused.len()), (2, 6));
-        let taken = given("--accept secrets,limits")
-            .take(everything(), &defaults())
+        let taken = grants("--accept secrets,limits")
+            .apply(everything(), &defaults())
             .unwrap();
         let refused: Vec<&str> = taken
             .refused
@@ -270,8 +277,8 @@ mod tests {
             .collect();
         assert_eq!(refused, ["allow-outbound", "kv", "host"]);
         assert_eq!(
-            given("--accept all")
-                .take(everything(), &defaults())
+            grants("--accept all")
+                .apply(everything(), &defaults())
                 .unwrap()
                 .pairs,
             everything()
@@ -279,27 +286,27 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_followed_is_given_no_more_later() {
-        let mut given = given("--accept outbound");
-        given
-            .take(vec![pair("allow-outbound", "https://a.test")], &defaults())
+    fn later_artifacts_of_a_followed_tag_get_no_further_grants() {
+        let mut grants = grants("--accept outbound");
+        grants
+            .apply(vec![pair("allow-outbound", "https://a.test")], &defaults())
             .unwrap();
-        given.take(vec![pair("env", "A=b")], &defaults()).unwrap();
-        given
-            .take(vec![pair("allow-outbound", "https://a.test")], &defaults())
+        grants.apply(vec![pair("env", "A=b")], &defaults()).unwrap();
+        grants
+            .apply(vec![pair("allow-outbound", "https://a.test")], &defaults())
             .unwrap();
         let more = vec![pair("allow-outbound", "https://*.test")];
         assert!(
-            given
-                .take(more, &defaults())
+            grants
+                .apply(more, &defaults())
                 .unwrap_err()
                 .to_string()
                 .contains("*.test")
         );
         // A request that is not granted does not count as more than the first one.
         assert_eq!(
-            given
-                .take(vec![pair("kv", "shared")], &defaults())
+            grants
+                .apply(vec![pair("kv", "shared")], &defaults())
                 .unwrap()
                 .refused
                 .len(),
@@ -308,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_one_short_line() {
+    fn shown_options_are_one_short_line() {
         let text = shown(&[
             pair("env", &format!("A={}", "\n".repeat(500))),
             pair("kv", "\u{202e}x"),

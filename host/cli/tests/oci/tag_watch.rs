@@ -92,7 +92,7 @@ fn comes_from(desk: &Desk, digest: &str) {
     }
 }
 
-pub async fn a_tag_is_followed() {
+pub async fn a_tag_is_watched() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let tag = reference(&registry, "a:main");
     let first = push(&desk, &tag, "one", &[]);
@@ -117,7 +117,7 @@ pub async fn a_tag_is_followed() {
     comes_from(&desk, &last);
 }
 
-pub async fn a_registry_that_is_away_is_waited_for() {
+pub async fn an_unavailable_registry_is_retried() {
     let (desk, mut registry) = (Desk::new().await, Registry::open());
     let tag = reference(&registry, "a:main");
     push(&desk, &tag, "one", &[]);
@@ -130,7 +130,7 @@ pub async fn a_registry_that_is_away_is_waited_for() {
     comes_from(&desk, &second);
 }
 
-pub async fn a_tag_that_asks_for_more_later_is_not_given_it() {
+pub async fn a_watched_tag_gets_no_further_grants() {
     let (desk, registry) = (Desk::new().await, Registry::open());
     let tag = reference(&registry, "a:main");
     let one = ["--allow-outbound", "https://a.test"];
