@@ -55,11 +55,11 @@ pub fn node_hears(said: &[u8]) -> bool {
 #[cfg(feature = "program")]
 #[must_use]
 pub fn reads_name_answer(message: &[u8]) -> bool {
-    use crate::connector::names::message::{Kind, LINKS_MAX, Question, Reply, WireName};
+    use crate::connector::names::message::{LINKS_MAX, Question, RecordType, Reply, WireName};
     let Some(name) = WireName::new("www.a.example") else {
         return false;
     };
-    let (id, kind) = (7, Kind::A);
+    let (id, kind) = (7, RecordType::A);
     match (Question { id, name, kind }).reply(message) {
         Some(Reply::Addresses(addresses, _)) => {
             assert!(

@@ -1,6 +1,6 @@
 //! Tests of weights as the kernel reports them.
 
-use super::aside::tests::groups;
+use super::background::tests::groups;
 use super::*;
 
 /// Reads the weight of one group, or of all groups together.
@@ -45,12 +45,12 @@ fn a_weight_is_written_to_the_group_that_it_is_for() {
 }
 
 #[test]
-fn what_is_written_is_what_the_kernel_takes() {
+fn weights_are_converted_for_each_version() {
     let of = |version, weight| weight_file(version, weight);
-    assert_eq!(of(Version::One, 100), ("cpu.shares", 1024));
-    assert_eq!(of(Version::One, 0), ("cpu.shares", 2));
-    assert_eq!(of(Version::One, WEIGHT_FULL), ("cpu.shares", 102_400));
-    assert_eq!(of(Version::Two, 100), ("cpu.weight", 100));
-    assert_eq!(of(Version::Two, 0), ("cpu.weight", 1));
-    assert_eq!(of(Version::Two, WEIGHT_FULL), ("cpu.weight", 10_000));
+    assert_eq!(of(CgroupVersion::One, 100), ("cpu.shares", 1024));
+    assert_eq!(of(CgroupVersion::One, 0), ("cpu.shares", 2));
+    assert_eq!(of(CgroupVersion::One, WEIGHT_FULL), ("cpu.shares", 102_400));
+    assert_eq!(of(CgroupVersion::Two, 100), ("cpu.weight", 100));
+    assert_eq!(of(CgroupVersion::Two, 0), ("cpu.weight", 1));
+    assert_eq!(of(CgroupVersion::Two, WEIGHT_FULL), ("cpu.weight", 10_000));
 }

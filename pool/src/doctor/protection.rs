@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD, Version};
+use faasw_jail::group::{CgroupLocation, CgroupVersion, Groups, Share, VM_OVERHEAD};
 use faasw_jail::{ConfinementLevel, Obstacle};
 
 use super::finding::{Finding, State};
@@ -98,15 +98,15 @@ fn groups() -> (Finding, Finding) {
         processes: 1,
         weight: 100,
     };
-    match Place::find().and_then(|place| Groups::prepare(&place, share)) {
+    match CgroupLocation::find().and_then(|place| Groups::prepare(&place, share)) {
         Ok(groups) => {
             let sharing = sharing(groups.share_processors());
             groups.remove();
             let version = match groups.version() {
-                Version::One => 1,
-                Version::Two => 2,
+                CgroupVersion::One => 1,
+                CgroupVersion::Two => 2,
             };
-            let hot = match groups.can_step_aside() {
+            let hot = match groups.check_background_support() {
                 Ok(()) => "microVMs may look for requests behind everything else (--poll)".into(),
                 Err(why) => format!("no microVM looks for requests by itself (--poll): {why}"),
             };

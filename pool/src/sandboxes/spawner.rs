@@ -262,7 +262,7 @@ impl Spawner {
     /// Returns an error if the spawner is gone, could not fork, or is in another network.
     pub async fn egress(
         self: &Arc<Self>,
-        kind: egress::Kind,
+        kind: egress::EgressRole,
         fds: &[BorrowedFd<'_>],
     ) -> Result<Process, PlatformError> {
         let token = self.token();

@@ -46,7 +46,7 @@ fn main() {
             }
             if cfg!(debug_assertions) {
                 // The standard library checks each descriptor that it closes in debug builds.
-                let get = Must::Be(1, libc::F_GETFD.cast_unsigned());
+                let get = ArgCondition::Equals(1, libc::F_GETFD.cast_unsigned());
                 rules.push(rule("check a descriptor", libc::SYS_fcntl, &[get]));
             }
             rules

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
-use super::message::{Kind, LINKS_MAX, NO_ERROR, Question, Reply, WireName};
+use super::message::{LINKS_MAX, NO_ERROR, Question, RecordType, Reply, WireName};
 
 /// Most bytes of a datagram. A question here allows 512 (RFC 1035, 4.2.1); some servers send more.
 const DATAGRAM_MAX: usize = 4096;
@@ -85,7 +85,7 @@ impl Network for Sockets {
     ) -> Result<Found, Unfound> {
         let begun = Instant::now();
         let deadline = begun + wait;
-        let mut families = [Kind::A, Kind::Aaaa].map(|kind| Family::new(kind, name));
+        let mut families = [RecordType::A, RecordType::Aaaa].map(|kind| Family::new(kind, name));
         // Each time round a server has left the next alias to this resolver.
         for _ in 0..=LINKS_MAX {
             let mut open: Vec<_> = families.iter_mut().filter(|it| it.is_open()).collect();
@@ -114,7 +114,7 @@ impl Network for Sockets {
 
 /// The search for addresses of one family.
 struct Family {
-    kind: Kind,
+    kind: RecordType,
     name: WireName,
     /// Aliases on the way so far, and for how many seconds they hold.
     links: usize,
@@ -125,7 +125,7 @@ struct Family {
 }
 
 impl Family {
-    fn new(kind: Kind, name: &WireName) -> Self {
+    fn new(kind: RecordType, name: &WireName) -> Self {
         Self {
             kind,
             name: name.clone(),
@@ -209,7 +209,7 @@ async fn exchange_datagrams(
     for family in families.iter_mut() {
         family.question = Some(question(&family.name, family.kind)?);
     }
-    let root = question(&WireName::root(), Kind::Ns)?;
+    let root = question(&WireName::root(), RecordType::Ns)?;
     let own = match server {
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -296,7 +296,7 @@ async fn exchange_by_stream(stream: &mut TcpStream, family: &Family) -> io::Resu
 }
 
 /// Builds a question with a random id.
-fn question(name: &WireName, kind: Kind) -> io::Result<Question> {
+fn question(name: &WireName, kind: RecordType) -> io::Result<Question> {
     let mut id = [0; 2];
     let flags = rustix::rand::GetRandomFlags::empty();
     rustix::rand::getrandom(&mut id, flags)?;

@@ -3,16 +3,17 @@
 //! The filter allows neither binding nor connecting: addresses were bound before, and a node makes
 //! no connections. It allows listening only if the node opens later. It also forbids making
 //! processes and executable memory. It was derived from the end-to-end suites, and from what the C
-//! library and the runtime call in other circumstances. Dangerous calls ([`DANGEROUS`], [`MAKERS`])
-//! end the process. All other calls fail with `ENOSYS`, as on an older kernel.
+//! library and the runtime call in other circumstances. Dangerous calls ([`KILL_LIST`],
+//! [`JAIL_SETUP_CALLS`]) end the process. All other calls fail with `ENOSYS`, as on an older
+//! kernel.
 
 use faasw::ServerAddress;
-use faasw_jail::dangerous::{DANGEROUS, MAKERS};
-use faasw_jail::filter::{Filter, Must, Rule, rule};
-use faasw_jail::ordinary::ORDINARY;
+use faasw_jail::daemon_allow::DAEMON_ALLOW;
+use faasw_jail::filter::{ArgCondition, Filter, Rule, rule};
+use faasw_jail::kill_list::{JAIL_SETUP_CALLS, KILL_LIST};
 use faasw_pool::PAGE_FAULT_CALLS;
 
-/// Calls that are allowed with any arguments, in addition to [`ORDINARY`].
+/// Calls that are allowed with any arguments, in addition to [`DAEMON_ALLOW`].
 const FREE: &[libc::c_long] = &[
     // Open files.
     libc::SYS_readv,
@@ -84,7 +85,7 @@ fn rules() -> Vec<Rule> {
     };
     let not_executable = Have(2, libc::PROT_EXEC as u64, 0);
     let own = std::process::id();
-    let free = ORDINARY.iter().chain(FREE);
+    let free = DAEMON_ALLOW.iter().chain(FREE);
     let mut rules: Vec<_> = free.map(|call| rule("serve", *call, &[])).collect();
     rules.extend([
         rule("map memory", libc::SYS_mmap, &[not_executable]),
@@ -187,12 +188,12 @@ pub fn filter(opens_later: bool) -> Result<Filter, String> {
 }
 
 fn compile(rules: &[Rule]) -> Result<Filter, String> {
-    let dangerous: Vec<_> = [DANGEROUS, MAKERS].concat();
+    let dangerous: Vec<_> = [KILL_LIST, JAIL_SETUP_CALLS].concat();
     Filter::compile_lenient(rules, &dangerous).map_err(|error| error.to_string())
 }
 
-/// Calls for connecting to a key-value server, in addition to [`ORDINARY`]. The C library resolves
-/// names by configurable plug-ins, which are libraries that it maps as executable memory.
+/// Calls for connecting to a key-value server, in addition to [`DAEMON_ALLOW`]. The C library
+/// resolves names by configurable plug-ins, which are libraries that it maps as executable memory.
 const DIALING: &[libc::c_long] = &[
     libc::SYS_connect,
     libc::SYS_bind,
@@ -220,7 +221,7 @@ const DIALING: &[libc::c_long] = &[
 /// # Errors
 /// Returns a message if the filter cannot be compiled.
 pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
-    use Must::Be;
+    use ArgCondition::Equals;
     let families: &[i32] = match address {
         // The C library queries name servers over the first three families. Over the last one, it
         // lists the host's addresses.
@@ -232,7 +233,7 @@ pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
         ],
         _ => &[libc::AF_UNIX],
     };
-    let free = ORDINARY.iter().chain(DIALING);
+    let free = DAEMON_ALLOW.iter().chain(DIALING);
     let mut rules: Vec<_> = free.map(|call| rule("connect", *call, &[])).collect();
     rules.extend(families.iter().map(|family| {
         let must = [Be(0, family.cast_unsigned())];

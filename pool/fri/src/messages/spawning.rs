@@ -70,7 +70,7 @@ message! {
         /// Identifies the process in replies.
         token: u64,
         /// Connector or worker.
-        kind: egress::Kind,
+        kind: egress::EgressRole,
     }
 }
 

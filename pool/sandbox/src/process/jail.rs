@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use faasw_abi::memory_map::{CODE_MAX, RAM_MAX};
 use faasw_jail::Limits;
-use faasw_jail::filter::{Must, Rule, rule};
+use faasw_jail::filter::{ArgCondition, Rule, rule};
 use faasw_jail::group::{Share, VM_OVERHEAD, WEIGHT_FULL};
 use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
@@ -115,7 +115,7 @@ pub struct Host {
 #[must_use]
 pub fn rules(host: Host) -> Vec<Rule> {
     use Must::{Be, Lie};
-    let map = |name, protection: i32, flags: i32, file: &[Must]| {
+    let map = |name, protection: i32, flags: i32, file: &[ArgCondition]| {
         let mut must = vec![
             Be(2, protection.cast_unsigned()),
             Be(3, flags.cast_unsigned()),
@@ -261,7 +261,7 @@ fn rare_rules(host: Host) -> Vec<Rule> {
 
 /// Returns the calls by which the reset compares a guest that may have entered ring 0.
 fn hidden_state() -> [Rule; 2] {
-    use Must::Be;
+    use ArgCondition::Equals;
     let call = |name, number| rule(name, libc::SYS_ioctl, &[Be(0, VCPU), Be(1, number)]);
     [
         call("read model-specific registers", KVM_GET_MSRS),

@@ -8,8 +8,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use faasw_jail::carried::Carried;
-use faasw_jail::{Program, out_of_the_way};
+use faasw_jail::embedded_program::EmbeddedProgram;
+use faasw_jail::{Program, dup_to_high_fd};
 use rustix::io::Errno;
 
 /// The descriptor numbers of a program, and its argument.
@@ -110,15 +110,15 @@ impl Given {
         [file].into_iter().chain(by.map(move |by| (carrier, by)))
     }
 
-    fn out_of_the_way(self) -> Result<Self, Errno> {
+    fn dup_to_high_fd(self) -> Result<Self, Errno> {
         let place = match self.place {
             Some(place) => Some(Place {
-                by: out_of_the_way(place.by)?,
+                by: dup_to_high_fd(place.by)?,
                 ..place
             }),
             None => None,
         };
-        let file = out_of_the_way(self.file)?;
+        let file = dup_to_high_fd(self.file)?;
         Ok(Self {
             file,
             place,
@@ -128,7 +128,7 @@ impl Given {
 
     /// Returns the program in the form in which it is started.
     pub fn program(&self) -> Program<'_> {
-        let carried = self.place.as_ref().map(|place| Carried {
+        let carried = self.place.as_ref().map(|place| EmbeddedProgram {
             by: place.by.as_fd(),
             offset: place.offset,
             bytes: place.bytes,
@@ -165,10 +165,10 @@ impl Programs {
     ///
     /// # Errors
     /// Returns the error of duplicating a descriptor.
-    pub fn out_of_the_way(self) -> Result<Self, Errno> {
+    pub fn dup_to_high_fd(self) -> Result<Self, Errno> {
         Ok(Self {
-            compiler: self.compiler.out_of_the_way()?,
-            egress: self.egress.out_of_the_way()?,
+            compiler: self.compiler.dup_to_high_fd()?,
+            egress: self.egress.dup_to_high_fd()?,
         })
     }
 }

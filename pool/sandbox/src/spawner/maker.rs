@@ -5,8 +5,8 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use faasw_fri::userfault::Device;
 use faasw_jail::filter::{Filter, Rule};
-use faasw_jail::group::{Groups, Place};
-use faasw_jail::{ConfinementLevel, JailError, Network, Site, out_of_the_way};
+use faasw_jail::group::{CgroupLocation, Groups};
+use faasw_jail::{ConfinementLevel, JailError, Network, Site, dup_to_high_fd};
 use kvm_ioctls::Kvm;
 
 use crate::memory::page_map::PageMap;
@@ -60,7 +60,7 @@ impl Maker {
             sandboxes,
             level,
             // Before the site, which hides the groups' files.
-            groups: Place::find().and_then(|place| Groups::prepare(&place, jail::SHARE)),
+            groups: CgroupLocation::find().and_then(|place| Groups::prepare(&place, jail::SHARE)),
             site: Site::prepare(network, level),
         }
     }
@@ -68,12 +68,12 @@ impl Maker {
 
 impl Sandboxes {
     fn prepare(rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<Self> {
-        let device = out_of_the_way(kvm_device()?)?;
+        let device = dup_to_high_fd(kvm_device()?)?;
         // SAFETY: `into_raw_fd` passes on the ownership of the device's descriptor.
         let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
         // Without it, seeds are completely loaded before any guest runs.
         let faults = match Device::open() {
-            Ok(device) => Some(out_of_the_way(OwnedFd::from(device))?.into()),
+            Ok(device) => Some(dup_to_high_fd(OwnedFd::from(device))?.into()),
             Err(_) => None,
         };
         let template = template.telling_faults(faults);

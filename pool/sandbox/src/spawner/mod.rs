@@ -18,8 +18,8 @@ use faasw_fri::messages::{
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_jail::filter::Rule;
-use faasw_jail::group::{self, Groups, Version};
-use faasw_jail::{ConfinementLevel, Obstacle, Site, Step, out_of_the_way};
+use faasw_jail::group::{self, CgroupVersion, Groups};
+use faasw_jail::{ConfinementLevel, Obstacle, Site, Step, dup_to_high_fd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -84,9 +84,9 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     close_from(programs::END);
     let programs = Programs::inherited()?;
     // Low numbers are for descriptors that go to jails.
-    let (node, programs) = (out_of_the_way(node)?, programs.out_of_the_way()?);
-    let ended = out_of_the_way(child_signal()?)?;
-    begin_moving();
+    let (node, programs) = (dup_to_high_fd(node)?, programs.dup_to_high_fd()?);
+    let ended = dup_to_high_fd(child_signal()?)?;
+    warm_up_cgroup_move();
     let can_restore = priority::can_restore();
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let mut spawner = Spawner {
@@ -108,7 +108,7 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
             return Ok(());
         }
         let groups = spawner.maker.groups.as_ref().ok();
-        let moves_in = groups.and_then(|groups| groups.bring_home(Instant::now()));
+        let moves_in = groups.and_then(|groups| groups.return_from_background(Instant::now()));
         let looks_in = spawner.share(Instant::now());
         let rest = [ends_in, moves_in, looks_in].into_iter().flatten().min();
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
@@ -140,12 +140,12 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
 }
 
 /// Lets the kernel begin with work that the first sandbox's move to its group waits for, while this
-/// process determines the host's properties ([`group::begin_moving`]). A child does it, and is
-/// reaped like any other.
-fn begin_moving() {
+/// process determines the host's properties ([`group::warm_up_cgroup_move`]). A child does it, and
+/// is reaped like any other.
+fn warm_up_cgroup_move() {
     // SAFETY: this process has one thread; the child has a copy of everything.
     if unsafe { libc::fork() } == 0 {
-        group::begin_moving();
+        group::warm_up_cgroup_move();
         // The spawner's own clean-up must not run in the child.
         // SAFETY: ends this process without running anything.
         unsafe { libc::_exit(0) }
@@ -159,7 +159,7 @@ impl Spawner {
         let introduced = Introduced {
             own_users: maker.site.as_ref().is_ok_and(Site::has_identities).into(),
             groups: match &maker.groups {
-                Ok(groups) if groups.version() == Version::One => GroupVersion::One,
+                Ok(groups) if groups.version() == CgroupVersion::One => GroupVersion::One,
                 Ok(_) => GroupVersion::Two,
                 Err(_) => GroupVersion::None,
             },
@@ -238,7 +238,7 @@ impl Spawner {
             }
             Some(Kind::StepAside) => {
                 if let Ok(StepAside { token, aside }) = packet.message() {
-                    self.step_aside(token, aside.is_yes());
+                    self.set_background(token, aside.is_yes());
                 }
             }
             Some(Kind::KeepGroups) => {
@@ -339,13 +339,13 @@ impl Spawner {
     }
 
     /// Puts a sandbox behind all others, or ends that.
-    fn step_aside(&mut self, token: u64, aside: bool) {
+    fn set_background(&mut self, token: u64, aside: bool) {
         let child = self.children.iter().find(|child| child.token == token);
         let Some(child) = child else {
             return;
         };
         let done = match &self.maker.groups {
-            Ok(groups) => groups.step_aside(child.number, child.pid, aside),
+            Ok(groups) => groups.set_background(child.number, child.pid, aside),
             Err(_) => Err(Errno::NOTSUP),
         };
         let told = SteppedAside {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use faasw_fri::messages::{SpawnEgress, SpawnHelper, SpawnSandbox, Spawned};
 use faasw_jail::group::{Group, Groups};
-use faasw_jail::{Born, Network, Site, Step, egress, helper};
+use faasw_jail::{ForkSide, Network, Site, Step, egress, helper};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -45,7 +45,7 @@ impl Spawner {
         };
         let number = self.free_number();
         let program = self.programs.compiler.program();
-        let limits = helper::Order {
+        let limits = helper::HelperLimits {
             isa: order.isa.name(),
             cpu_seconds: order.cpu_seconds,
             memory_bytes: order.memory_bytes,
@@ -63,8 +63,8 @@ impl Spawner {
         connections: Option<OwnedFd>,
     ) {
         let network = match order.kind {
-            egress::Kind::Connector => Network::Host,
-            egress::Kind::Worker => Network::Empty,
+            egress::EgressRole::Connector => Network::Host,
+            egress::EgressRole::Worker => Network::Empty,
         };
         let null = io::stdin();
         let connections = connections.as_ref().map_or(null.as_fd(), AsFd::as_fd);
@@ -95,7 +95,7 @@ impl Spawner {
             Self::fork(site, number, group)
         });
         match forked {
-            Ok((Born::Child(jail), took)) => {
+            Ok((ForkSide::Child(jail), took)) => {
                 let birth = Birth {
                     is_ahead,
                     nanoseconds: took.fork,
@@ -108,7 +108,7 @@ impl Spawner {
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
-            Ok((Born::Maker(pid), took)) => self.note(order.token, number, Ok((pid, took))),
+            Ok((ForkSide::Parent(pid), took)) => self.note(order.token, number, Ok((pid, took))),
             Err(error) => self.note(order.token, number, Err(error)),
         }
     }
@@ -174,7 +174,7 @@ impl Spawner {
         }
     }
 
-    fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<Born> {
+    fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<ForkSide> {
         #[cfg(feature = "ablation")]
         if is_without_jail() {
             return site.fork_open();

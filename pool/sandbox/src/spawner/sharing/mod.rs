@@ -86,7 +86,7 @@ pub(super) trait Scheduler {
     fn idle(&self, count: u64) -> Option<Duration>;
 
     /// Whether a jail has the least weight beside all others: its run time takes nothing from them.
-    fn is_aside(&self, number: u32) -> bool;
+    fn is_background(&self, number: u32) -> bool;
 }
 
 impl Scheduler for Groups {
@@ -107,8 +107,8 @@ impl Scheduler for Groups {
         processors::idle(count)
     }
 
-    fn is_aside(&self, number: u32) -> bool {
-        Self::is_aside(self, number)
+    fn is_background(&self, number: u32) -> bool {
+        Self::is_background(self, number)
     }
 }
 
@@ -172,7 +172,7 @@ impl Sharing {
         total: impl Fn(Pid) -> Option<Total>,
     ) {
         if let Some(before) = member.total
-            && !scheduler.is_aside(number)
+            && !scheduler.is_background(number)
             && let Some(total) = total(pid)
         {
             let did = self.ended.entry(member.function).or_default();
@@ -217,7 +217,7 @@ impl Sharing {
         for (number, pid, member) in members {
             let total = total(pid);
             if let (Some(before), Some(total)) = (member.total, total)
-                && !scheduler.is_aside(number)
+                && !scheduler.is_background(number)
             {
                 did.entry(member.function).or_default().add(before, total);
             }

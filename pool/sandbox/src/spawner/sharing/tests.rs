@@ -46,7 +46,7 @@ impl Scheduler for Noted {
         self.idle.get()
     }
 
-    fn is_aside(&self, number: u32) -> bool {
+    fn is_background(&self, number: u32) -> bool {
         self.aside == Some(number)
     }
 }
