@@ -34,8 +34,8 @@ const GUARD_INSTALL: u32 = 102;
 /// executable.
 #[must_use]
 pub fn rules() -> Vec<Rule> {
-    use Must::{Be, Have};
-    let file = |name, call, fd: i32| rule(name, call, &[Be(0, fd.cast_unsigned())]);
+    use ArgCondition::{Equals, MaskedEquals};
+    let file = |name, call, fd: i32| rule(name, call, &[Equals(0, fd.cast_unsigned())]);
     // Private and anonymous memory, without the large pages that the host has reserved.
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let idle = (libc::MAP_NORESERVE | libc::MAP_STACK) as u64;
@@ -47,7 +47,7 @@ pub fn rules() -> Vec<Rule> {
         rule(
             "take memory",
             libc::SYS_mmap,
-            &[NOT_EXECUTABLE, Have(3, !idle, own)],
+            &[NOT_EXECUTABLE, MaskedEquals(3, !idle, own)],
         ),
         change_protection(),
         unconditional("give memory back", libc::SYS_munmap),
@@ -57,7 +57,7 @@ pub fn rules() -> Vec<Rule> {
         futex("wait for a thread", libc::FUTEX_WAIT_BITSET),
         unconditional("let others run", libc::SYS_sched_yield),
         unconditional("count processors", libc::SYS_sched_getaffinity),
-        rule("start a thread", libc::SYS_clone, &[Be(0, THREAD)]),
+        rule("start a thread", libc::SYS_clone, &[Equals(0, THREAD)]),
         unconditional("set up a thread's locks", libc::SYS_set_robust_list),
         unconditional("set up a thread's sequences", libc::SYS_rseq),
         unconditional("set up a thread's signal stack", libc::SYS_sigaltstack),

@@ -7,7 +7,7 @@ use faasw_egress_policy::{Destination, Host, Name, Scheme};
 use tokio::sync::mpsc;
 
 use crate::client::Part;
-use crate::client::table::{Calls, Entry, hear};
+use crate::client::table::{Calls, Entry, handle_frame};
 use crate::frames::{Frame, FromWorker, WINDOW};
 
 /// Feeds the node with frames of a worker for two calls under way, 1 and 2. Returns whether the
@@ -36,7 +36,7 @@ pub fn node_hears(said: &[u8]) -> bool {
     let mut said = BytesMut::from(said);
     let mut is_sane = true;
     while let Ok(Some(frame)) = Frame::<FromWorker>::take(&mut said) {
-        if hear(&mut calls, frame).is_err() {
+        if handle_frame(&mut calls, frame).is_err() {
             is_sane = false;
             break;
         }

@@ -49,24 +49,28 @@ const WATCHED: u32 = 8;
 
 /// The rules of both processes.
 fn common() -> Vec<Rule> {
-    use Must::{Be, Have};
+    use ArgCondition::{Equals, MaskedEquals};
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     vec![
         // The runtime: one thread, its events and its clock. It was created before.
-        rule("watch a descriptor", libc::SYS_epoll_ctl, &[Be(0, WATCHED)]),
-        rule("wait", libc::SYS_epoll_wait, &[Be(0, EVENTS)]),
-        rule("wake the runtime", libc::SYS_write, &[Be(0, WAKER)]),
+        rule(
+            "watch a descriptor",
+            libc::SYS_epoll_ctl,
+            &[Equals(0, WATCHED)],
+        ),
+        rule("wait", libc::SYS_epoll_wait, &[Equals(0, EVENTS)]),
+        rule("wake the runtime", libc::SYS_write, &[Equals(0, WAKER)]),
         rule(
             "have a socket not block",
             libc::SYS_ioctl,
-            &[Be(1, libc::FIONBIO as u32)],
+            &[Equals(1, libc::FIONBIO as u32)],
         ),
         unconditional("let a descriptor go", libc::SYS_close),
         // Memory, which is never executable.
         rule(
             "take memory",
             libc::SYS_mmap,
-            &[NOT_EXECUTABLE, Have(3, u64::MAX, own)],
+            &[NOT_EXECUTABLE, MaskedEquals(3, u64::MAX, own)],
         ),
         unconditional("give memory back", libc::SYS_munmap),
         unconditional("end", libc::SYS_exit_group),
@@ -74,7 +78,7 @@ fn common() -> Vec<Rule> {
 }
 
 /// Only for connected sockets: the address pointer is null.
-const CONNECTED: Must = ArgCondition::MaskedEquals(4, u64::MAX, 0);
+const CONNECTED: ArgCondition = ArgCondition::MaskedEquals(4, u64::MAX, 0);
 
 fn worker() -> Vec<Rule> {
     vec![
@@ -92,16 +96,20 @@ fn worker() -> Vec<Rule> {
 }
 
 fn connector() -> Vec<Rule> {
-    use Must::{Be, Have};
+    use ArgCondition::{Equals, MaskedEquals};
     let socket = |name, family: i32, kind: i32| {
         // With the family's default protocol: TCP or UDP.
-        let must = [Be(0, word(family)), Have(1, TYPE, kind as u64), Be(2, 0)];
+        let must = [
+            Equals(0, word(family)),
+            MaskedEquals(1, TYPE, kind as u64),
+            Equals(2, 0),
+        ];
         rule(name, libc::SYS_socket, &must)
     };
     let node = word(NODE_FD);
     vec![
-        rule("hear the node", libc::SYS_recvmsg, &[Be(0, node)]),
-        rule("tell the node", libc::SYS_sendmsg, &[Be(0, node)]),
+        rule("hear the node", libc::SYS_recvmsg, &[Equals(0, node)]),
+        rule("tell the node", libc::SYS_sendmsg, &[Equals(0, node)]),
         // A worker's socket may have any number, even that of [`JAIL_FD`], which is free by then.
         rule(
             "hand a connection over",
@@ -121,14 +129,17 @@ fn connector() -> Vec<Rule> {
         rule(
             "ask whether it is connected",
             libc::SYS_getsockopt,
-            &[Be(1, word(libc::SOL_SOCKET)), Be(2, word(libc::SO_ERROR))],
+            &[
+                Equals(1, word(libc::SOL_SOCKET)),
+                Equals(2, word(libc::SO_ERROR)),
+            ],
         ),
         rule(
             "have what is sent go at once",
             libc::SYS_setsockopt,
             &[
-                Be(1, word(libc::IPPROTO_TCP)),
-                Be(2, word(libc::TCP_NODELAY)),
+                Equals(1, word(libc::IPPROTO_TCP)),
+                Equals(2, word(libc::TCP_NODELAY)),
             ],
         ),
         // Name servers, by datagrams and streams, from a port that the kernel chooses at random.
@@ -146,10 +157,10 @@ const DESCRIPTORS: u32 = 1024;
 #[must_use]
 pub fn rare_rules(kind: EgressRole) -> Vec<Rule> {
     use ArgCondition::Equals;
-    let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Be(1, word(command))]);
+    let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Equals(1, word(command))]);
     let mut rules = vec![
         // Reads the counter of a waker that has reached its maximum.
-        rule("reset the waker", libc::SYS_read, &[Be(0, WAKER)]),
+        rule("reset the waker", libc::SYS_read, &[Equals(0, WAKER)]),
         // Builds with assertions check whether a descriptor is open and non-blocking.
         control("look at a descriptor", libc::F_GETFD),
         control("look at a socket", libc::F_GETFL),

@@ -44,10 +44,10 @@ fn begin(egress: &Egress, head: &OutgoingHead) -> faasw_egress::client::Receiver
 }
 
 /// A request with its whole body, as the server received it.
-type Told = (Method, Uri, HeaderMap, Vec<u8>);
+type ReceivedRequest = (Method, Uri, HeaderMap, Vec<u8>);
 
 /// A server that reports each request, and answers each in the same way.
-fn telling(authority: &common::tls::Authority) -> (Server, mpsc::Receiver<Told>) {
+fn telling(authority: &common::tls::Authority) -> (Server, mpsc::Receiver<ReceivedRequest>) {
     let (tell, told) = mpsc::channel();
     let server = Server::answering(authority, &Builder::new(), move |(request, answering)| {
         let tell = tell.clone();

@@ -4,7 +4,7 @@
 use crate::filter::{ArgCondition, Rule, rule};
 
 /// The memory is readable, writable, both or neither, and not executable.
-pub const NOT_EXECUTABLE: Must =
+pub const NOT_EXECUTABLE: ArgCondition =
     ArgCondition::MaskedEquals(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
 
 /// `MAP_DROPPABLE | MAP_ANONYMOUS` (Linux 6.11).

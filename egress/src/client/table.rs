@@ -49,7 +49,7 @@ impl Drop for Entry {
 
 /// An action that a frame requires besides being passed on.
 #[derive(Debug)]
-pub enum Heard {
+pub enum FrameEffect {
     /// Nothing.
     Nothing,
     /// A connection for this call.
@@ -60,49 +60,57 @@ pub enum Heard {
 
 /// A protocol violation, which no correct worker commits: the node abandons the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Insane;
+pub struct ProtocolViolation;
 
 /// Handles a frame. A frame of an unknown call is dropped: the call was cancelled, or is over.
 ///
 /// # Errors
-/// Returns [`Insane`] if the frame is not allowed at this point.
-pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane> {
+/// Returns [`ProtocolViolation`] if the frame is not allowed at this point.
+pub fn handle_frame(
+    calls: &mut Calls,
+    frame: Frame<FromWorker>,
+) -> Result<FrameEffect, ProtocolViolation> {
     let credit = frame.credit();
     let Frame { call, kind, bytes } = frame;
     let Some(entry) = calls.get_mut(&call) else {
-        return Ok(Heard::Nothing);
+        return Ok(FrameEffect::Nothing);
     };
     // A receiver that was dropped gets nothing: its cancel is on its way.
     let tell = |part: Part| drop(entry.parts.send(part));
     match kind {
         FromWorker::Need => {
             if entry.has_needed || entry.has_head {
-                return Err(Insane);
+                return Err(ProtocolViolation);
             }
             entry.has_needed = true;
-            return Ok(Heard::Need);
+            return Ok(FrameEffect::NeedsConnection);
         }
         FromWorker::Head if !entry.has_head => {
             tell(Part::Head(bytes));
             entry.has_head = true;
         }
         FromWorker::Data if entry.has_head => {
-            entry.window = entry.window.checked_sub(cost(bytes.len())).ok_or(Insane)?;
+            entry.window = entry
+                .window
+                .checked_sub(cost(bytes.len()))
+                .ok_or(ProtocolViolation)?;
             tell(Part::Data(bytes));
         }
         FromWorker::Credit => {
-            let credit = credit.ok_or(Insane)?;
-            entry.credit.add(credit).map_err(|_| Insane)?;
+            let credit = credit.ok_or(ProtocolViolation)?;
+            entry.credit.add(credit).map_err(|_| ProtocolViolation)?;
         }
-        FromWorker::Failed if !entry.has_head => return Ok(over(calls, call, Part::Failed(bytes))),
-        FromWorker::End if entry.has_head => return Ok(over(calls, call, Part::End(bytes))),
+        FromWorker::Failed if !entry.has_head => {
+            return Ok(end_call(calls, call, Part::Failed(bytes)));
+        }
+        FromWorker::End if entry.has_head => return Ok(end_call(calls, call, Part::End(bytes))),
         FromWorker::Head
         | FromWorker::Data
         | FromWorker::Failed
         | FromWorker::End
-        | FromWorker::Alive => return Err(Insane),
+        | FromWorker::Alive => return Err(ProtocolViolation),
     }
-    Ok(Heard::Nothing)
+    Ok(FrameEffect::Nothing)
 }
 
 /// Returns whether a frame shows that a server has sent or accepted something. The begin and the
@@ -114,11 +122,11 @@ pub fn is_progress(kind: FromWorker) -> bool {
     }
 }
 
-fn over(calls: &mut Calls, call: u64, last: Part) -> Heard {
+fn end_call(calls: &mut Calls, call: u64, last: Part) -> FrameEffect {
     if let Some(entry) = calls.remove(&call) {
         entry.end(last);
     }
-    Heard::Over
+    FrameEffect::CallEnded
 }
 
 impl Entry {
@@ -175,9 +183,9 @@ mod tests {
         (Calls::from([(7, entry)]), received)
     }
 
-    fn says(calls: &mut Calls, kind: FromWorker, bytes: &[u8]) -> Result<(), Insane> {
+    fn says(calls: &mut Calls, kind: FromWorker, bytes: &[u8]) -> Result<(), ProtocolViolation> {
         let bytes = Bytes::copy_from_slice(bytes);
-        hear(
+        handle_frame(
             calls,
             Frame {
                 call: 7,
@@ -207,7 +215,11 @@ mod tests {
             for (kind, bytes) in before {
                 assert_eq!(says(&mut calls, *kind, bytes), Ok(()), "{said:?}");
             }
-            assert_eq!(says(&mut calls, last.0, last.1), Err(Insane), "{said:?}");
+            assert_eq!(
+                says(&mut calls, last.0, last.1),
+                Err(ProtocolViolation),
+                "{said:?}"
+            );
         }
     }
 
@@ -218,7 +230,10 @@ mod tests {
         let half = vec![0; WINDOW / 2];
         assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
         assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
-        assert_eq!(says(&mut calls, FromWorker::Data, b"x"), Err(Insane));
+        assert_eq!(
+            says(&mut calls, FromWorker::Data, b"x"),
+            Err(ProtocolViolation)
+        );
         received.close();
     }
 

@@ -97,6 +97,6 @@ fn is<O: Order>(packet: &[u8]) -> bool {
     assert_eq!(orders::kind(packet), Some(O::KIND));
     let body = packet.get(size_of::<OrderHeader>()..);
     assert_eq!(body, Some(order.as_bytes()));
-    assert_eq!(orders::spell(&order), packet);
+    assert_eq!(orders::encode(&order), packet);
     true
 }

@@ -19,7 +19,7 @@ mod support;
 use std::path::PathBuf;
 
 use faasw_jail::ConfinementLevel;
-use faasw_jail::filter::{Must, rule};
+use faasw_jail::filter::{ArgCondition, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
 use faasw_sandbox::process::jail::{self, Host};
 use faasw_sandbox::vm::{PageWalk, Template};

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use crate::connector::reach::ADDRESSES_MAX;
+use crate::connector::dial::ADDRESSES_MAX;
 
 /// Most records of an answer that are read. A name with more addresses has enough of them, and a
 /// function cannot have the connector read thousands.
@@ -46,7 +46,7 @@ const RECURSION: u16 = 0x0100;
 pub const NO_ERROR: u16 = 0;
 pub const NO_NAME: u16 = 3;
 
-/// A name as messages spell it, without pointers and in lower case.
+/// A name as messages encode it, without pointers and in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireName(Vec<u8>);
 

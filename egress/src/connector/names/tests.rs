@@ -5,7 +5,7 @@ use std::cell::Cell;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
-use super::exchange::Found;
+use super::exchange::LookupAnswer;
 use super::function::SILENCE;
 use super::*;
 
@@ -13,7 +13,7 @@ const FIRST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 const SECOND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2);
 
 /// The behaviour of a server: a delay and an outcome.
-type Behaviour = (Duration, Result<Found, Unfound>);
+type Behaviour = (Duration, Result<LookupAnswer, LookupFailure>);
 
 /// A network of scripted servers that records their queries.
 struct Scripted<F> {
@@ -29,7 +29,7 @@ impl<F: Fn(SocketAddr, &str) -> Behaviour> Network for Scripted<F> {
         server: SocketAddr,
         name: &WireName,
         wait: Duration,
-    ) -> Result<Found, Unfound> {
+    ) -> Result<LookupAnswer, LookupFailure> {
         struct UnderWay<'a>(&'a Cell<usize>);
         impl Drop for UnderWay<'_> {
             fn drop(&mut self) {
@@ -44,7 +44,7 @@ impl<F: Fn(SocketAddr, &str) -> Behaviour> Network for Scripted<F> {
         self.asked.borrow_mut().push((server, name));
         tokio::time::sleep(delay.min(wait)).await;
         if delay > wait {
-            Err(outcome.err().unwrap_or(Unfound::SilentOnName))
+            Err(outcome.err().unwrap_or(LookupFailure::SilentOnName))
         } else {
             outcome
         }
@@ -75,7 +75,7 @@ fn host(name: &str) -> Host {
 
 /// An address that is not cached: the next lookup queries again.
 fn found(last: u8) -> Behaviour {
-    let found = Found {
+    let found = LookupAnswer {
         addresses: vec![IpAddr::from([192, 0, 2, last])],
         time: Duration::ZERO,
     };
@@ -83,7 +83,7 @@ fn found(last: u8) -> Behaviour {
 }
 
 /// A delay longer than any wait.
-const NEVER: Behaviour = (Duration::from_secs(3600), Err(Unfound::SilentOnName));
+const NEVER: Behaviour = (Duration::from_secs(3600), Err(LookupFailure::SilentOnName));
 
 fn is_dead(name: &str) -> bool {
     name.ends_with("dead.test")
@@ -125,7 +125,7 @@ async fn a_server_that_answers_nothing_at_all_is_asked_last_by_all_until_it_answ
     let is_there = Rc::new(Cell::new(false));
     let seen = is_there.clone();
     let resolver = resolver(move |server, _| match (server, seen.get()) {
-        (FIRST, false) => (Duration::from_secs(3), Err(Unfound::SilentOnAll)),
+        (FIRST, false) => (Duration::from_secs(3), Err(LookupFailure::SilentOnAll)),
         (FIRST, true) => found(1),
         _ => found(2),
     });
@@ -151,7 +151,7 @@ async fn a_server_that_answers_nothing_at_all_is_asked_last_by_all_until_it_answ
 async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_for_others() {
     let resolver = resolver(|_, name| {
         if is_dead(name) {
-            (Duration::from_secs(2), Err(Unfound::SilentOnAll))
+            (Duration::from_secs(2), Err(LookupFailure::SilentOnAll))
         } else {
             found(1)
         }
@@ -260,7 +260,7 @@ fn is_ready_at_once(future: &mut (impl Future + Unpin)) -> bool {
 async fn each_function_has_a_cache_of_its_own_which_new_servers_empty() {
     let resolver = resolver(|server, _| {
         let last = if server == FIRST { 1 } else { 2 };
-        let found = Found {
+        let found = LookupAnswer {
             addresses: vec![IpAddr::from([192, 0, 2, last])],
             time: Duration::from_secs(3600),
         };

@@ -74,16 +74,16 @@ const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) 
 
 /// Returns the rules for a serving node.
 fn rules() -> Vec<Rule> {
-    use Must::{Be, Have};
+    use ArgCondition::{Equals, MaskedEquals};
     let control = |command: i32| {
-        let must = [Be(1, command.cast_unsigned())];
+        let must = [Equals(1, command.cast_unsigned())];
         rule("ask about a descriptor", libc::SYS_fcntl, &must)
     };
     let device = |request: libc::c_ulong| {
-        let must = [Be(1, request as u32)];
+        let must = [Equals(1, request as u32)];
         rule("ask about a stream", libc::SYS_ioctl, &must)
     };
-    let not_executable = Have(2, libc::PROT_EXEC as u64, 0);
+    let not_executable = MaskedEquals(2, libc::PROT_EXEC as u64, 0);
     let own = std::process::id();
     let free = DAEMON_ALLOW.iter().chain(FREE);
     let mut rules: Vec<_> = free.map(|call| rule("serve", *call, &[])).collect();
@@ -93,47 +93,47 @@ fn rules() -> Vec<Rule> {
         rule(
             "start a thread",
             libc::SYS_clone,
-            &[Have(0, THREAD | NEW_NAMESPACES, THREAD)],
+            &[MaskedEquals(0, THREAD | NEW_NAMESPACES, THREAD)],
         ),
         rule(
             "make a file in memory",
             libc::SYS_memfd_create,
-            &[Have(1, MFD_EXEC, 0)],
+            &[MaskedEquals(1, MFD_EXEC, 0)],
         ),
         rule(
             "make a pair of sockets",
             libc::SYS_socketpair,
             // Datagrams could be sent from such a socket to any listener.
             &[
-                Be(0, libc::AF_UNIX.cast_unsigned()),
-                Have(1, SOCKET_TYPE, libc::SOCK_SEQPACKET as u64),
+                Equals(0, libc::AF_UNIX.cast_unsigned()),
+                MaskedEquals(1, SOCKET_TYPE, libc::SOCK_SEQPACKET as u64),
             ],
         ),
         rule(
             "make a pair of sockets for a worker",
             libc::SYS_socketpair,
             &[
-                Be(0, libc::AF_UNIX.cast_unsigned()),
-                Have(1, SOCKET_TYPE, libc::SOCK_STREAM as u64),
+                Equals(0, libc::AF_UNIX.cast_unsigned()),
+                MaskedEquals(1, SOCKET_TYPE, libc::SOCK_STREAM as u64),
             ],
         ),
         rule(
             "note when an image was used",
             libc::SYS_utimensat,
             // Only an open file is allowed: a name could denote any file.
-            &[Have(1, u64::MAX, 0)],
+            &[MaskedEquals(1, u64::MAX, 0)],
         ),
-        rule("abort", libc::SYS_tgkill, &[Be(0, own)]),
-        rule("ask for its limits", libc::SYS_prlimit64, &[Be(0, 0)]),
+        rule("abort", libc::SYS_tgkill, &[Equals(0, own)]),
+        rule("ask for its limits", libc::SYS_prlimit64, &[Equals(0, 0)]),
         rule(
             "name a thread",
             libc::SYS_prctl,
-            &[Be(0, libc::PR_SET_NAME.cast_unsigned())],
+            &[Equals(0, libc::PR_SET_NAME.cast_unsigned())],
         ),
         rule(
             "name memory",
             libc::SYS_prctl,
-            &[Be(0, libc::PR_SET_VMA.cast_unsigned())],
+            &[Equals(0, libc::PR_SET_VMA.cast_unsigned())],
         ),
     ]);
     rules.extend(
@@ -162,7 +162,7 @@ fn rules() -> Vec<Rule> {
     );
     // For sandboxes whose seeds are still being read from disk.
     rules.extend(PAGE_FAULT_CALLS.map(|request| {
-        let must = [Be(1, request)];
+        let must = [Equals(1, request)];
         rule("answer a page fault", libc::SYS_ioctl, &must)
     }));
     rules
@@ -236,7 +236,7 @@ pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
     let free = DAEMON_ALLOW.iter().chain(DIALING);
     let mut rules: Vec<_> = free.map(|call| rule("connect", *call, &[])).collect();
     rules.extend(families.iter().map(|family| {
-        let must = [Be(0, family.cast_unsigned())];
+        let must = [Equals(0, family.cast_unsigned())];
         rule("make a socket", libc::SYS_socket, &must)
     }));
     for command in [
@@ -246,15 +246,15 @@ pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
         libc::F_GETFL,
         libc::F_SETFL,
     ] {
-        let must = [Be(1, command.cast_unsigned())];
+        let must = [Equals(1, command.cast_unsigned())];
         rules.push(rule("ask about a descriptor", libc::SYS_fcntl, &must));
     }
     for request in [libc::FIONBIO, libc::FIONREAD] {
-        let must = [Be(1, request as u32)];
+        let must = [Equals(1, request as u32)];
         rules.push(rule("ask about a stream", libc::SYS_ioctl, &must));
     }
     let own = std::process::id();
-    rules.push(rule("abort", libc::SYS_tgkill, &[Be(0, own)]));
+    rules.push(rule("abort", libc::SYS_tgkill, &[Equals(0, own)]));
     compile(&rules)
 }
 
