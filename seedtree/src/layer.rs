@@ -85,7 +85,7 @@ impl LayerBuilder {
     ///
     /// # Errors
     /// Returns the error of `open`.
-    pub(crate) fn lend(
+    pub(crate) fn partial_layer(
         &self,
         own: PageSet,
         data_bytes: u64,
@@ -145,43 +145,43 @@ enum Backing {
 #[derive(Default)]
 pub(crate) struct Progress {
     /// Whether the layer is fully loaded, once that is decided. Each request reads it.
-    is_whole: OnceLock<bool>,
+    is_fully_loaded: OnceLock<bool>,
     /// Callbacks to call with the outcome.
-    told: Mutex<Vec<Told>>,
+    told: Mutex<Vec<LoadCallback>>,
 }
 
-type Told = Box<dyn FnOnce(bool) + Send>;
+type LoadCallback = Box<dyn FnOnce(bool) + Send>;
 
 impl Progress {
     /// Records that the layer is fully loaded, or never will be. Only the first call counts.
-    pub fn end(&self, is_whole: bool) {
+    pub fn end(&self, is_fully_loaded: bool) {
         let told = {
             let mut told = self.told();
-            if self.is_whole.set(is_whole).is_err() {
+            if self.is_fully_loaded.set(is_fully_loaded).is_err() {
                 return;
             }
             std::mem::take(&mut *told)
         };
-        told.into_iter().for_each(|told| told(is_whole));
+        told.into_iter().for_each(|told| told(is_fully_loaded));
     }
 
     /// Returns whether the layer is fully loaded; `None` while it is being filled.
     fn outcome(&self) -> Option<bool> {
-        self.is_whole.get().copied()
+        self.is_fully_loaded.get().copied()
     }
 
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: LoadCallback) {
         let mut all = self.told();
         match self.outcome() {
             None => all.push(told),
-            Some(is_whole) => {
+            Some(is_fully_loaded) => {
                 drop(all);
-                told(is_whole);
+                told(is_fully_loaded);
             }
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Vec<Told>> {
+    fn told(&self) -> MutexGuard<'_, Vec<LoadCallback>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -230,7 +230,7 @@ impl Layer {
     /// Returns whether the layer is fully loaded, and its file sealed. Until then it must not be
     /// read. Instances may only map what is present, or wait for the rest.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_fully_loaded(&self) -> bool {
         match &self.backing {
             Backing::Memory => true,
             Backing::Image(progress) => progress.outcome() == Some(true),
@@ -248,7 +248,7 @@ impl Layer {
 
     /// Calls `told`, now or later, with `true` when the layer is fully loaded, or with `false` when
     /// it never will be.
-    pub fn when_whole(&self, told: impl FnOnce(bool) + Send + 'static) {
+    pub fn on_fully_loaded(&self, told: impl FnOnce(bool) + Send + 'static) {
         match &self.backing {
             Backing::Memory => told(true),
             Backing::Image(progress) => progress.tell(Box::new(told)),

@@ -180,7 +180,7 @@ proptest! {
     ) {
         let told: Vec<PageRange> = told.into_iter().map(|(start, end)| range(start, end)).collect();
         let within = range(within.0, within.1);
-        let set = PageSet::of_told(&told, within);
+        let set = PageSet::from_reported_clipped(&told, within);
         prop_assert!(is_normal(&set));
         prop_assert!(set.iter().all(|range| within.holds(range)));
         let mut end = 0;
@@ -194,7 +194,7 @@ proptest! {
         let believed: PageSet = told[..lie.unwrap_or(told.len())].iter().copied().collect();
         prop_assert_eq!(&set, &believed);
         prop_assert_eq!(
-            PageSet::of_all_told(&told, within),
+            PageSet::from_reported(&told, within),
             lie.is_none().then_some(believed)
         );
     }
@@ -202,7 +202,7 @@ proptest! {
     #[test]
     fn a_message_tells_the_set_or_what_covers_it(set in sets()) {
         let told = Ranges::<4>::covering(&set);
-        let back = PageSet::of_told(told.told(), range(0, PAGES));
+        let back = PageSet::from_reported_clipped(told.as_slice(), range(0, PAGES));
         if set.ranges().len() <= 4 {
             prop_assert_eq!(&back, &set);
         }

@@ -115,7 +115,7 @@ fn text(details: &FunctionDetails) -> String {
             "missing",
             format!(
                 "{instances} of the instances of --min-parked: {}",
-                why.told()
+                why.description()
             ),
         );
     }

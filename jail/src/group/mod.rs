@@ -234,7 +234,7 @@ impl Groups {
             }
         }
         self.remove_stale_groups();
-        self.weigh_all(false);
+        self.set_total_weight(false);
         self.open(0).map_err(|errno| errno.to_string())?;
         self.free_list.borrow_mut().add(0);
         Ok(())
@@ -244,7 +244,7 @@ impl Groups {
     /// the scheduler, their group is one among the node's own threads, and a request that has begun
     /// should be done before others begin. While several functions contend for processors, all
     /// jails together weigh less, because each request needs the node, too.
-    pub fn weigh_all(&self, is_contended: bool) {
+    pub fn set_total_weight(&self, is_contended: bool) {
         let each = if is_contended {
             WEIGHT_CONTENDED
         } else {
@@ -260,7 +260,7 @@ impl Groups {
     /// # Errors
     /// Returns `NOTSUP` if control groups have no controller of processors, and `NOENT` if
     /// there is no such group.
-    pub fn weigh(&self, number: u32, weight: u64) -> Result<(), Errno> {
+    pub fn set_weight(&self, number: u32, weight: u64) -> Result<(), Errno> {
         let ours = self.processors().ok_or(Errno::NOTSUP)?.ours.as_fd();
         let (file, value) = weight_file(self.version, weight);
         put(ours, &format!("{number}/{file}"), &value.to_string())

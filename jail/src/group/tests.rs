@@ -23,21 +23,21 @@ fn a_weight_is_written_to_the_group_that_it_is_for() {
     let [one, other] = [3, 5].map(|number| groups.group(number).unwrap());
     drop((one, other));
     for weight in [WEIGHT_FULL, WEIGHT_FULL / 64, 1, 0, 100] {
-        groups.weigh(3, weight).unwrap();
+        groups.set_weight(3, weight).unwrap();
         assert_eq!(weight_of(&groups, Some(3)), of(weight), "{weight}");
         assert_eq!(weight_of(&groups, Some(5)), of(groups.share.weight));
     }
-    assert!(groups.weigh(4, 1).is_err(), "there is none");
+    assert!(groups.set_weight(4, 1).is_err(), "there is none");
     let processors = std::thread::available_parallelism().unwrap().get() as u64;
     for (is_contended, each) in [(true, WEIGHT_CONTENDED), (false, WEIGHT)] {
-        groups.weigh_all(is_contended);
+        groups.set_total_weight(is_contended);
         assert_eq!(
             weight_of(&groups, None),
             of((each * processors).min(WEIGHT_MAX))
         );
     }
     // The next jail in the group has the usual weight.
-    groups.weigh(3, 1).unwrap();
+    groups.set_weight(3, 1).unwrap();
     groups.give_back(3, true);
     groups.group(3).unwrap();
     assert_eq!(weight_of(&groups, Some(3)), of(groups.share.weight));

@@ -146,7 +146,7 @@ mod tests {
         let file = File::from(crate::file::memory_file("image").unwrap());
         let purpose = Purpose::of(&[]);
         let written = snapshot.write_image(snapshot.state(), purpose, &key(), &file);
-        snapshot.has_content(written.unwrap());
+        snapshot.set_content(written.unwrap());
         file
     }
 

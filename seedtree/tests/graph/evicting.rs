@@ -32,7 +32,7 @@ fn what_somebody_has_stays_and_so_do_its_ancestors() {
     let ticket = job.ticket;
     drop(job);
     assert_eq!(fit(&mut graph, 0), []);
-    drop(graph.built(ticket, Err("lost")));
+    drop(graph.finish_job(ticket, Err("lost")));
     assert_eq!(fit(&mut graph, 0), [keys[1], keys[0]]);
 }
 
@@ -353,7 +353,9 @@ fn nobody_has_what_is_evicted() {
         let began = Instant::now();
         while evicted < 2000 && began.elapsed().as_secs() < 20 {
             let mut graph = graph.lock().unwrap();
-            if let faasw_seedtree::graph::Asked::Build(job) = graph.ask(child.key, None) {
+            if let faasw_seedtree::graph::SnapshotRequest::Build(job) =
+                graph.request(child.key, None)
+            {
                 let mut jobs = succeed(&mut graph, job, 1).jobs;
                 if let Some(job) = jobs.pop() {
                     drop(graph.built::<()>(job.ticket, Ok((frozen(&job, 1, None), COST))));

@@ -151,7 +151,12 @@ impl Groups {
     /// # Errors
     /// Returns `NOTSUP` if jails cannot be in the background, `AGAIN` if too many are, and
     /// otherwise the error of changing the group, for example if there is no such process.
-    pub fn set_background(&self, number: u32, pid: Pid, in_background: bool) -> Result<(), Errno> {
+    pub fn set_background_group(
+        &self,
+        number: u32,
+        pid: Pid,
+        in_background: bool,
+    ) -> Result<(), Errno> {
         self.background_support.map_err(|_| Errno::NOTSUP)?;
         let above = self.processors().ok_or(Errno::NOTSUP)?.above.as_fd();
         let name = self.background_name(number);
@@ -205,7 +210,7 @@ impl Groups {
 
     /// Whether the jail of group `number` is in the background.
     #[must_use]
-    pub fn is_background(&self, number: u32) -> bool {
+    pub fn is_in_background_group(&self, number: u32) -> bool {
         let used = &self.background.borrow().used;
         used.get(&number)
             .is_some_and(|out| out.back_since.is_none())

@@ -72,7 +72,7 @@ fn weight(groups: &Groups, number: u32) -> u64 {
 fn step(born: &TestJail<'_>, in_background: bool) {
     let stepped = born
         .groups
-        .set_background(born.number, born.pid(), in_background);
+        .set_background_group(born.number, born.pid(), in_background);
     stepped.unwrap();
 }
 
@@ -216,7 +216,7 @@ mod version_two {
         {
             let mut eater = Eater::new(&groups, 2);
             groups.limit_memory(2, 32 << 20).unwrap();
-            groups.set_background(2, eater.pid(), true).unwrap();
+            groups.set_background_group(2, eater.pid(), true).unwrap();
             assert_eq!(background_file(&groups, 2, "memory.max"), Ok(32 << 20));
             assert_eq!(background_file(&groups, 2, "pids.max"), Ok(1));
             // The limit may become lower or higher.
@@ -239,9 +239,9 @@ mod version_two {
         };
         {
             let mut eater = Eater::new(&groups, 2);
-            groups.set_background(2, eater.pid(), true).unwrap();
+            groups.set_background_group(2, eater.pid(), true).unwrap();
             assert!(eater.eat(8));
-            groups.set_background(2, eater.pid(), false).unwrap();
+            groups.set_background_group(2, eater.pid(), false).unwrap();
             assert_eq!(
                 groups.return_from_background(Instant::now() + RETURN_DELAY),
                 None
@@ -249,7 +249,7 @@ mod version_two {
             let charged = background_file(&groups, 2, "memory.current").unwrap();
             assert!(charged >= 8 << 20, "{charged}");
             // The next time, it is the same group.
-            groups.set_background(2, eater.pid(), true).unwrap();
+            groups.set_background_group(2, eater.pid(), true).unwrap();
             let again = background_file(&groups, 2, "memory.current").unwrap();
             assert!(again >= 8 << 20, "{again}");
         }
@@ -268,7 +268,8 @@ mod version_two {
             let jails: Vec<_> = (0..3)
                 .map(|number| TestJail::new(&groups, number))
                 .collect();
-            let step = |born: &TestJail<'_>| groups.set_background(born.number, born.pid(), true);
+            let step =
+                |born: &TestJail<'_>| groups.set_background_group(born.number, born.pid(), true);
             let result: Vec<_> = jails.iter().map(step).collect();
             assert_eq!(result, [Ok(()), Ok(()), Err(Errno::AGAIN)]);
             let places: Vec<_> = jails.iter().map(TestJail::place).collect();
@@ -276,7 +277,7 @@ mod version_two {
         }
         // Jails that have ended leave their limits to others.
         let next = TestJail::new(&groups, 7);
-        assert_eq!(groups.set_background(7, next.pid(), true), Ok(()));
+        assert_eq!(groups.set_background_group(7, next.pid(), true), Ok(()));
         drop(next);
         groups.remove();
     }

@@ -1,8 +1,8 @@
 //! The spawner's loop: it makes processes, reaps them, and reports both.
 
-mod death;
-mod ending;
-pub mod maker;
+mod exit_status;
+mod kill_queue;
+pub mod resources;
 mod shares;
 mod sharing;
 mod spawn;
@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use faasw_fri::messages::{
-    Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SetPriority, SpawnEgress,
-    SpawnFailed, SpawnHelper, SpawnSandbox, StepAside, SteppedAside,
+    BackgroundGroupReport, Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit,
+    SetBackgroundGroup, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper, SpawnSandbox,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_jail::filter::Rule;
@@ -28,8 +28,8 @@ use rustix::process::{Pid, Signal};
 use crate::process::processors;
 use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
-use crate::spawner::ending::{Ending, Next};
-use crate::spawner::maker::Maker;
+use crate::spawner::kill_queue::{KillQueue, KillStep};
+use crate::spawner::resources::JailResources;
 use crate::spawner::sharing::{Member, Sharing};
 use crate::{NODE_FD, process::jail, process::priority};
 
@@ -47,9 +47,9 @@ struct Child {
 struct Spawner {
     node: OwnedFd,
     programs: Programs,
-    maker: Maker,
+    maker: JailResources,
     children: Vec<Child>,
-    ending: Ending,
+    ending: KillQueue,
     sharing: Sharing,
     /// Sandboxes made in advance can run at a low priority until they are needed.
     can_restore: bool,
@@ -59,10 +59,10 @@ struct Spawner {
 /// `rules` allows.
 ///
 /// # Errors
-/// Returns the error of [`Maker::prepare`], or an error if a system call fails or a packet of the
-/// node is invalid.
+/// Returns the error of [`JailResources::prepare`], or an error if a system call fails or a packet
+/// of the node is invalid.
 pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<()> {
-    run_with(c"faasw-spawner", || Maker::prepare(level, rules))
+    run_with(c"faasw-spawner", || JailResources::prepare(level, rules))
 }
 
 /// Does the same as [`run`] in the host's network. It makes no sandboxes, and no jails but the
@@ -71,10 +71,12 @@ pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>)
 /// # Errors
 /// Returns an error if a system call fails or a packet of the node is invalid.
 pub fn run_outside(level: ConfinementLevel) -> io::Result<()> {
-    run_with(c"faasw-outside", || Ok(Maker::prepare_outside(level)))
+    run_with(c"faasw-outside", || {
+        Ok(JailResources::prepare_in_host_network(level))
+    })
 }
 
-fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Result<()> {
+fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<JailResources>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node, which ends this process in its own time.
     let _ = rustix::process::setsid();
     name_process(name);
@@ -94,7 +96,7 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
         programs,
         maker: prepare()?,
         children: Vec::new(),
-        ending: Ending::default(),
+        ending: KillQueue::default(),
         // Under a CPU quota each processor may be used, but only for part of the time.
         sharing: Sharing::new(count, processors::usable() == Some(count), Instant::now()),
         can_restore,
@@ -183,16 +185,16 @@ impl Spawner {
     fn go_on_ending(&mut self, now: Instant) -> Option<Duration> {
         loop {
             match self.ending.next(now) {
-                Next::Kill(token) => {
+                KillStep::Kill(token) => {
                     // A process that is not there has ended meanwhile.
                     let child = self.children.iter().find(|child| child.token == token);
                     if let Some(child) = child {
-                        ending::kill(child.pid);
+                        kill_queue::kill(child.pid);
                         self.ending.killed(child.pid, now);
                     }
                 }
-                Next::Settle => self.ending.settles(ending::settle()),
-                Next::Wait(rest) => return rest,
+                KillStep::Settle => self.ending.settles(kill_queue::settle()),
+                KillStep::Wait(rest) => return rest,
             }
         }
     }
@@ -236,9 +238,9 @@ impl Spawner {
                     self.set_priority(token, background.is_yes());
                 }
             }
-            Some(Kind::StepAside) => {
-                if let Ok(StepAside { token, aside }) = packet.message() {
-                    self.set_background(token, aside.is_yes());
+            Some(Kind::SetBackgroundGroup) => {
+                if let Ok(SetBackgroundGroup { token, background }) = packet.message() {
+                    self.set_background_group(token, background.is_yes());
                 }
             }
             Some(Kind::KeepGroups) => {
@@ -339,20 +341,21 @@ impl Spawner {
     }
 
     /// Puts a sandbox behind all others, or ends that.
-    fn set_background(&mut self, token: u64, aside: bool) {
+    fn set_background_group(&mut self, token: u64, background: bool) {
         let child = self.children.iter().find(|child| child.token == token);
         let Some(child) = child else {
             return;
         };
         let done = match &self.maker.groups {
-            Ok(groups) => groups.set_background(child.number, child.pid, aside),
+            Ok(groups) => groups.set_background_group(child.number, child.pid, background),
             Err(_) => Err(Errno::NOTSUP),
         };
-        let told = SteppedAside {
+        let told = BackgroundGroupReport {
             token,
-            aside: (aside && done.is_ok()).into(),
-            // If the process has just ended, or many are aside now, that does not concern others.
-            refused: (aside
+            background: (background && done.is_ok()).into(),
+            // If the process has just ended, or many are in the background now, that does not
+            // concern others.
+            refused: (background
                 && done.is_err_and(|errno| !matches!(errno, Errno::SRCH | Errno::AGAIN)))
             .into(),
         };
@@ -373,7 +376,7 @@ impl Spawner {
     }
 
     fn reap(&mut self) {
-        while let Some(pid) = death::ended() {
+        while let Some(pid) = exit_status::ended() {
             let of = |child: &Child| child.pid == pid;
             let index = self.children.iter().position(of);
             let child = index.map(|index| self.children.swap_remove(index));
@@ -384,20 +387,20 @@ impl Spawner {
                 self.sharing.leave(member, groups, sharing::total);
             }
             self.ending.reaped(pid);
-            let Some(death) = death::reap(pid) else {
+            let Some(status) = exit_status::reap(pid) else {
                 return;
             };
             let Some(child) = child else {
                 continue;
             };
-            let out_of_memory = self.is_out_of_memory(child.number, death.signal);
+            let out_of_memory = self.is_out_of_memory(child.number, status.signal);
             self.give_back(child.number, !out_of_memory);
             self.tell(&Ended {
                 token: child.token,
-                signal: death.signal,
-                code: death.code,
+                signal: status.signal,
+                code: status.code,
                 out_of_memory: out_of_memory.into(),
-                cpu_nanoseconds: death.cpu_nanoseconds,
+                cpu_nanoseconds: status.cpu_nanoseconds,
                 groups: self.groups(),
             });
         }

@@ -9,14 +9,14 @@ use faasw_jail::{ForkSide, Network, Site, Step, egress, helper};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::maker::Sandboxes;
+use super::resources::SandboxResources;
 use super::{Child, Spawner};
-use crate::sandbox::{self, Birth};
+use crate::sandbox::{self, SandboxStart};
 use crate::vm::clock;
 
 /// Times for making a child, in nanoseconds.
 #[derive(Clone, Copy)]
-struct Took {
+struct SpawnTimes {
     group: u64,
     /// Until the spawner continues; seen from the child, until it runs in its group.
     fork: u64,
@@ -96,13 +96,13 @@ impl Spawner {
         });
         match forked {
             Ok((ForkSide::Child(jail), took)) => {
-                let birth = Birth {
+                let start = SandboxStart {
                     is_ahead,
                     nanoseconds: took.fork,
                 };
                 let sandboxes = self.maker.sandboxes.as_ref();
-                let code = sandboxes.map_or(1, |Sandboxes { template, filter }| {
-                    sandbox::run(jail, socket, progress, template, filter, birth)
+                let code = sandboxes.map_or(1, |SandboxResources { template, filter }| {
+                    sandbox::run(jail, socket, progress, template, filter, start)
                 });
                 // The spawner's own clean-up must not run in the child.
                 // SAFETY: ends this process without running anything.
@@ -119,12 +119,12 @@ impl Spawner {
         number: u32,
         group: impl FnOnce(&Self, u32) -> io::Result<Option<Group>>,
         fork: impl FnOnce(Option<&Group>) -> io::Result<T>,
-    ) -> io::Result<(T, Took)> {
+    ) -> io::Result<(T, SpawnTimes)> {
         let started = clock::monotonic();
         let group = group(self, number)?;
         let grouped = clock::monotonic();
         let made = fork(group.as_ref()).inspect_err(|_| self.give_back(number, true))?;
-        let took = Took {
+        let took = SpawnTimes {
             group: grouped - started,
             fork: clock::monotonic() - grouped,
         };
@@ -152,7 +152,7 @@ impl Spawner {
     }
 
     /// Records a new child. Reports to the node whether it was made.
-    fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
+    fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, SpawnTimes)>) {
         match child {
             Ok((pid, took)) => {
                 self.children.push(Child {

@@ -11,12 +11,12 @@
 pub mod alarm;
 pub mod clock;
 mod cpuid;
-mod fresh;
+mod initial_state;
 pub(crate) mod ioctls;
-mod keys;
 mod machine;
 pub mod page_walk;
 pub mod prefault;
+mod protection_keys;
 pub(crate) mod signals;
 pub mod state;
 mod statistics;

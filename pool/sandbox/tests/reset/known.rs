@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
-use faasw_sandbox::instance::reset::Trouble;
+use faasw_sandbox::instance::reset::ResetFailure;
 use faasw_sandbox::memory::guest_memory;
 use rustix::mm::Advice;
 
@@ -165,7 +165,7 @@ fn a_page_that_came_unseen_is_found() -> bool {
                 Ok(restored) if restored.looked => return false,
                 Ok(restored) => machine.reset_vcpu(&restored).unwrap(),
                 Err(trouble) => {
-                    assert_eq!(trouble, Trouble::Broken(other));
+                    assert_eq!(trouble, ResetFailure::Broken(other));
                     println!("ended after {unlooked} resets");
                     return true;
                 }

@@ -35,11 +35,11 @@ use std::sync::atomic::Ordering;
 
 use faasw_abi::memory_map::{HOST_TABLES_END, PAGE, PML4, TEXT};
 use faasw_abi::pages::{Page, PageRange, PageSet};
-use faasw_sandbox::instance::reset::{Tables, Trouble};
-use faasw_sandbox::instance::source::Copies;
+use faasw_sandbox::instance::reset::{PageTableState, ResetFailure};
+use faasw_sandbox::instance::seed_memory::CompareBuffers;
 use faasw_sandbox::memory::page_map::PageMap;
 use faasw_sandbox::vm::Template;
-use faasw_sandbox::vm::state::{Change, Unready};
+use faasw_sandbox::vm::state::{Change, StateError};
 use kvm_ioctls::Kvm;
 use libtest_mimic::{Arguments, Trial};
 
@@ -256,7 +256,7 @@ fn a_page_that_was_mapped_by_a_table_beyond_the_zone_is_gone() {
         let restored = machine.reset();
         machine.assert_memory();
         assert_eq!(
-            restored.tables == Tables::Many,
+            restored.tables == PageTableState::Many,
             machine.vm.page_walk().has_shadows(),
             "{:?}",
             restored.tables
@@ -295,7 +295,7 @@ fn what_takes_ring_0_is_not_forgiven() {
         assert_eq!(machine.run(1), DONE, "{name}");
         let restored = machine.reset_memory().unwrap();
         let refused = machine.reset_vcpu(&restored);
-        assert_eq!(refused, Err(Unready::Changed(expected)), "{name}");
+        assert_eq!(refused, Err(StateError::Changed(expected)), "{name}");
     }
 }
 
@@ -305,14 +305,14 @@ fn whoever_enters_ring_0_leaves_a_trace() {
     let restored = machine.reset_memory().unwrap();
     assert!(restored.ring_0_entered);
     let refused = machine.reset_vcpu(&restored);
-    assert_eq!(refused, Err(Unready::Changed(Change::Debug)));
+    assert_eq!(refused, Err(StateError::Changed(Change::Debug)));
     // A root that was written may have led to other gates and another stack, even if its contents
     // are the same again.
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(PML4), DONE);
     let restored = machine.reset_memory().unwrap();
     assert!(restored.ring_0_entered);
-    let all_go = restored.tables == Tables::Many;
+    let all_go = restored.tables == PageTableState::Many;
     let walk = machine.vm.page_walk();
     assert_eq!(all_go, walk.has_shadows(), "{:?}", restored.tables);
     machine.reset_vcpu(&restored).unwrap();
@@ -337,7 +337,7 @@ fn segments_that_ring_3_changes_are_refused_or_brought_back() {
         let first = machine.told();
         let restored = machine.reset_memory().unwrap();
         match machine.reset_vcpu(&restored) {
-            Err(refused) => assert_eq!(refused, Unready::Changed(Change::Control), "{name}"),
+            Err(refused) => assert_eq!(refused, StateError::Changed(Change::Control), "{name}"),
             Ok(()) => {
                 println!("{name} are brought back");
                 assert_eq!(machine.run(2), DONE, "{name}");
@@ -399,7 +399,10 @@ fn a_guest_that_writes_text_or_the_way_to_ring_0_is_broken() {
     let text = TEXT + PAGE;
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(text), DONE);
-    assert_eq!(machine.reset_memory().err(), Some(Trouble::Broken(text)));
+    assert_eq!(
+        machine.reset_memory().err(),
+        Some(ResetFailure::Broken(text))
+    );
     let directories = PML4 + PAGE;
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(directories), DONE);
@@ -407,7 +410,7 @@ fn a_guest_that_writes_text_or_the_way_to_ring_0_is_broken() {
     if machine.vm.page_walk().writes_tables() {
         assert!(result.is_ok());
     } else {
-        assert_eq!(result.err(), Some(Trouble::Broken(directories)));
+        assert_eq!(result.err(), Some(ResetFailure::Broken(directories)));
     }
 }
 
@@ -429,7 +432,7 @@ fn pages_beyond_the_write_set_are_counted_and_let_go() {
 fn unused_pages_of_the_write_set_are_counted() {
     let mut machine = Machine::new(Level::Ring3, programs::writer());
     let all = machine.source.write_set.count();
-    let mut copies = Copies::default();
+    let mut copies = CompareBuffers::default();
     for count in [4, 1, 3, 2, 4] {
         assert_eq!(machine.run(count), DONE);
         // Every run uses the page with the number.

@@ -6,9 +6,9 @@ use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet, Ranges};
 use faasw_fri::messages::{Answer, Fork, Image, Origin, VcpuState};
-use faasw_sandbox::instance::fork::{Attached, Instance};
+use faasw_sandbox::instance::fork::{ForkDescriptors, Instance};
 use faasw_sandbox::instance::preset::Preset;
-use faasw_sandbox::instance::source::Source;
+use faasw_sandbox::instance::seed_memory::SeedMemory;
 use faasw_sandbox::memory::page_map::PageMap;
 use faasw_sandbox::vm::Stop;
 use faasw_seedtree::{Window, Windows};
@@ -30,7 +30,7 @@ fn image(windows: &[Window], written: &PageSet, state: VcpuState) -> Image {
 }
 
 /// Returns the order with the differences of the child that [`machine::seed`] makes.
-fn order(source: &Source, state: VcpuState) -> Fork {
+fn order(source: &SeedMemory, state: VcpuState) -> Fork {
     let filled = [pages(26 << 20, 2), pages(27 << 20, 1), pages(41 << 20, 1)];
     let mapped = [
         pages(LAST_TABLE, 1),
@@ -93,9 +93,9 @@ fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Prese
 }
 
 /// Returns all layers that the preset's image lacks.
-fn attached(source: &Source) -> Attached {
+fn attached(source: &SeedMemory) -> ForkDescriptors {
     let later = source.layers.iter().skip(1);
-    Attached {
+    ForkDescriptors {
         mailbox: None,
         code: Some(machine::memory("code", LARGE_PAGE)),
         layers: later.map(|layer| layer.try_clone().unwrap()).collect(),
@@ -282,7 +282,7 @@ pub fn a_seed_that_does_not_descend_is_refused() {
     let preset = preset(&mut machine, state, &[]);
     let mut order = order(&machine.source, state);
     // The parent has no window of its layer there.
-    let mut windows = order.image.windows.told().to_vec();
+    let mut windows = order.image.windows.as_slice().to_vec();
     windows[4].range.end = pages(36 << 20, 1).start;
     order.image.windows = Windows::of(&windows).unwrap();
     assert_eq!(fork(&mut machine, preset, &order), Err(Errno::INVAL));

@@ -154,6 +154,6 @@ fn writes_golden_images() {
         let content = snapshot
             .write_image(snapshot.state(), purpose(), &golden_key(), &file)
             .unwrap();
-        snapshot.has_content(content);
+        snapshot.set_content(content);
     }
 }

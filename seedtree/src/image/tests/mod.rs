@@ -86,7 +86,7 @@ fn image_of(snapshot: &Node) -> File {
     let file = tempfile();
     snapshot
         .write_image(snapshot.state(), Purpose::of(&[b"a", b"b"]), &key(), &file)
-        .map(|content| snapshot.has_content(content))
+        .map(|content| snapshot.set_content(content))
         .unwrap();
     file
 }

@@ -14,7 +14,7 @@ use crate::process::jail;
 use crate::vm::Template;
 
 /// The resources for making sandboxes, besides their jails.
-pub struct Sandboxes {
+pub struct SandboxResources {
     /// The properties that all VMs share.
     pub template: Template,
     /// The system-call filter of sandboxes.
@@ -22,9 +22,9 @@ pub struct Sandboxes {
 }
 
 /// The resources for making jails. Their descriptors have numbers that no jail uses.
-pub struct Maker {
+pub struct JailResources {
     /// The resources for sandboxes; `None` if this process makes none.
-    pub sandboxes: Option<Sandboxes>,
+    pub sandboxes: Option<SandboxResources>,
     /// The confinement level of jails.
     pub level: ConfinementLevel,
     /// Where jails are made; or the error if this host does not allow it, and then no jail can be
@@ -35,7 +35,7 @@ pub struct Maker {
     pub groups: Result<Groups, String>,
 }
 
-impl Maker {
+impl JailResources {
     /// Determines the host's properties and, at the full level, leaves its namespaces. The calling
     /// process must have one thread.
     ///
@@ -45,17 +45,18 @@ impl Maker {
         level: ConfinementLevel,
         rules: impl FnOnce(jail::Host) -> Vec<Rule>,
     ) -> io::Result<Self> {
-        let sandboxes = Sandboxes::prepare(rules)?;
+        let sandboxes = SandboxResources::prepare(rules)?;
         Ok(Self::of(Some(sandboxes), Network::Empty, level))
     }
 
-    /// Does the same as [`Maker::prepare`] in the host's network, without resources for sandboxes.
+    /// Does the same as [`JailResources::prepare`] in the host's network, without resources for
+    /// sandboxes.
     #[must_use]
-    pub fn prepare_outside(level: ConfinementLevel) -> Self {
+    pub fn prepare_in_host_network(level: ConfinementLevel) -> Self {
         Self::of(None, Network::Host, level)
     }
 
-    fn of(sandboxes: Option<Sandboxes>, network: Network, level: ConfinementLevel) -> Self {
+    fn of(sandboxes: Option<SandboxResources>, network: Network, level: ConfinementLevel) -> Self {
         Self {
             sandboxes,
             level,
@@ -66,7 +67,7 @@ impl Maker {
     }
 }
 
-impl Sandboxes {
+impl SandboxResources {
     fn prepare(rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<Self> {
         let device = dup_to_high_fd(kvm_device()?)?;
         // SAFETY: `into_raw_fd` passes on the ownership of the device's descriptor.
