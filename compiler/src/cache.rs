@@ -24,11 +24,11 @@ pub struct Cache {
     earlier: Vec<u8>,
     /// The places of the values in `earlier`.
     places: HashMap<Vec<u8>, Range<usize>>,
-    now: Mutex<Now>,
+    now: Mutex<CacheChanges>,
 }
 
 #[derive(Debug, Default)]
-struct Now {
+struct CacheChanges {
     /// Keys of earlier results that this compilation has used.
     used: BTreeSet<Vec<u8>>,
     made: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -72,7 +72,7 @@ impl Cache {
         written
     }
 
-    fn lock(&self) -> MutexGuard<'_, Now> {
+    fn lock(&self) -> MutexGuard<'_, CacheChanges> {
         // Every change is a single call, so a panic leaves no partial change.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,7 +12,7 @@ use built::{JS_BYTES, JS_SHA256, PYTHON_BYTES, PYTHON_SHA256};
 
 /// A language engine that is carried.
 #[derive(Clone, Copy, Debug)]
-pub struct Carried {
+pub struct BundledRuntime {
     /// Name of the engine.
     pub name: &'static str,
     /// Extensions of the scripts that the engine runs, without the dot.
@@ -25,7 +25,7 @@ pub struct Carried {
 }
 
 /// JavaScript: QuickJS-ng and the web interfaces that servers have.
-pub const JAVASCRIPT: Carried = Carried {
+pub const JAVASCRIPT: BundledRuntime = BundledRuntime {
     name: "js",
     extensions: &["js", "mjs"],
     sha256: JS_SHA256,
@@ -34,7 +34,7 @@ pub const JAVASCRIPT: Carried = Carried {
 };
 
 /// Python: CPython 3.14 with its library, WSGI and ASGI.
-pub const PYTHON: Carried = Carried {
+pub const PYTHON: BundledRuntime = BundledRuntime {
     name: "python",
     extensions: &["py"],
     sha256: PYTHON_SHA256,
@@ -43,9 +43,9 @@ pub const PYTHON: Carried = Carried {
 };
 
 /// All carried engines.
-pub const ALL: &[Carried] = &[JAVASCRIPT, PYTHON];
+pub const ALL: &[BundledRuntime] = &[JAVASCRIPT, PYTHON];
 
-impl Carried {
+impl BundledRuntime {
     /// Unpacks the component, which takes some milliseconds.
     ///
     /// # Errors

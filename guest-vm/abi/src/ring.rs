@@ -32,17 +32,17 @@ impl RingBuffer {
     /// Returns the pieces that hold the bytes from number `at` on: up to the ring's end, then from
     /// its start. `length` is cut to the ring's size.
     #[must_use]
-    pub fn pieces(&self, at: u64, length: usize) -> [Piece; 2] {
+    pub fn pieces(&self, at: u64, length: usize) -> [RingSpan; 2] {
         let size = self.area.size;
         // The position is shifted instead of the number, so that no number overflows.
         let at = at.modulo(size) + self.first;
         let (start, first, second) = split(size, at, length as u64);
         [
-            Piece {
+            RingSpan {
                 offset: self.area.offset + start,
                 length: first as usize,
             },
-            Piece {
+            RingSpan {
                 offset: self.area.offset,
                 length: second as usize,
             },
@@ -52,7 +52,7 @@ impl RingBuffer {
 
 /// A piece of a ring: offset in the mailbox and length, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct RingSpan {
     /// Offset from the start of the mailbox.
     pub offset: u64,
     /// Length; may be 0.

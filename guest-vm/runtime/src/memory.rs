@@ -6,7 +6,7 @@ use core::fmt;
 
 use wasmtime::{ResourceLimiter, Result};
 
-use crate::files::{FileError, Room};
+use crate::files::{FileError, MemoryBudget};
 
 /// Bytes that Wasmtime needs for one table element.
 const TABLE_ELEMENT_BYTES: usize = size_of::<usize>();
@@ -129,7 +129,7 @@ impl MemoryLimit {
     }
 }
 
-impl Room for MemoryLimit {
+impl MemoryBudget for MemoryLimit {
     fn take(&mut self, bytes: usize) -> core::result::Result<(), FileError> {
         let total = self.used.saturating_add(bytes);
         if total > self.limit {

@@ -12,7 +12,7 @@ struct Budget {
     most: usize,
 }
 
-impl Room for Budget {
+impl MemoryBudget for Budget {
     fn take(&mut self, bytes: usize) -> Result<(), FileError> {
         if self.taken + bytes > self.most {
             return Err(FileError::NoSpace);

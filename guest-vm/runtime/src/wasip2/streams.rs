@@ -16,7 +16,7 @@ use super::bindings::wasi::http::types::ErrorCode;
 use super::bindings::wasi::io::{error, streams};
 use super::poll::Pollable;
 use crate::exchange::{BodyId, CallId, ExchangeNumber, WriteFailure};
-use crate::failure::Ended;
+use crate::failure::RunEnd;
 use crate::files::{FileError, Node};
 use crate::http::call_failure;
 use crate::platform::{Incoming, Platform};
@@ -124,8 +124,8 @@ impl From<ResourceTableError> for StreamFailure {
     }
 }
 
-impl From<Ended> for StreamFailure {
-    fn from(ended: Ended) -> Self {
+impl From<RunEnd> for StreamFailure {
+    fn from(ended: RunEnd) -> Self {
         Self::Trap(ended.into())
     }
 }
