@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_or_made_is_kept() {
+    fn used_and_new_cache_entries_are_kept() {
         let first = Cache::new(b"");
         for key in [b"a", b"b"] {
             assert_eq!(first.get(key), None);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_out() {
+    fn unreadable_cache_entries_are_skipped() {
         let cache = Cache::new(b"");
         cache.insert(&[1; 32], vec![2; 100]);
         cache.insert(&[3; 32], vec![4; 100]);

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_connector_says_is_a_failure_that_a_function_can_be_told() {
+    fn every_connector_report_maps_to_a_valid_failure() {
         let nxdomain = Unconnected::new(1, FailureCode::DnsError).with_rcode(Some(3));
         let nxdomain = nxdomain.failure();
         assert_eq!(nxdomain.text.as_deref(), Some(&b"NXDOMAIN"[..]));

@@ -48,7 +48,7 @@ async fn echo((request, mut answering): Asked) {
 }
 
 #[test]
-fn what_is_answered_can_come_before_what_is_asked_next() {
+fn a_response_may_arrive_while_the_request_body_is_sent() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -164,7 +164,7 @@ fn a_hundred_mebibytes_each_way_take_little_memory() {
 }
 
 #[test]
-fn an_upstream_waits_while_nobody_reads_and_others_on_its_connection_do_not() {
+fn backpressure_applies_to_one_stream_only() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -236,7 +236,7 @@ fn an_upstream_waits_while_nobody_reads_and_others_on_its_connection_do_not() {
 }
 
 #[test]
-fn a_server_that_takes_nothing_of_a_body_has_others_wait_for_nothing() {
+fn a_stalled_request_body_does_not_block_other_streams() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -353,7 +353,7 @@ fn an_answer_before_the_request_is_all_there_is_passed_on_and_the_rest_is_not_se
 }
 
 #[test]
-fn a_server_that_wants_no_more_of_a_request_has_its_answer_heard() {
+fn a_response_is_delivered_after_the_server_stops_reading_the_request() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -381,7 +381,7 @@ fn a_server_that_wants_no_more_of_a_request_has_its_answer_heard() {
 }
 
 #[test]
-fn a_function_that_gives_its_body_up_makes_the_call_fail_and_no_other() {
+fn an_abandoned_request_body_fails_only_its_own_call() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);

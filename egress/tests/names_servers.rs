@@ -30,7 +30,7 @@ fn says(answer: Option<Answer>) -> Names {
 }
 
 #[test]
-fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
+fn name_servers_are_queried_in_order_until_one_answers() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
@@ -106,7 +106,7 @@ fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
 }
 
 #[test]
-fn servers_that_say_nothing_have_no_name_take_long_and_others_are_asked_before_them() {
+fn silent_name_servers_time_out_and_are_queried_last() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
@@ -137,7 +137,7 @@ fn servers_that_say_nothing_have_no_name_take_long_and_others_are_asked_before_t
 }
 
 #[test]
-fn what_the_host_says_anew_holds_from_then_on() {
+fn new_host_name_configuration_takes_effect() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();

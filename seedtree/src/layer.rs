@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frozen_layer_keeps_what_was_written_and_refuses_more() {
+    fn a_frozen_layer_keeps_its_contents_and_refuses_writes() {
         let builder = LayerBuilder::new("test", 64 << 20).unwrap();
         builder.write(5 << 20, b"here").unwrap();
         builder.write(40 << 20, b"there").unwrap();

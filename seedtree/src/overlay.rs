@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_hides_what_it_has_of_its_own() {
+    fn a_childs_own_pages_hide_its_parents() {
         let root = set(&[(0, 100), (200, 300)]);
         let child = set(&[(10, 20), (90, 210), (400, 500)]);
         assert_eq!(
@@ -113,7 +113,7 @@ mod tests {
 
     /// Compares with the definition: a page comes from the last layer that has it.
     #[test]
-    fn every_page_comes_from_the_last_layer_that_has_it() {
+    fn every_page_is_taken_from_the_last_layer_that_has_it() {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut next = |bound: u32| {
             state ^= state << 13;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_tells_all_windows_or_none() {
+    fn a_message_holds_all_windows_or_none() {
         let windows = overlay(&[set(&[(0, 100), (200, 300)]), set(&[(10, 20)])]);
         assert_eq!(Windows::<4>::of(&windows).unwrap().as_slice(), windows);
         assert!(Windows::<3>::of(&windows).is_none());

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_each_other_is_read_at_once_up_to_a_bound() {
+    fn consecutive_parts_are_read_together_up_to_a_bound() {
         assert_eq!(runs(&[], 3), Vec::<Range<usize>>::new());
         assert_eq!(runs(&[0, 1, 2, 3, 7, 8, 10], 3), [0..3, 3..4, 7..9, 10..11]);
     }

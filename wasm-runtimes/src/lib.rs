@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_carried_are_components() {
+    fn bundled_runtimes_are_components() {
         for carried in ALL {
             let component = carried.component().unwrap();
             assert!(
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_others_has_the_text_of_its_licence() {
+    fn each_third_party_part_has_its_licence_text() {
         let (_, table) = README.split_once("## What is in them of others").unwrap();
         let rows = table.lines().filter(|line| line.starts_with("| `"));
         let texts: Vec<&str> = rows

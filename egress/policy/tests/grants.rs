@@ -46,7 +46,7 @@ fn a_grant_prints_as_one_spelling_that_means_the_same() {
 }
 
 #[test]
-fn what_is_no_grant_is_told_what_to_write() {
+fn an_invalid_grant_is_rejected_with_advice() {
     use GrantError as E;
     for (written, error) in [
         ("", E::NoScheme),
@@ -262,7 +262,7 @@ fn a_request_without_one_meaning_has_no_destination() {
 }
 
 #[test]
-fn a_request_says_its_authority_in_one_spelling() {
+fn a_requests_authority_has_one_spelling() {
     for (scheme, authority, canonical) in [
         ("https", "Example.COM.:443", "example.com"),
         ("http", "example.com:443", "example.com:443"),
@@ -369,7 +369,7 @@ fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
 
 proptest! {
     #[test]
-    fn whatever_is_a_grant_prints_as_one_that_is_the_same(text in "(http|https|\\*)://[a-z0-9.*:/\\[\\]x_-]{0,24}") {
+    fn every_grant_prints_as_an_equal_grant(text in "(http|https|\\*)://[a-z0-9.*:/\\[\\]x_-]{0,24}") {
         if let Ok(grant) = text.parse::<Grant>() {
             prop_assert_eq!(grant.to_string().parse::<Grant>(), Ok(grant));
         }

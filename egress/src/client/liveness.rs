@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_silent_while_somebody_waits_is_asked_and_lost_without_an_answer() {
+    async fn a_silent_process_is_probed_and_lost_without_an_answer() {
         let (liveness, asked) = (Liveness::default(), Cell::new(0));
         liveness.notify_caller_waits();
         let ask = || {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_asked_for_whom_nobody_waits_or_who_says_something() {
+    async fn a_process_is_not_probed_while_it_sends_or_no_caller_waits() {
         let (liveness, is_wanted) = (Liveness::default(), Cell::new(true));
         liveness.notify_caller_waits();
         let saying = async {

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_says_things_out_of_order_is_given_up() {
+    fn a_worker_that_sends_frames_out_of_order_is_abandoned() {
         const NEED: (FromWorker, &[u8]) = (FromWorker::Need, b"");
         let insane: &[&[(FromWorker, &[u8])]] = &[
             &[(FromWorker::Data, b"x")],
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_sends_more_than_it_may_is_given_up() {
+    fn a_worker_that_exceeds_its_window_is_abandoned() {
         let (mut calls, mut received) = calls();
         says(&mut calls, FromWorker::Head, b"x").unwrap();
         let half = vec![0; WINDOW / 2];
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_that_nobody_takes_are_not_kept_without_end() {
+    fn unread_small_pieces_are_bounded() {
         let (mut calls, mut received) = calls();
         says(&mut calls, FromWorker::Head, b"x").unwrap();
         let pieces = std::iter::from_fn(|| says(&mut calls, FromWorker::Data, b"x").ok());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_call_that_is_over_is_dropped() {
+    fn frames_of_an_ended_call_are_dropped_by_the_table() {
         let (mut calls, mut received) = calls();
         says(&mut calls, FromWorker::Failed, b"why").unwrap();
         for kind in [

@@ -55,7 +55,7 @@ mod tests {
     use crate::frames::{Frame, FromWorker};
 
     #[tokio::test]
-    async fn all_is_written_in_its_order_whatever_is_added_meanwhile() {
+    async fn frames_are_written_in_order_while_others_are_added() {
         let said = FrameBuffer::default();
         let (writer, mut reader) = tokio::io::duplex(100);
         let adding = async {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_has_gone_is_told() {
+    async fn a_closed_reader_is_reported() {
         let said = FrameBuffer::default();
         let (writer, reader) = tokio::io::duplex(100);
         drop(reader);

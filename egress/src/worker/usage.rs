@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_request_goes_before_the_server_has_said_how_many_it_takes() {
+    fn one_request_is_sent_before_the_servers_limit_is_known() {
         let usage = Usage::new(Rc::default());
         assert!(usage.has_room() && !usage.is_settled());
         usage.enter();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_counts_while_nobody_uses_the_connection() {
+    fn received_bytes_count_while_the_connection_is_idle() {
         let received = Rc::new(Cell::new(0));
         let usage = Usage::new(received.clone());
         usage.enter();

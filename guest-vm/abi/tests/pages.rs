@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_coalesced_covers_the_set_with_few_ranges(
+    fn coalescing_covers_the_set_with_few_ranges(
         set in sets(), unit in 1_u32..9, most in 0_usize..6
     ) {
         let unit = NonZeroU32::new(unit).unwrap();
@@ -168,7 +168,7 @@ proptest! {
 
     /// Any numbers may come from an untrusted source.
     #[test]
-    fn what_is_told_is_believed_up_to_the_first_lie(
+    fn reported_ranges_are_accepted_up_to_the_first_invalid_one(
         told in prop::collection::vec(
             prop_oneof![
                 (0..PAGES, 0..PAGES),
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_tells_the_set_or_what_covers_it(set in sets()) {
+    fn a_message_holds_the_set_or_a_cover_of_it(set in sets()) {
         let told = Ranges::<4>::covering(&set);
         let back = PageSet::from_reported_clipped(told.as_slice(), range(0, PAGES));
         if set.ranges().len() <= 4 {

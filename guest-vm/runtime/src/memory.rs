@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_told_in_the_unit_that_suits_them() {
+    fn sizes_print_in_a_suitable_unit() {
         assert_eq!(size(1), "1 KiB");
         assert_eq!(size(64 << 10), "64 KiB");
         assert_eq!(size(128 << 20), "128 MiB");

@@ -102,7 +102,7 @@ fn a_file_that_is_opened_may_be_it_and_has_the_requests_variables() {
 }
 
 #[test]
-fn who_opens_another_file_does_not_come_there() {
+fn opening_another_file_does_not_reach_the_entry_point() {
     let (code, call) = opening("/d/other");
     let failure = call.ready(&code).unwrap().run_ahead().unwrap_err();
     assert_eq!(failure.outcome, Outcome::LoadFailed);
@@ -137,7 +137,7 @@ fn answered(change: impl FnOnce(String) -> String, path: &str, mode: &str) -> (V
 }
 
 #[test]
-fn the_file_is_the_same_by_whatever_name_and_however_often_it_is_opened() {
+fn the_entry_file_is_recognised_by_any_path_and_any_number_of_opens() {
     const OPEN: &str = "(i32.const 3) (i32.const 0) (i32.const 80) (i32.const 7)";
     const LINKED: &str = "(i32.const 3) (i32.const 1) (i32.const 80) (i32.const 6)";
     let by_link = |text: String| {
@@ -190,7 +190,7 @@ fn no_text_of_a_request_or_a_deployer_is_a_variable_of_its_own_there() {
 }
 
 #[test]
-fn what_was_drawn_before_is_told_there_and_what_comes_behind_is_not() {
+fn draws_before_the_entry_point_are_reported_and_later_ones_are_not() {
     let (code, call) = command("draws");
     let mut ready = call.ready(&code).unwrap();
     ready.run_ahead().unwrap();
@@ -221,7 +221,7 @@ fn the_point_means_nothing_twice_and_behind_a_request() {
 }
 
 #[test]
-fn a_component_comes_to_it_while_it_is_instantiated() {
+fn a_component_reaches_the_entry_point_during_instantiation() {
     let code = compile(HttpComponent, &fixture(COMPONENT));
     let mut ready = get(HttpComponent, "/").ready(&code).unwrap();
     assert_eq!(ready.platform().frozen, [""]);
@@ -231,7 +231,7 @@ fn a_component_comes_to_it_while_it_is_instantiated() {
 }
 
 #[test]
-fn who_never_comes_there_is_told() {
+fn a_function_that_never_reaches_its_entry_point_is_reported() {
     for (mode, outcome) in [
         ("never", Outcome::LoadFailed),
         ("exits", Outcome::Exit),

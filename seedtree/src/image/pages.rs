@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_lies_where_a_disk_can_write_to_it() {
+    fn read_buffers_are_aligned_for_direct_io() {
         let mut room = ChunkBuffer::of(5000);
         assert_eq!(room.bytes().as_ptr().addr() % 4096, 0);
         assert_eq!(room.bytes().len(), 8192);

@@ -65,7 +65,7 @@ fn a_tree_of_fifty_seeds_is_built_evicted_and_built_again() {
 }
 
 #[test]
-fn twenty_who_wait_are_one_job_a_step() {
+fn twenty_waiters_cause_one_job_per_step() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 3);
     let mut jobs: Vec<Step> = (0..20)
@@ -97,7 +97,7 @@ fn twenty_who_wait_are_one_job_a_step() {
 }
 
 #[test]
-fn a_failed_step_fails_who_waits_below_it_once_and_nobody_else() {
+fn a_failed_step_fails_only_the_waiters_below_it_once() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 5);
     let beside = define(&mut graph, Some(keys[0]), Owner::Shared, 9, false).key;
@@ -136,7 +136,7 @@ fn a_failed_step_fails_who_waits_below_it_once_and_nobody_else() {
 }
 
 #[test]
-fn a_job_that_is_lost_is_told_like_one_that_failed() {
+fn a_lost_job_is_reported_like_a_failed_one() {
     let mut graph = Seeds::default();
     let key = path(&mut graph, None, 1)[0];
     let ticket = {
@@ -164,7 +164,7 @@ fn a_seed_has_no_more_layers_than_there_may_be() {
 }
 
 #[test]
-fn no_function_has_anything_below_anothers() {
+fn no_function_can_define_a_seed_below_another_functions() {
     let mut graph = Seeds::default();
     let now = Instant::now();
     let root = define(&mut graph, None, Owner::Shared, 0, true).key;
@@ -206,7 +206,7 @@ fn the_same_twice_is_one_node_with_two_handles() {
 }
 
 #[test]
-fn what_is_forgotten_while_it_is_built_is_told_and_goes() {
+fn a_seed_forgotten_while_built_notifies_its_waiters_and_is_removed() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 2);
     build(&mut graph, keys[0]);
@@ -230,7 +230,7 @@ fn what_is_forgotten_while_it_is_built_is_told_and_goes() {
 }
 
 #[test]
-fn a_step_that_awaits_another_goes_when_it_is_forgotten() {
+fn a_waiting_step_is_removed_when_it_is_forgotten() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 3);
     let SnapshotRequest::Build(root) = graph.request(keys[2], None) else {
@@ -243,7 +243,7 @@ fn a_step_that_awaits_another_goes_when_it_is_forgotten() {
 }
 
 #[test]
-fn the_nearest_ancestor_and_what_is_missing_from_there_are_known() {
+fn the_nearest_ancestor_and_the_missing_steps_are_found() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 4);
     assert!(graph.nearest(keys[3]).is_none());
@@ -257,7 +257,7 @@ fn the_nearest_ancestor_and_what_is_missing_from_there_are_known() {
 }
 
 #[test]
-fn whoever_goes_is_not_told() {
+fn removed_waiters_are_not_notified() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 2);
     let job = ask(&mut graph, keys[1], 1).unwrap();

@@ -90,7 +90,7 @@ const FOUR: [u8; 4] = [192, 0, 2, 1];
 const SIX: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 #[test]
-fn both_families_are_asked_for_and_strange_datagrams_are_passed_over() {
+fn both_address_families_are_queried_and_unrelated_datagrams_ignored() {
     let server = server(|question, _| {
         let data = match kind(question) {
             1 => FOUR.to_vec(),
@@ -124,7 +124,7 @@ fn one_family_is_enough() {
 }
 
 #[test]
-fn a_truncated_answer_is_asked_for_by_a_stream_and_read_in_part() {
+fn a_truncated_answer_is_queried_again_over_tcp() {
     // Nearly 64 KiB of addresses for one family, and of aliases of the name for the other.
     let server = server(|question, is_stream| match (is_stream, kind(question)) {
         (false, _) => vec![answer(question, TRUNCATED, &[])],
@@ -158,7 +158,7 @@ fn a_stream_that_answers_something_else_or_nothing_fails() {
 }
 
 #[test]
-fn silence_about_a_name_is_told_from_silence_about_everything() {
+fn silence_about_one_name_differs_from_a_silent_server() {
     let silent = server(|_, _| vec![]);
     assert_eq!(ask(silent, SILENT), Err(LookupFailure::SilentOnAll));
     let slow = server(|question, _| {
@@ -203,7 +203,7 @@ fn aliases_that_the_server_leaves_to_the_resolver_are_followed_to_their_bound() 
 }
 
 #[test]
-fn what_two_families_come_to_says_as_much_as_is_known() {
+fn the_results_of_two_address_families_are_combined() {
     let known = LookupFailure::Known(3);
     let failed = LookupFailure::Failed(Some(2));
     for (one, other, expected) in [

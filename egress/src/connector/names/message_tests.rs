@@ -35,7 +35,7 @@ fn named(name: &[u8], kind: u16, ttl: u32, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn addresses_of_the_name_are_taken_and_no_others() {
+fn only_addresses_of_the_queried_name_are_accepted() {
     let asked = question("A.example", RecordType::A);
     let stranger = WireName::new("b.example").unwrap();
     let records = [
@@ -91,7 +91,7 @@ fn only_an_answer_to_the_question_is_taken() {
 }
 
 #[test]
-fn response_codes_say_what_they_say() {
+fn response_codes_map_to_their_outcomes() {
     let asked = question("a.example", RecordType::Aaaa);
     for (code, expected) in [
         (0, Reply::Nothing(NO_ERROR)),
@@ -140,7 +140,7 @@ fn chains_of_aliases_are_followed_in_any_order_to_their_bound() {
 }
 
 #[test]
-fn an_alias_without_an_end_is_left_to_the_resolver_unless_the_server_says_that_it_is_the_end() {
+fn an_unresolved_alias_is_followed_unless_the_server_is_authoritative() {
     let asked = question("a.example", RecordType::Aaaa);
     let target = WireName::new("b.example").unwrap();
     let alias = record(CNAME, 60, &target.0);

@@ -90,7 +90,7 @@ fn is_dead(name: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_one_function_asks_for_changes_no_servers_order_for_others() {
+async fn one_functions_lookups_do_not_reorder_servers_for_other_functions() {
     let resolver = resolver(|server, name| match (server, is_dead(name)) {
         (FIRST, true) => NEVER,
         (FIRST, false) => found(1),
@@ -120,8 +120,7 @@ async fn a_name_that_one_function_asks_for_changes_no_servers_order_for_others()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_answers_nothing_at_all_is_asked_last_by_all_until_it_answers_or_time_is_up()
-{
+async fn a_silent_server_is_queried_last_until_it_answers_or_a_timeout() {
     let is_there = Rc::new(Cell::new(false));
     let seen = is_there.clone();
     let resolver = resolver(move |server, _| match (server, seen.get()) {
@@ -148,7 +147,7 @@ async fn a_server_that_answers_nothing_at_all_is_asked_last_by_all_until_it_answ
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_for_others() {
+async fn a_function_with_silent_names_has_short_lookups_that_affect_no_other_function() {
     let resolver = resolver(|_, name| {
         if is_dead(name) {
             (Duration::from_secs(2), Err(LookupFailure::SilentOnAll))
@@ -186,7 +185,7 @@ async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_lookups_of_others_however_many_of_theirs_are_silent() {
+async fn silent_lookups_of_one_function_do_not_delay_other_functions() {
     let resolver = resolver(|_, name| if is_dead(name) { NEVER } else { found(1) });
     let set = LocalSet::new();
     for number in 0..127 {
@@ -288,7 +287,7 @@ async fn each_function_has_a_cache_of_its_own_which_new_servers_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_are_no_servers_to_answer_are_asked_of_none() {
+async fn reserved_names_are_not_queried() {
     let resolver = resolver(|_, _| found(1));
     let function = resolver.function(1);
     for name in ["localhost", "a.localhost"] {

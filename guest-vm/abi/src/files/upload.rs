@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_too_much_is_refused() {
+    fn truncated_or_oversized_uploads_are_refused() {
         let whole = files(&[(Kind::File, "a", b"xyz"), (Kind::Folder, "b", b"")]);
         for end in 0..whole.len() {
             assert!(pack(&whole[..end]).is_err(), "{end}");

@@ -224,7 +224,7 @@ fn memory_is_taken_and_given_back() {
 }
 
 #[test]
-fn what_does_not_fit_changes_nothing() {
+fn a_write_beyond_the_budget_changes_nothing() {
     let (mut files, _) = files();
     let mut none = Budget { taken: 0, most: 0 };
     let full = |result: Result<(), FileError>| assert_eq!(result, Err(FileError::NoSpace));
@@ -292,7 +292,7 @@ fn folders_are_changed_as_names() {
 }
 
 #[test]
-fn a_listing_goes_on_where_it_was_whatever_was_removed() {
+fn a_listing_continues_after_removals() {
     let (mut files, mut room) = files();
     let mut seen = Vec::new();
     let mut behind = 0;
@@ -311,7 +311,7 @@ fn a_listing_goes_on_where_it_was_whatever_was_removed() {
 }
 
 #[test]
-fn whoever_has_a_folder_open_that_was_removed_puts_nothing_there() {
+fn nothing_can_be_created_in_a_removed_open_folder() {
     let (mut files, mut room) = files();
     let empty = files.find(ROOT, "empty", true).unwrap();
     files.hold(empty);

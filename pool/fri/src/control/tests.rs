@@ -143,7 +143,7 @@ fn orders_and_reports_arrive_as_they_were_written() {
 /// A sandbox that notices a claim late does not take it for anything else, whatever the node has
 /// wanted or refused by then.
 #[test]
-fn who_was_claimed_sees_it_however_late() {
+fn a_claimed_instance_sees_the_claim_later() {
     loom::model(|| {
         let word = Arc::new(Modelled::new(COLD));
         let owner = Owner(word.clone());
@@ -163,7 +163,7 @@ fn who_was_claimed_sees_it_however_late() {
 /// A node that wants an instance gets it without polling for ever: it claims the instance, or a
 /// message says that it can, in every order of steps.
 #[test]
-fn who_wants_it_has_it_or_is_told() {
+fn the_node_gets_the_instance_or_a_message() {
     loom::model(|| {
         let word = Arc::new(Modelled::new(TAKEN));
         let message = Arc::new(Modelled::new(0));
@@ -217,7 +217,7 @@ fn both_sides_see_one_page() {
 /// refusal in time, a message that the node had asked for is not sent. The two sides never differ
 /// on which happened.
 #[test]
-fn who_refuses_it_has_it_parked_unless_it_was_offered() {
+fn a_refused_instance_is_parked_unless_already_offered() {
     for is_wanted in [false, true] {
         loom::model(move || {
             let word = Arc::new(Modelled::new(TAKEN));

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_let_go_and_holes_stay_holes() {
+    fn written_pages_are_released_and_holes_stay_holes() {
         let [parent, layer] = ["parent", "child"].map(file);
         put(&parent, 720 * PAGE, &[7]).unwrap();
         let window = Window {

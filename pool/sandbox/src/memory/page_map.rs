@@ -465,7 +465,7 @@ mod tests {
 
     /// More ranges than one answer holds, of a layer and of fresh memory.
     #[test]
-    fn what_was_written_and_read_is_found_by_entries_as_by_the_call() {
+    fn page_map_entries_and_ioctl_find_the_same_pages() {
         let layer: OwnedFd = rustix::fs::memfd_create("layer", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&layer, RAM).unwrap();
         rustix::io::pwrite(&layer, &vec![1; LAYER as usize], 0).unwrap();

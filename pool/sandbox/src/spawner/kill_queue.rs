@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_end_holds_up_nobody_for_long() {
+    fn a_stuck_process_delays_the_kill_queue_briefly() {
         let (mut ending, now) = (KillQueue::default(), Instant::now());
         for token in 0..100 {
             ending.order(token);

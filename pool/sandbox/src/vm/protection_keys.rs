@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_guest_left_is_put_back() {
+    fn protection_keys_are_restored_after_a_guest() {
         let keys = SavedPkru::of_this_thread();
         let Some(own) = keys.0 else {
             println!("this system has no protection keys");

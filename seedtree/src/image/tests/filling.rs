@@ -40,7 +40,7 @@ fn large() -> (Node, UsedPages) {
 }
 
 #[test]
-fn what_requests_use_is_there_before_the_rest() {
+fn the_working_set_is_loaded_before_the_rest() {
     let (snapshot, told) = large();
     let read = std::sync::Arc::default();
     let source = Watched(std::sync::Arc::new(image_of(&snapshot)), read);
@@ -137,7 +137,7 @@ fn several_fill_a_layer_at_once_and_read_each_page_once() {
 }
 
 #[test]
-fn a_layer_that_will_never_be_whole_says_so() {
+fn a_layer_that_cannot_be_fully_loaded_reports_failure() {
     let (snapshot, _) = large();
     let file = image_of(&snapshot);
     let image = Image::open(file.try_clone().unwrap(), &key()).unwrap();

@@ -5,7 +5,7 @@ use crate::exchange::ExchangeNumber;
 
 /// Resources of an exchange are over when the next one begins, and do not refer to that.
 #[test]
-fn what_is_left_of_an_exchange_does_not_read_the_next() {
+fn handles_of_an_ended_exchange_do_not_read_the_next() {
     let mut state = function();
     state.platform.inner.request_body = b"the next one's".to_vec();
     let old = IncomingRequest::new(ExchangeNumber::default(), RequestHead::default());

@@ -257,7 +257,7 @@ fn a_burst_is_worked_off_beside_a_neighbour() {
 }
 
 #[test]
-fn heavy_functions_share_what_is_not_reserved_and_functions_alike_reserve_nothing() {
+fn heavy_functions_share_unreserved_processors_and_equal_functions_reserve_none() {
     let mut shares = Shares::new(PROCESSORS, true);
     let (hog, other) = ((HOG, did(9000, 800)), (OTHER, did(5000, 900)));
     look(&mut shares, &[hog, other], 50);

@@ -224,7 +224,7 @@ fn a_heavy_function_gets_fewer_processors_beside_a_light_one_also_for_members_th
 }
 
 #[test]
-fn a_reserve_pauses_if_its_processors_are_mostly_idle_and_stays_if_others_use_them() {
+fn a_reserve_pauses_if_its_processors_are_mostly_idle() {
     let busy = |function| match function {
         HOG => (40, 60),
         // Most of what serves the neighbour is the node's time, which no sandbox has used.
