@@ -16,7 +16,7 @@ use crate::frames::{Frame, FromWorker, WINDOW};
 /// # Panics
 /// Panics if a rule is broken: more data than a window, or parts out of order.
 #[must_use]
-pub fn node_hears(said: &[u8]) -> bool {
+pub fn node_handles_frames(said: &[u8]) -> bool {
     let Ok(name) = Name::parse("upstream.example") else {
         return false;
     };

@@ -11,7 +11,7 @@ mod common;
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
-use common::http2::{Asked, Server, answer, receive};
+use common::http2::{IncomingRequest, Server, answer, receive};
 use common::tls::{authority, https, trusting, trusting_with};
 use common::{Egress, LONG, fields, next, outcome, runtime};
 use faasw_abi::outgoing::{FailureCode, OutgoingHead};
@@ -159,7 +159,7 @@ fn requests_at_once_share_a_connection_from_the_first_on() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, answering): Asked| {
+            move |(request, answering): IncomingRequest| {
                 let barrier = barrier.clone();
                 async move {
                     barrier.wait().await;
@@ -255,7 +255,7 @@ fn a_cancelled_call_resets_only_its_own_stream() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, mut answering): Asked| {
+            move |(request, mut answering): IncomingRequest| {
                 let (tell, go_on) = (tell.clone(), go_on.clone());
                 async move {
                     let mut stream = answering.send_response(Response::new(()), false).unwrap();
@@ -298,7 +298,7 @@ fn each_time_has_its_case_and_is_of_one_stream() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, mut answering): Asked| {
+            move |(request, mut answering): IncomingRequest| {
                 let go_on = go_on.clone();
                 async move {
                     if request.uri().path() == "/slow" {

@@ -147,7 +147,7 @@ pub(crate) struct Progress {
     /// Whether the layer is fully loaded, once that is decided. Each request reads it.
     is_fully_loaded: OnceLock<bool>,
     /// Callbacks to call with the outcome.
-    told: Mutex<Vec<LoadCallback>>,
+    callbacks: Mutex<Vec<LoadCallback>>,
 }
 
 type LoadCallback = Box<dyn FnOnce(bool) + Send>;
@@ -155,14 +155,14 @@ type LoadCallback = Box<dyn FnOnce(bool) + Send>;
 impl Progress {
     /// Records that the layer is fully loaded, or never will be. Only the first call counts.
     pub fn end(&self, is_fully_loaded: bool) {
-        let told = {
-            let mut told = self.told();
+        let callbacks = {
+            let mut callbacks = self.callbacks();
             if self.is_fully_loaded.set(is_fully_loaded).is_err() {
                 return;
             }
-            std::mem::take(&mut *told)
+            std::mem::take(&mut *callbacks)
         };
-        told.into_iter().for_each(|told| told(is_fully_loaded));
+        callbacks.into_iter().for_each(|callback| callback(is_fully_loaded));
     }
 
     /// Returns whether the layer is fully loaded; `None` while it is being filled.
@@ -170,19 +170,21 @@ impl Progress {
         self.is_fully_loaded.get().copied()
     }
 
-    fn tell(&self, told: LoadCallback) {
-        let mut all = self.told();
+    fn notify_when_decided(&self, callback: LoadCallback) {
+        let mut all = self.callbacks();
         match self.outcome() {
-            None => all.push(told),
+            None => all.push(callback),
             Some(is_fully_loaded) => {
                 drop(all);
-                told(is_fully_loaded);
+                callback(is_fully_loaded);
             }
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Vec<LoadCallback>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn callbacks(&self) -> MutexGuard<'_, Vec<LoadCallback>> {
+        self.callbacks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,12 +248,12 @@ impl Layer {
         }
     }
 
-    /// Calls `told`, now or later, with `true` when the layer is fully loaded, or with `false` when
+    /// Calls `callback`, now or later, with `true` when the layer is fully loaded, or with `false` when
     /// it never will be.
-    pub fn on_fully_loaded(&self, told: impl FnOnce(bool) + Send + 'static) {
+    pub fn on_fully_loaded(&self, callback: impl FnOnce(bool) + Send + 'static) {
         match &self.backing {
             Backing::Memory => told(true),
-            Backing::Image(progress) => progress.tell(Box::new(told)),
+            Backing::Image(progress) => progress.notify_when_decided(Box::new(told)),
         }
     }
 

@@ -115,8 +115,9 @@ mod tests {
             is_wanted.set(false);
             sleep(10 * PROBE_TIMEOUT).await;
         };
+        let lost = liveness.until_unresponsive(|| is_wanted.get(), || panic!("asked"));
         tokio::select! {
-            () = liveness.until_unresponsive(|| is_wanted.get(), || panic!("asked")) => panic!("lost"),
+            () = lost => panic!("lost"),
             () = saying => {}
         }
     }

@@ -183,7 +183,7 @@ mod tests {
         (Calls::from([(7, entry)]), received)
     }
 
-    fn says(calls: &mut Calls, kind: FromWorker, bytes: &[u8]) -> Result<(), ProtocolViolation> {
+    fn receive(calls: &mut Calls, kind: FromWorker, bytes: &[u8]) -> Result<(), ProtocolViolation> {
         let bytes = Bytes::copy_from_slice(bytes);
         handle_frame(
             calls,
@@ -213,10 +213,10 @@ mod tests {
             let (mut calls, _received) = calls();
             let (last, before) = said.split_last().unwrap();
             for (kind, bytes) in before {
-                assert_eq!(says(&mut calls, *kind, bytes), Ok(()), "{said:?}");
+                assert_eq!(receive(&mut calls, *kind, bytes), Ok(()), "{said:?}");
             }
             assert_eq!(
-                says(&mut calls, last.0, last.1),
+                receive(&mut calls, last.0, last.1),
                 Err(ProtocolViolation),
                 "{said:?}"
             );
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn a_worker_that_exceeds_its_window_is_abandoned() {
         let (mut calls, mut received) = calls();
-        says(&mut calls, FromWorker::Head, b"x").unwrap();
+        receive(&mut calls, FromWorker::Head, b"x").unwrap();
         let half = vec![0; WINDOW / 2];
-        assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
-        assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
+        assert_eq!(receive(&mut calls, FromWorker::Data, &half), Ok(()));
+        assert_eq!(receive(&mut calls, FromWorker::Data, &half), Ok(()));
         assert_eq!(
-            says(&mut calls, FromWorker::Data, b"x"),
+            receive(&mut calls, FromWorker::Data, b"x"),
             Err(ProtocolViolation)
         );
         received.close();
@@ -240,8 +240,8 @@ mod tests {
     #[test]
     fn unread_small_pieces_are_bounded() {
         let (mut calls, mut received) = calls();
-        says(&mut calls, FromWorker::Head, b"x").unwrap();
-        let pieces = std::iter::from_fn(|| says(&mut calls, FromWorker::Data, b"x").ok());
+        receive(&mut calls, FromWorker::Head, b"x").unwrap();
+        let pieces = std::iter::from_fn(|| receive(&mut calls, FromWorker::Data, b"x").ok());
         assert_eq!(pieces.take(WINDOW).count(), WINDOW / PIECE_MIN);
         received.close();
     }
@@ -260,7 +260,7 @@ mod tests {
         let fail = |calls: &mut Calls| {
             calls.remove(&7).unwrap().fail(Bytes::new(), Bytes::new());
         };
-        let failed = |calls: &mut Calls| says(calls, FromWorker::Failed, b"why").unwrap();
+        let failed = |calls: &mut Calls| receive(calls, FromWorker::Failed, b"why").unwrap();
         for end in [&fail as &dyn Fn(&mut Calls), &failed] {
             let (mut calls, mut received) = calls();
             let credit = calls[&7].credit.clone();
@@ -277,14 +277,14 @@ mod tests {
     #[test]
     fn frames_of_an_ended_call_are_dropped_by_the_table() {
         let (mut calls, mut received) = calls();
-        says(&mut calls, FromWorker::Failed, b"why").unwrap();
+        receive(&mut calls, FromWorker::Failed, b"why").unwrap();
         for kind in [
             FromWorker::Need,
             FromWorker::Head,
             FromWorker::Data,
             FromWorker::End,
         ] {
-            assert_eq!(says(&mut calls, kind, b"x"), Ok(()));
+            assert_eq!(receive(&mut calls, kind, b"x"), Ok(()));
         }
         assert_eq!(
             received.try_recv().ok(),

@@ -140,7 +140,7 @@ impl MemoryBudget for MemoryLimit {
         Ok(())
     }
 
-    fn give_back(&mut self, bytes: usize) {
+    fn release(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
     }
 }

@@ -98,8 +98,8 @@ impl<P: Platform> Platform for PlatformProxy<P> {
         self.inner.is_free(channel)
     }
 
-    fn let_go(&mut self, channel: Channel) {
-        self.inner.let_go(channel);
+    fn abandon_channel(&mut self, channel: Channel) {
+        self.inner.abandon_channel(channel);
     }
 
     fn has_head(&self, channel: Channel) -> bool {

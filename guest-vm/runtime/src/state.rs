@@ -62,7 +62,7 @@ pub(crate) struct State<P> {
     /// Whether the function may still declare its func-entry point.
     pub(crate) may_enter: bool,
     /// Whether the function is a command on its way to its func-entry point.
-    pub(crate) runs_ahead: bool,
+    pub(crate) runs_to_entry: bool,
 }
 
 impl<P: Platform> State<P> {
@@ -84,7 +84,7 @@ impl<P: Platform> State<P> {
             files: files.map(Box::new),
             exchange: Exchange::default(),
             may_enter: !config.tells_state,
-            runs_ahead: false,
+            runs_to_entry: false,
         }
     }
 

@@ -80,7 +80,7 @@ fn a_secret_without_a_name_is_not_returned() {
 }
 
 #[test]
-fn before_a_request_to_ask_for_one_is_a_draw_and_refused() {
+fn reading_a_secret_before_a_request_is_a_refused_draw() {
     let early = get(HttpComponent, "/at-start").secret("colour");
     let ready = early.ready(&PROBE).unwrap();
     assert_eq!(ready.draws().bits(), DRAW_SECRET);

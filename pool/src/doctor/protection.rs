@@ -78,7 +78,7 @@ fn users(confinement: Confinement) -> Finding {
 /// Reports the obstacle to namespaces on this host, with its remedy. Without namespaces, only the
 /// reduced level works.
 fn namespaces(confinement: Confinement) -> Option<Finding> {
-    let advice = Obstacle::ahead().advice()?;
+    let advice = Obstacle::predict().advice()?;
     let (state, then) = match confinement {
         Confinement::Reduced => (State::Poor, "not needed for --confinement reduced"),
         Confinement::Jailed | Confinement::InProcess => (

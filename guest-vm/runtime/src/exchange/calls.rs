@@ -124,12 +124,12 @@ impl Exchange {
     }
 
     /// Abandons a call, unless it is over.
-    pub(crate) fn let_go(&mut self, id: CallId, platform: &mut impl Platform) {
+    pub(crate) fn abandon_call(&mut self, id: CallId, platform: &mut impl Platform) {
         if let Some(call) = self.calls.under_way.remove(&id) {
             if let Some(body) = call.body {
                 self.bodies.close(body);
             }
-            platform.let_go(call.channel);
+            platform.abandon_channel(call.channel);
         }
     }
 }

@@ -42,7 +42,7 @@ impl Files {
         self.folder_mut(folder, room)?;
         room.take(NODE + target)?;
         if let Err(error) = self.folder_mut(folder, room)?.add(name, node, room) {
-            room.give_back(NODE + target);
+            room.release(NODE + target);
             return Err(error);
         }
         self.next = next;
@@ -105,7 +105,7 @@ impl Files {
                 Body::Folder(folder) => folder.cost(),
                 Body::Link(target) => target.len(),
             };
-            room.give_back(NODE + more);
+            room.release(NODE + more);
         }
     }
 
@@ -117,7 +117,7 @@ impl Files {
         }
     }
 
-    /// Opens the object at a path, and holds it until [`Files::let_go`].
+    /// Opens the object at a path, and holds it until [`Files::close`].
     pub(crate) fn open(
         &mut self,
         base: Node,

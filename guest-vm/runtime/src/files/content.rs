@@ -149,7 +149,7 @@ impl Content {
             self.base = self.base.get(..base).unwrap_or(self.base);
             let (last, within) = place(size);
             let behind = self.pages.split_off(&last);
-            room.give_back(behind.len() * PAGE_COST);
+            room.release(behind.len() * PAGE_COST);
             for (number, mut page) in behind {
                 if number == last && within > 0 {
                     page.get_mut(within..).unwrap_or_default().fill(0);

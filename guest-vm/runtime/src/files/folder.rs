@@ -79,7 +79,7 @@ impl Folder {
 
     pub(super) fn remove(&mut self, name: &str, room: &mut impl MemoryBudget) -> Option<Node> {
         let number = self.names.remove(name)?;
-        room.give_back(cost(name));
+        room.release(cost(name));
         self.entries.remove(&number).map(|(_, node)| node)
     }
 

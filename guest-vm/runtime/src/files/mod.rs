@@ -76,7 +76,7 @@ pub(crate) trait MemoryBudget {
     fn take(&mut self, bytes: usize) -> Result<(), FileError>;
 
     /// Releases this many bytes.
-    fn give_back(&mut self, bytes: usize);
+    fn release(&mut self, bytes: usize);
 }
 
 /// Memory of a node besides its names and pages, in bytes.
@@ -268,7 +268,7 @@ impl Files {
     }
 
     /// Counts a closing of a node.
-    pub(crate) fn let_go(&mut self, node: Node, room: &mut impl MemoryBudget) {
+    pub(crate) fn close(&mut self, node: Node, room: &mut impl MemoryBudget) {
         let Some(count) = self.open.get_mut(&node) else {
             return;
         };

@@ -21,7 +21,7 @@ impl MemoryBudget for Budget {
         Ok(())
     }
 
-    fn give_back(&mut self, bytes: usize) {
+    fn release(&mut self, bytes: usize) {
         self.taken -= bytes;
     }
 }
@@ -217,7 +217,7 @@ fn memory_is_taken_and_given_back() {
     // The file is still open.
     assert!(room.taken > 900 << 10);
     assert_eq!(files.stat(node).unwrap().links, 0);
-    files.let_go(node, &mut room);
+    files.close(node, &mut room);
     files.remove_folder(ROOT, &"n".repeat(250), &mut room).ok();
     assert_eq!(room.taken, before);
     assert_eq!(files.stat(node), Err(FileError::NoEntry));
@@ -319,7 +319,7 @@ fn nothing_can_be_created_in_a_removed_open_folder() {
     let made = files.open(empty, "x", WRITE, NOW, &mut room);
     assert_eq!(made, Err(FileError::NoEntry));
     assert_eq!(files.find(ROOT, "empty", true), Err(FileError::NoEntry));
-    files.let_go(empty, &mut room);
+    files.close(empty, &mut room);
 }
 
 #[test]

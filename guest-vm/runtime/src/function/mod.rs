@@ -403,7 +403,7 @@ impl<P: Platform> Ready<P> {
         // If the function reached its entry point during instantiation, its request begins after
         // that.
         if is_command && self.has_entry && self.store.data().may_enter {
-            return self.run_ahead();
+            return self.run_to_entry();
         }
         let state = self.store.data_mut();
         state.draws.close();

@@ -75,7 +75,7 @@ fn open<P: Platform>(
     };
     let Some(number) = state.descriptors.add(descriptor) else {
         let (files, room, _) = state.files()?;
-        files.let_go(node, room);
+        files.close(node, room);
         return Err(Errno::Mfile.into());
     };
     Ok(memory.write_u32(unsigned(descriptor_to), number)?)

@@ -63,7 +63,7 @@ impl<P: Platform> stdin::Host for State<P> {
         let stream = match self.stdio {
             // A command before its entry point has an input, because its request comes after that
             // point.
-            Stdio::Log if !self.runs_ahead => InputStream::Empty,
+            Stdio::Log if !self.runs_to_entry => InputStream::Empty,
             Stdio::Log | Stdio::Command(_) => InputStream::Stdin,
         };
         Ok(self.table.push(stream)?)

@@ -37,7 +37,7 @@ fn exactly_one_of_them_has_it() {
             let (owner, request, go) = (Owner(word), request.clone(), go.clone());
             loom::thread::spawn(move || {
                 // The guest polls once, and rings: it has found no request.
-                if go.get() == 0 && owner.take_back() {
+                if go.get() == 0 && owner.withdraw_offer() {
                     request.set(0);
                     owner.left();
                     return false;
@@ -137,7 +137,7 @@ fn orders_and_reports_arrive_as_they_were_written() {
         is_offered: Answer::Yes,
     };
     sandbox.report(&parked);
-    assert_eq!(node.told().as_bytes(), parked.as_bytes());
+    assert_eq!(node.parked_report().as_bytes(), parked.as_bytes());
 }
 
 /// A sandbox that notices a claim late does not take it for anything else, whatever the node has
@@ -152,7 +152,7 @@ fn a_claimed_instance_sees_the_claim_later() {
             let owner = Owner(word);
             owner.claim() && owner.want() && owner.refuse() == Refusal::Unwanted
         });
-        let is_taken_back = owner.take_back();
+        let is_taken_back = owner.withdraw_offer();
         if !is_taken_back {
             assert!(owner.is_claimed());
         }
@@ -198,11 +198,11 @@ fn both_sides_see_one_page() {
     assert!(!sandbox.is_claimed() && node.is_offered());
     assert!(node.claim(77) && node.offered_at() == 70 && !node.is_offered());
     assert!(sandbox.is_claimed() && sandbox.claimed_at() == 77);
-    assert!(!node.claim(78) && !sandbox.take_back());
+    assert!(!node.claim(78) && !sandbox.withdraw_offer());
     assert!(node.want());
     assert_eq!(sandbox.offer(78), Offer::Wanted);
     assert_eq!(node.refuse(), Refusal::TooLate, "it is offered");
-    assert!(sandbox.take_back());
+    assert!(sandbox.withdraw_offer());
     assert!(!node.claim(79) && !sandbox.is_claimed() && node.is_leaving() && node.is_offered());
     sandbox.left();
     assert!(!node.claim(80) && !node.is_leaving() && !node.is_offered());

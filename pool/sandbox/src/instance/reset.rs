@@ -88,7 +88,7 @@ pub struct ResetWork {
     /// Pages that were filled again.
     pub filled: u64,
     /// Pages that were released.
-    pub let_go: u64,
+    pub released: u64,
     /// Private pages that are not in the write set.
     pub outside: u64,
     /// Pages of the write set whose contents equal the seed's, if they were counted.
@@ -213,7 +213,7 @@ impl Reset<'_> {
             for (piece, is_copied) in source.copied.cut(piece) {
                 if is_copied {
                     // Released soon, see `settle`.
-                    self.done.let_go += piece.count();
+                    self.done.released += piece.count();
                     continue;
                 }
                 for (piece, is_lent) in source.lent.cut(piece) {
@@ -241,7 +241,7 @@ impl Reset<'_> {
         if self.outside_kept <= SPARE_PAGES {
             self.fill(piece)
         } else {
-            self.let_go(piece)
+            self.release(piece)
         }
     }
 
@@ -252,15 +252,15 @@ impl Reset<'_> {
             if has_changed {
                 self.outside(piece)?;
             } else {
-                self.let_go(piece)?;
+                self.release(piece)?;
             }
         }
         Ok(())
     }
 
-    fn let_go(&mut self, piece: PageRange) -> Result<(), Errno> {
-        self.done.let_go += piece.count();
-        self.ram.let_go(piece)
+    fn release(&mut self, piece: PageRange) -> Result<(), Errno> {
+        self.done.released += piece.count();
+        self.ram.release(piece)
     }
 
     fn fill(&mut self, piece: PageRange) -> Result<(), Errno> {

@@ -89,7 +89,7 @@ fn take_over(ram: Mapping, range: PageRange, layer: &OwnedFd) -> Result<(), Errn
         for page in piece.pages() {
             put_unless_zero(layer, page, &ram.page(page)?)?;
         }
-        ram.let_go(piece)?;
+        ram.release(piece)?;
         rest.start = piece.end;
     }
     Ok(())

@@ -167,7 +167,7 @@ impl PageMap {
             resident_blocks(ram, range, &mut resident)?;
         }
         for range in fresh.without(&resident).iter() {
-            ram.let_go(range)?;
+            ram.release(range)?;
         }
         Ok(layers.union(&resident).intersection(&all))
     }

@@ -113,10 +113,10 @@ impl<'a> Sandbox<'a> {
     /// Returns [`End::Dismissed`] if the node has closed the socket, and [`End::Failed`] if the
     /// sandbox has failed. `Ok` means that the sandbox has handed over a seed.
     pub(crate) fn live(&mut self, prepared: Prepared) -> Result<(), End> {
-        self.tell(&prepared).and_then(|()| self.serve())
+        self.send(&prepared).and_then(|()| self.serve())
     }
 
-    fn tell<M: Message>(&self, message: &M) -> Result<(), End> {
+    fn send<M: Message>(&self, message: &M) -> Result<(), End> {
         send(self.socket, message, &[], SendFlags::empty()).map_err(|_| End::Dismissed)
     }
 

@@ -43,7 +43,7 @@ impl Sandbox<'_> {
                 used.code = Ranges::covering(&code);
             }
         }
-        self.tell(&used)
+        self.send(&used)
     }
 
     /// Hands over the state and pages of a seed, and ends.
@@ -78,7 +78,7 @@ impl Sandbox<'_> {
                 .map_err(|errno| self.fail_system(Failure::Seal, errno))?,
             None => {}
         }
-        self.tell(&sealed)
+        self.send(&sealed)
     }
 
     /// Resets the instance to the state before its request. A failure ends the sandbox. Returns the
@@ -102,7 +102,7 @@ impl Sandbox<'_> {
         if self.offer(order, &parked)? {
             Ok(Some(parked))
         } else {
-            self.tell(&parked).map(|()| None)
+            self.send(&parked).map(|()| None)
         }
     }
 
@@ -141,7 +141,7 @@ impl Sandbox<'_> {
         let preset = preset.map_err(|trouble| self.fail_reset(Failure::Preset, trouble))?;
         self.preset = Some(Box::new(preset));
         self.faults_before = self.vm.page_faults();
-        self.tell(&Prepared {
+        self.send(&Prepared {
             nanoseconds: clock::monotonic() - started,
             jail_nanoseconds: 0,
             born_nanoseconds: 0,
@@ -184,7 +184,7 @@ impl Sandbox<'_> {
         self.instance = Some(forked);
         self.fork_nanoseconds = clock::monotonic() - started;
         if order.tells_addresses.is_yes() {
-            self.tell(&Forked { ram, code })
+            self.send(&Forked { ram, code })
         } else {
             Ok(())
         }

@@ -279,12 +279,12 @@ impl Spawner {
         }
     }
 
-    fn tell_failed(&self, token: u64, error: io::Error, step: Step) {
+    fn report_failed(&self, token: u64, error: io::Error, step: Step) {
         let errno = Errno::from_io_error(&error);
         let is_of_namespaces = matches!(step, Step::Fork | Step::Namespaces | Step::Root);
         let obstacle =
             errno.filter(|_| is_of_namespaces && self.maker.level == ConfinementLevel::Full);
-        self.tell(&SpawnFailed {
+        self.send(&SpawnFailed {
             token,
             errno: error.raw_os_error().unwrap_or(0) as u64,
             step,
@@ -359,7 +359,7 @@ impl Spawner {
                 && done.is_err_and(|errno| !matches!(errno, Errno::SRCH | Errno::AGAIN)))
             .into(),
         };
-        self.tell(&told);
+        self.send(&told);
     }
 
     fn give_back(&self, number: u32, may_be_kept: bool) {
@@ -395,7 +395,7 @@ impl Spawner {
             };
             let out_of_memory = self.is_out_of_memory(child.number, status.signal);
             self.give_back(child.number, !out_of_memory);
-            self.tell(&Ended {
+            self.send(&Ended {
                 token: child.token,
                 signal: status.signal,
                 code: status.code,
@@ -406,7 +406,7 @@ impl Spawner {
         }
     }
 
-    fn tell<M: Message>(&self, message: &M) {
+    fn send<M: Message>(&self, message: &M) {
         // If the node is gone, the loop notices it.
         let _ = send(&self.node, message, &[], SendFlags::empty());
     }

@@ -29,11 +29,11 @@ impl Spawner {
         match &self.maker.site {
             Ok(site) if site.network() == network => Some(site),
             Ok(_) => {
-                self.tell_failed(token, Errno::OPNOTSUPP.into(), Step::Namespaces);
+                self.report_failed(token, Errno::OPNOTSUPP.into(), Step::Namespaces);
                 None
             }
             Err(error) => {
-                self.tell_failed(token, error.errno.into(), error.step);
+                self.report_failed(token, error.errno.into(), error.step);
                 None
             }
         }
@@ -162,7 +162,7 @@ impl Spawner {
                     member: None,
                     is_background: false,
                 });
-                self.tell(&Spawned {
+                self.send(&Spawned {
                     token,
                     pid: pid.as_raw_nonzero().get() as u64,
                     group_nanoseconds: took.group,
@@ -170,7 +170,7 @@ impl Spawner {
                     groups: self.groups(),
                 });
             }
-            Err(error) => self.tell_failed(token, error, Step::Fork),
+            Err(error) => self.report_failed(token, error, Step::Fork),
         }
     }
 

@@ -41,7 +41,7 @@ pub fn a_reset_that_can_find_nothing_new_does_not_look() {
                 continue;
             }
             assert_eq!(restored.filled, had);
-            assert_eq!((restored.let_go, private_pages(&machine)), (0, had));
+            assert_eq!((restored.released, private_pages(&machine)), (0, had));
             machine.assert_memory();
         }
         // With one more page, the reset searches; the page stays, and is known afterwards.

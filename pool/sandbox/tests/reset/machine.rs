@@ -458,7 +458,7 @@ impl Machine {
     }
 
     /// Returns the first page of the mailbox.
-    pub fn told(&self) -> [u8; PAGE as usize] {
+    pub fn output(&self) -> [u8; PAGE as usize] {
         self.mailbox.mapping().page(Page::new(0)).unwrap()
     }
 }

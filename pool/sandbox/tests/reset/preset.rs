@@ -140,10 +140,10 @@ pub fn a_fork_in_two_steps_is_a_fork() {
     for round in 0..3 {
         assert_eq!((machine.run(round), bare.run(round)), (DONE, DONE));
         // Every register that the guest can read, vectors too.
-        assert_eq!(machine.told()[..2048], bare.told()[..2048]);
+        assert_eq!(machine.output()[..2048], bare.output()[..2048]);
         let restored = machine.reset();
         machine.assert_memory();
-        assert!(restored.let_go > 10_000, "{restored:?}");
+        assert!(restored.released > 10_000, "{restored:?}");
         assert!(private_pages(&machine) < 110, "{:?}", private(&machine));
         bare.reset();
     }
@@ -198,7 +198,7 @@ pub fn what_was_done_ahead_goes_back() {
     machine.assert_memory();
     // The guest wrote the values that were there: no page counts as used, and all are released.
     assert!(
-        restored.let_go >= 80 && restored.outside < 5,
+        restored.released >= 80 && restored.outside < 5,
         "{restored:?}"
     );
     let usual: u64 = 1 + 4 + 4;
@@ -239,7 +239,7 @@ fn found(frames: [u64; 2], forgets_tables: bool) -> u64 {
     order.forgets_tables = forgets_tables.into();
     fork(&mut machine, preset, &order).unwrap();
     assert_eq!(machine.run(1), DONE);
-    u64::from_le_bytes(machine.told()[..8].try_into().unwrap())
+    u64::from_le_bytes(machine.output()[..8].try_into().unwrap())
 }
 
 pub fn translations_are_the_childs() {

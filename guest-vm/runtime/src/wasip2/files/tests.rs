@@ -124,7 +124,7 @@ fn a_command_that_opens_the_file_that_it_is_frozen_at_finds_its_request_there_by
     let files = function.files.as_mut().unwrap();
     files.freeze_at("/log").unwrap();
     // The state of a command that has no request yet.
-    function.runs_ahead = true;
+    function.runs_to_entry = true;
     function.platform.make_up(Vec::new());
     function.platform.inner.request_head = RequestHead {
         method: b"GET".to_vec(),
@@ -140,5 +140,5 @@ fn a_command_that_opens_the_file_that_it_is_frozen_at_finds_its_request_there_by
         }
         assert_eq!(function.platform.inner.frozen.len(), 1);
     }
-    assert!(!function.may_enter && !function.runs_ahead);
+    assert!(!function.may_enter && !function.runs_to_entry);
 }
