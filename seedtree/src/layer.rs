@@ -162,7 +162,9 @@ impl Progress {
             }
             std::mem::take(&mut *callbacks)
         };
-        callbacks.into_iter().for_each(|callback| callback(is_fully_loaded));
+        callbacks
+            .into_iter()
+            .for_each(|callback| callback(is_fully_loaded));
     }
 
     /// Returns whether the layer is fully loaded; `None` while it is being filled.
@@ -248,12 +250,12 @@ impl Layer {
         }
     }
 
-    /// Calls `callback`, now or later, with `true` when the layer is fully loaded, or with `false` when
-    /// it never will be.
+    /// Calls `callback`, now or later, with `true` when the layer is fully loaded, or with `false`
+    /// when it never will be.
     pub fn on_fully_loaded(&self, callback: impl FnOnce(bool) + Send + 'static) {
         match &self.backing {
-            Backing::Memory => told(true),
-            Backing::Image(progress) => progress.notify_when_decided(Box::new(told)),
+            Backing::Memory => callback(true),
+            Backing::Image(progress) => progress.notify_when_decided(Box::new(callback)),
         }
     }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use faasw_egress_policy::{
-    AllowPrivate, Destination, Grant, GrantError, HostError, Own, RequestError,
+    AllowPrivate, Destination, Grant, GrantError, HostError, NodeTarget, RequestError,
 };
 use proptest::prelude::*;
 
@@ -349,10 +349,16 @@ fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
         let by_tls = Destination::of_request(b"https", b"self:80").unwrap();
         assert!(!grant.allows(&by_tls), "{grant}");
     }
-    assert_eq!(own("self").own(), Some(Own::ByPath));
-    assert_eq!(own("shop.spin.internal").own(), Some(Own::Function("shop")));
-    assert_eq!(own("a.b.spin.internal").own(), Some(Own::Function("a.b")));
-    assert_eq!(own("spin.internal").own(), Some(Own::Function("")));
+    assert_eq!(own("self").own(), Some(NodeTarget::ByPath));
+    assert_eq!(
+        own("shop.spin.internal").own(),
+        Some(NodeTarget::Function("shop"))
+    );
+    assert_eq!(
+        own("a.b.spin.internal").own(),
+        Some(NodeTarget::Function("a.b"))
+    );
+    assert_eq!(own("spin.internal").own(), Some(NodeTarget::Function("")));
     for other in [
         "self.example",
         "aself",
