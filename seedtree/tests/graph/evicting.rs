@@ -358,7 +358,7 @@ fn an_evicted_snapshot_is_not_held() {
             {
                 let mut jobs = succeed(&mut graph, job, 1).jobs;
                 if let Some(job) = jobs.pop() {
-                    drop(graph.built::<()>(job.ticket, Ok((frozen(&job, 1, None), COST))));
+                    drop(graph.finish_job::<()>(job.ticket, Ok((frozen(&job, 1, None), COST))));
                 }
             }
             for (_, snapshot) in graph.fit(0, Instant::now()) {
