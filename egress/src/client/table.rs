@@ -53,9 +53,9 @@ pub enum FrameEffect {
     /// Nothing.
     Nothing,
     /// A connection for this call.
-    Need,
+    NeedsConnection,
     /// The call is over and was removed from the table.
-    Over,
+    CallEnded,
 }
 
 /// A protocol violation, which no correct worker commits: the node abandons the worker.
