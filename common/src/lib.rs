@@ -93,7 +93,7 @@ impl Lack {
 
     /// Returns the description for people: the flag that sets the limit, if there is one.
     #[must_use]
-    pub const fn told(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::MaxWarm => "--max-warm",
             Self::FunctionMemory => "--function-memory",

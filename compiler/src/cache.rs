@@ -24,11 +24,11 @@ pub struct Cache {
     earlier: Vec<u8>,
     /// The places of the values in `earlier`.
     places: HashMap<Vec<u8>, Range<usize>>,
-    now: Mutex<Now>,
+    now: Mutex<CacheChanges>,
 }
 
 #[derive(Debug, Default)]
-struct Now {
+struct CacheChanges {
     /// Keys of earlier results that this compilation has used.
     used: BTreeSet<Vec<u8>>,
     made: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -72,7 +72,7 @@ impl Cache {
         written
     }
 
-    fn lock(&self) -> MutexGuard<'_, Now> {
+    fn lock(&self) -> MutexGuard<'_, CacheChanges> {
         // Every change is a single call, so a panic leaves no partial change.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_or_made_is_kept() {
+    fn used_and_new_cache_entries_are_kept() {
         let first = Cache::new(b"");
         for key in [b"a", b"b"] {
             assert_eq!(first.get(key), None);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_out() {
+    fn unreadable_cache_entries_are_skipped() {
         let cache = Cache::new(b"");
         cache.insert(&[1; 32], vec![2; 100]);
         cache.insert(&[3; 32], vec![4; 100]);

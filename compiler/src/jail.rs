@@ -2,10 +2,10 @@
 //! need.
 
 use crate::protocol::contract::{INPUT_FD, JAIL_FD, OUTPUT_FD, REPORT_FD};
-use faasw_jail::filter::{Filter, Must, Rule, rule};
-use faasw_jail::habits::{
-    NOT_EXECUTABLE, change_protection, clock, clocks, ends, free, futex, let_pages_go,
-    memory_for_entropy, move_memory,
+use faasw_jail::filter::{ArgCondition, Filter, Rule, rule};
+use faasw_jail::libc_baseline::{
+    NOT_EXECUTABLE, change_protection, clock, clock_rules, exit_rules, futex, map_droppable,
+    move_memory, release_pages, unconditional,
 };
 use faasw_jail::{Limits, close_handed_over};
 use rustix::io::Errno;
@@ -34,8 +34,8 @@ const GUARD_INSTALL: u32 = 102;
 /// executable.
 #[must_use]
 pub fn rules() -> Vec<Rule> {
-    use Must::{Be, Have};
-    let file = |name, call, fd: i32| rule(name, call, &[Be(0, fd.cast_unsigned())]);
+    use ArgCondition::{Equals, MaskedEquals};
+    let file = |name, call, fd: i32| rule(name, call, &[Equals(0, fd.cast_unsigned())]);
     // Private and anonymous memory, without the large pages that the host has reserved.
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let idle = (libc::MAP_NORESERVE | libc::MAP_STACK) as u64;
@@ -47,26 +47,26 @@ pub fn rules() -> Vec<Rule> {
         rule(
             "take memory",
             libc::SYS_mmap,
-            &[NOT_EXECUTABLE, Have(3, !idle, own)],
+            &[NOT_EXECUTABLE, MaskedEquals(3, !idle, own)],
         ),
         change_protection(),
-        free("give memory back", libc::SYS_munmap),
+        unconditional("give memory back", libc::SYS_munmap),
         move_memory(),
-        free("grow the heap", libc::SYS_brk),
+        unconditional("grow the heap", libc::SYS_brk),
         futex("wake a thread", libc::FUTEX_WAKE),
         futex("wait for a thread", libc::FUTEX_WAIT_BITSET),
-        free("let others run", libc::SYS_sched_yield),
-        free("count processors", libc::SYS_sched_getaffinity),
-        rule("start a thread", libc::SYS_clone, &[Be(0, THREAD)]),
-        free("set up a thread's locks", libc::SYS_set_robust_list),
-        free("set up a thread's sequences", libc::SYS_rseq),
-        free("set up a thread's signal stack", libc::SYS_sigaltstack),
-        free("set up a thread's signals", libc::SYS_rt_sigprocmask),
-        free("handle a fault", libc::SYS_rt_sigaction),
-        free("ask for a thread's number", libc::SYS_gettid),
-        free("seed hash tables", libc::SYS_getrandom),
+        unconditional("let others run", libc::SYS_sched_yield),
+        unconditional("count processors", libc::SYS_sched_getaffinity),
+        rule("start a thread", libc::SYS_clone, &[Equals(0, THREAD)]),
+        unconditional("set up a thread's locks", libc::SYS_set_robust_list),
+        unconditional("set up a thread's sequences", libc::SYS_rseq),
+        unconditional("set up a thread's signal stack", libc::SYS_sigaltstack),
+        unconditional("set up a thread's signals", libc::SYS_rt_sigprocmask),
+        unconditional("handle a fault", libc::SYS_rt_sigaction),
+        unconditional("ask for a thread's number", libc::SYS_gettid),
+        unconditional("seed hash tables", libc::SYS_getrandom),
         clock("read its processor time", libc::CLOCK_PROCESS_CPUTIME_ID),
-        free("end", libc::SYS_exit_group),
+        unconditional("end", libc::SYS_exit_group),
     ]
 }
 
@@ -76,20 +76,20 @@ pub fn rules() -> Vec<Rule> {
 pub fn rare_rules() -> Vec<Rule> {
     let mut rules = vec![
         // The allocator returns memory, depending on how threads share the work.
-        let_pages_go(),
+        release_pages(),
         // Two threads that use the allocator at the same time.
         futex("wait for a lock", libc::FUTEX_WAIT),
-        memory_for_entropy(),
+        map_droppable(),
         // glibc sets up a stack's guard in this way since 2.42.
         rule(
             "guard a stack",
             libc::SYS_madvise,
-            &[Must::Be(2, GUARD_INSTALL)],
+            &[ArgCondition::Equals(2, GUARD_INSTALL)],
         ),
     ];
     // The handler of the stack guard, for a fault that is not a stack overflow.
-    rules.extend(ends());
-    rules.extend(clocks());
+    rules.extend(exit_rules());
+    rules.extend(clock_rules());
     rules
 }
 

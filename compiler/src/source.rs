@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_wasm_is_called_what_it_is() {
+    fn other_file_types_are_named() {
         for (upload, word) in [
             (&b""[..], "empty"),
             (b"\x7fELF\x02", "native executable"),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_exports_is_not_offered_to_it() {
+    fn a_functions_exports_are_not_offered_as_imports() {
         let supported = Supported::load().unwrap();
         assert!(
             supported

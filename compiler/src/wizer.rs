@@ -49,7 +49,7 @@ pub fn rewrite(
 ) -> Result<Vec<u8>, Refusal> {
     let rewritten = caught(|| {
         let state = State::decode(state).map_err(|error| error.to_string())?;
-        let mut told = Told {
+        let mut told = ReportedState {
             state: &state,
             missed: None,
         };
@@ -126,13 +126,13 @@ fn at_once<T>(future: impl Future<Output = T>) -> Result<T, String> {
 }
 
 /// The state that a guest has reported, from which Wizer reads.
-struct Told<'a> {
+struct ReportedState<'a> {
     state: &'a State<'a>,
     /// The first value that was missing or of another type.
     missed: Option<String>,
 }
 
-impl Told<'_> {
+impl ReportedState<'_> {
     fn miss(&mut self, name: &str, what: &str) {
         self.missed
             .get_or_insert_with(|| format!("its guest told no {what} {name}"));
@@ -187,7 +187,7 @@ fn low_64(bits: u128) -> u64 {
     (bits & u128::from(u64::MAX)) as u64
 }
 
-impl InstanceState for Told<'_> {
+impl InstanceState for ReportedState<'_> {
     async fn global_get(&mut self, name: &str, ty: ValType) -> SnapshotVal {
         match ty {
             ValType::I32 => {
@@ -211,7 +211,7 @@ impl InstanceState for Told<'_> {
     }
 }
 
-impl ComponentInstanceState for Told<'_> {
+impl ComponentInstanceState for ReportedState<'_> {
     async fn call_func_ret_list_u8(
         &mut self,
         _: &str,

@@ -84,14 +84,14 @@ fn command(told: u32) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_is_kept_unless_it_is_asked_for() {
+fn no_cache_is_kept_unless_requested() {
     let artifact = compiled(&command(1), None);
     assert!(artifact.cache.is_empty());
     assert_eq!(artifact.compiled.cache_bytes, 0);
 }
 
 #[test]
-fn the_artifact_is_the_same_with_whatever_was_kept() {
+fn the_artifact_is_the_same_with_any_cache() {
     for (one, other) in [
         (fixture("http-probe.wasm"), fixture("init-draws.wasm")),
         (fixture("cgi-probe.wasm"), command(1)),
@@ -114,7 +114,7 @@ fn the_artifact_is_the_same_with_whatever_was_kept() {
 
 /// This is also why no function gets the cache of another function's helper.
 #[test]
-fn what_was_kept_is_used() {
+fn a_kept_cache_is_used() {
     // A key is not always the same, see `assert_like_keys`.
     let used = (0..50).any(|_| {
         let one = entries(&compiled(&command(1), Some(b"")).cache);
@@ -134,7 +134,7 @@ fn what_was_kept_is_used() {
 }
 
 #[test]
-fn what_cannot_be_read_is_made_anew() {
+fn an_unreadable_cache_is_rebuilt() {
     let upload = fixture("cgi-probe.wasm");
     let plain = compiled(&upload, Some(b""));
     let kept = entries(&plain.cache);

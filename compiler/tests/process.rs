@@ -59,7 +59,7 @@ fn text_is_accepted() {
 /// If packages depend on each other in a cycle, the library that makes the component recurses
 /// without end (wit-parser 0.254). That ends the helper, and nothing else.
 #[test]
-fn a_core_module_that_tells_nonsense_of_its_component_ends_the_helper_at_worst() {
+fn a_core_module_with_an_invalid_component_description_ends_only_the_helper() {
     let core = fixture("config-probe-core.wasm");
     let told = core.windows(14).position(|it| it == b"component-type");
     let told = told.expect("it tells of its component");
@@ -116,7 +116,7 @@ fn a_lower_instruction_set_gives_another_artifact() {
 }
 
 #[test]
-fn an_empty_file_and_a_text_are_called_what_they_are() {
+fn empty_files_and_text_are_named_in_the_refusal() {
     for (upload, word) in [(&b""[..], "empty"), (b"Dear node,\n", "this is text")] {
         let refusal = helper::compile(upload).refusal();
         assert_eq!(refusal.kind, RefusalKind::Malformed);
@@ -228,7 +228,7 @@ fn memory_beyond_the_limit_ends_it_without_a_report() {
 }
 
 #[test]
-fn a_start_that_breaks_the_contract_is_told_so() {
+fn a_start_that_breaks_the_contract_is_rejected() {
     let no_isa = Start {
         arguments: vec![],
         ..Start::default()

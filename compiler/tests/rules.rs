@@ -82,7 +82,7 @@ fn every_release_of_wasi_0_2_makes_a_function() {
 }
 
 #[test]
-fn what_sdks_name_beside_wasi_is_no_reason_to_refuse() {
+fn interfaces_of_sdks_are_accepted() {
     let compiled = compile(&fixture("config-probe.wasm"), Isa::V3)
         .unwrap()
         .compiled;
@@ -158,7 +158,7 @@ fn an_import_of_another_wasi_has_advice_of_its_own() {
 }
 
 #[test]
-fn a_component_that_is_a_library_is_told_what_it_exports() {
+fn a_library_component_is_refused_with_its_exports() {
     let refusal = refusal(component("", "acme:tools/hash@1.0.0", "digest").as_bytes());
     assert_eq!(refusal.kind, RefusalKind::Unsupported);
     assert!(
@@ -245,7 +245,7 @@ fn imports_of_a_wrong_kind_or_type_are_named_with_it() {
 }
 
 #[test]
-fn modules_that_are_no_commands_are_told_why() {
+fn modules_that_are_no_commands_are_refused_with_a_reason() {
     const MEMORY: &str = r#"(memory (export "memory") 1)"#;
     const START: &str = r#"(func (export "_start"))"#;
     for (fields, words) in [
@@ -280,7 +280,7 @@ fn modules_that_are_no_commands_are_told_why() {
 }
 
 #[test]
-fn a_core_module_that_tells_of_its_component_is_that() {
+fn a_core_module_with_a_component_description_becomes_that_component() {
     let core = fixture("config-probe-core.wasm");
     let made = compile(&core, Isa::V3).unwrap();
     assert_eq!(made.compiled.kind, FunctionKind::HttpComponent);
@@ -305,7 +305,7 @@ fn a_core_module_that_tells_of_its_component_is_that() {
 }
 
 #[test]
-fn what_tells_of_a_component_that_it_is_not_is_refused() {
+fn a_wrong_component_description_is_refused() {
     for (fields, words) in [
         (
             r#"(memory (export "memory") 1) (func (export "_start")) (@custom "component-type:x" "")"#.to_owned(),
@@ -365,7 +365,7 @@ fn a_proposal_that_the_engine_lacks_is_no_malformed_upload() {
 }
 
 #[test]
-fn invalid_code_is_malformed_and_says_where() {
+fn invalid_code_is_malformed_with_its_offset() {
     let upload = module(r#"(memory (export "memory") 1) (func (export "_start") (i32.const 1))"#);
     let refusal = refusal(upload.as_bytes());
     assert_eq!(refusal.kind, RefusalKind::Malformed);

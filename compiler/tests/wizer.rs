@@ -76,7 +76,7 @@ fn rewrite(upload: &str, state: &[u8]) -> helper::Run {
 }
 
 #[test]
-fn a_module_begins_with_the_state_that_was_told() {
+fn a_module_starts_with_the_reported_state() {
     let run = rewrite(COMMAND, &honest());
     let compiled = run.result().unwrap();
     assert_eq!(compiled.initial_memory_bytes, 3 << 16);
@@ -135,7 +135,7 @@ fn a_state_that_is_not_the_functions_is_refused() {
 }
 
 #[test]
-fn a_memory_that_nobody_has_ends_the_helper_alone() {
+fn an_unallocatable_memory_ends_only_the_helper() {
     let [first, second] = globals();
     let limited = Start {
         address_space: Some(1 << 30),
@@ -189,7 +189,7 @@ fn damaged_states_make_sound_modules_or_none() {
 }
 
 #[test]
-fn what_wizer_refuses_is_compiled_as_it_is() {
+fn a_module_that_wizer_refuses_is_compiled_unchanged() {
     let by = |export: &str| Task::CompileToInitialiseBy(export.to_owned());
     let made = |task: &Task, upload: &str| {
         let run = helper::perform(task, upload.as_bytes(), &[], &Start::default());

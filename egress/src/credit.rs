@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_take_a_window_too_and_all_of_it_comes_back() {
+    fn small_pieces_count_with_a_minimum_and_are_fully_credited() {
         let (credit, mut consumed) = (Credit::default(), Consumed::default());
         let pieces = std::iter::repeat_with(|| credit.take(1)).take_while(|taken| *taken == 1);
         assert_eq!(pieces.count(), WINDOW / PIECE_MIN);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_grows_by_what_is_given_back_and_no_further() {
+    fn a_window_grows_only_as_data_is_credited() {
         let (credit, mut consumed) = (Credit::growing_to(LARGE_WINDOW), Consumed::default());
         assert_eq!(credit.take(LARGE_WINDOW), WINDOW);
         consumed.grow_to(LARGE_WINDOW);

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_does_not_keep_what_was_received_with_it() {
+    fn a_frame_does_not_retain_the_receive_buffer() {
         let mut received = BytesMut::new();
         put(&mut received, 7, FromWorker::Data, b"x");
         put(&mut received, 7, FromWorker::Data, &[0; FRAME_MAX]);

@@ -7,7 +7,7 @@ use faasw_egress_policy::{Destination, Host, Name, Scheme};
 use tokio::sync::mpsc;
 
 use crate::client::Part;
-use crate::client::table::{Calls, Entry, hear};
+use crate::client::table::{Calls, Entry, handle_frame};
 use crate::frames::{Frame, FromWorker, WINDOW};
 
 /// Feeds the node with frames of a worker for two calls under way, 1 and 2. Returns whether the
@@ -16,7 +16,7 @@ use crate::frames::{Frame, FromWorker, WINDOW};
 /// # Panics
 /// Panics if a rule is broken: more data than a window, or parts out of order.
 #[must_use]
-pub fn node_hears(said: &[u8]) -> bool {
+pub fn node_handles_frames(said: &[u8]) -> bool {
     let Ok(name) = Name::parse("upstream.example") else {
         return false;
     };
@@ -36,7 +36,7 @@ pub fn node_hears(said: &[u8]) -> bool {
     let mut said = BytesMut::from(said);
     let mut is_sane = true;
     while let Ok(Some(frame)) = Frame::<FromWorker>::take(&mut said) {
-        if hear(&mut calls, frame).is_err() {
+        if handle_frame(&mut calls, frame).is_err() {
             is_sane = false;
             break;
         }
@@ -55,11 +55,11 @@ pub fn node_hears(said: &[u8]) -> bool {
 #[cfg(feature = "program")]
 #[must_use]
 pub fn reads_name_answer(message: &[u8]) -> bool {
-    use crate::connector::names::message::{Kind, LINKS_MAX, Question, Reply, WireName};
+    use crate::connector::names::message::{LINKS_MAX, Question, RecordType, Reply, WireName};
     let Some(name) = WireName::new("www.a.example") else {
         return false;
     };
-    let (id, kind) = (7, Kind::A);
+    let (id, kind) = (7, RecordType::A);
     match (Question { id, name, kind }).reply(message) {
         Some(Reply::Addresses(addresses, _)) => {
             assert!(

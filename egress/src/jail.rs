@@ -15,11 +15,11 @@
 #![allow(unsafe_code, reason = "a process is named by a call")]
 
 use faasw_jail::close_handed_over;
-use faasw_jail::egress::{CONNECTIONS_FD, JAIL_FD, Kind, NODE_FD};
-use faasw_jail::filter::{Filter, Must, Rule, rule};
-use faasw_jail::habits::{
-    NOT_EXECUTABLE, change_protection, clocks, ends, free, futex, let_pages_go, memory_for_entropy,
-    move_memory,
+use faasw_jail::egress::{CONNECTIONS_FD, EgressRole, JAIL_FD, NODE_FD};
+use faasw_jail::filter::{ArgCondition, Filter, Rule, rule};
+use faasw_jail::libc_baseline::{
+    NOT_EXECUTABLE, change_protection, clock_rules, exit_rules, futex, map_droppable, move_memory,
+    release_pages, unconditional,
 };
 
 /// The bits of a socket's type argument that are the type; the others are flags (socket(2)).
@@ -31,11 +31,11 @@ fn word(number: i32) -> u32 {
 
 /// Returns the system calls that the process may make in its normal work. A test removes each rule.
 #[must_use]
-pub fn rules(kind: Kind) -> Vec<Rule> {
+pub fn rules(kind: EgressRole) -> Vec<Rule> {
     let mut rules = common();
     rules.extend(match kind {
-        Kind::Connector => connector(),
-        Kind::Worker => worker(),
+        EgressRole::Connector => connector(),
+        EgressRole::Worker => worker(),
     });
     rules
 }
@@ -49,92 +49,103 @@ const WATCHED: u32 = 8;
 
 /// The rules of both processes.
 fn common() -> Vec<Rule> {
-    use Must::{Be, Have};
+    use ArgCondition::{Equals, MaskedEquals};
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     vec![
         // The runtime: one thread, its events and its clock. It was created before.
-        rule("watch a descriptor", libc::SYS_epoll_ctl, &[Be(0, WATCHED)]),
-        rule("wait", libc::SYS_epoll_wait, &[Be(0, EVENTS)]),
-        rule("wake the runtime", libc::SYS_write, &[Be(0, WAKER)]),
+        rule(
+            "watch a descriptor",
+            libc::SYS_epoll_ctl,
+            &[Equals(0, WATCHED)],
+        ),
+        rule("wait", libc::SYS_epoll_wait, &[Equals(0, EVENTS)]),
+        rule("wake the runtime", libc::SYS_write, &[Equals(0, WAKER)]),
         rule(
             "have a socket not block",
             libc::SYS_ioctl,
-            &[Be(1, libc::FIONBIO as u32)],
+            &[Equals(1, libc::FIONBIO as u32)],
         ),
-        free("let a descriptor go", libc::SYS_close),
+        unconditional("let a descriptor go", libc::SYS_close),
         // Memory, which is never executable.
         rule(
             "take memory",
             libc::SYS_mmap,
-            &[NOT_EXECUTABLE, Have(3, u64::MAX, own)],
+            &[NOT_EXECUTABLE, MaskedEquals(3, u64::MAX, own)],
         ),
-        free("give memory back", libc::SYS_munmap),
-        free("end", libc::SYS_exit_group),
+        unconditional("give memory back", libc::SYS_munmap),
+        unconditional("end", libc::SYS_exit_group),
     ]
 }
 
 /// Only for connected sockets: the address pointer is null.
-const CONNECTED: Must = Must::Have(4, u64::MAX, 0);
+const CONNECTED: ArgCondition = ArgCondition::MaskedEquals(4, u64::MAX, 0);
 
 fn worker() -> Vec<Rule> {
     vec![
         rule(
             "take a connection",
             libc::SYS_recvmsg,
-            &[Must::Be(0, word(CONNECTIONS_FD))],
+            &[ArgCondition::Equals(0, word(CONNECTIONS_FD))],
         ),
         rule("receive", libc::SYS_recvfrom, &[CONNECTED]),
         rule("send", libc::SYS_sendto, &[CONNECTED]),
-        free("send several pieces", libc::SYS_writev),
-        free("end a connection", libc::SYS_shutdown),
-        free("grow the heap", libc::SYS_brk),
+        unconditional("send several pieces", libc::SYS_writev),
+        unconditional("end a connection", libc::SYS_shutdown),
+        unconditional("grow the heap", libc::SYS_brk),
     ]
 }
 
 fn connector() -> Vec<Rule> {
-    use Must::{Be, Have};
+    use ArgCondition::{Equals, MaskedEquals};
     let socket = |name, family: i32, kind: i32| {
         // With the family's default protocol: TCP or UDP.
-        let must = [Be(0, word(family)), Have(1, TYPE, kind as u64), Be(2, 0)];
+        let must = [
+            Equals(0, word(family)),
+            MaskedEquals(1, TYPE, kind as u64),
+            Equals(2, 0),
+        ];
         rule(name, libc::SYS_socket, &must)
     };
     let node = word(NODE_FD);
     vec![
-        rule("hear the node", libc::SYS_recvmsg, &[Be(0, node)]),
-        rule("tell the node", libc::SYS_sendmsg, &[Be(0, node)]),
+        rule("hear the node", libc::SYS_recvmsg, &[Equals(0, node)]),
+        rule("tell the node", libc::SYS_sendmsg, &[Equals(0, node)]),
         // A worker's socket may have any number, even that of [`JAIL_FD`], which is free by then.
         rule(
             "hand a connection over",
             libc::SYS_sendmsg,
-            &[Must::Lie(0, word(JAIL_FD), DESCRIPTORS)],
+            &[ArgCondition::InRange(0, word(JAIL_FD), DESCRIPTORS)],
         ),
-        free("draw entropy", libc::SYS_getrandom),
-        free("read known hosts", libc::SYS_pread64),
+        unconditional("draw entropy", libc::SYS_getrandom),
+        unconditional("read known hosts", libc::SYS_pread64),
         socket("connect by IPv4", libc::AF_INET, libc::SOCK_STREAM),
         socket("connect by IPv6", libc::AF_INET6, libc::SOCK_STREAM),
         // In the address family of the name server.
         socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
         socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
-        free("connect", libc::SYS_connect),
-        free("ask where it is connected to", libc::SYS_getpeername),
-        free("ask where it is connected from", libc::SYS_getsockname),
+        unconditional("connect", libc::SYS_connect),
+        unconditional("ask where it is connected to", libc::SYS_getpeername),
+        unconditional("ask where it is connected from", libc::SYS_getsockname),
         rule(
             "ask whether it is connected",
             libc::SYS_getsockopt,
-            &[Be(1, word(libc::SOL_SOCKET)), Be(2, word(libc::SO_ERROR))],
+            &[
+                Equals(1, word(libc::SOL_SOCKET)),
+                Equals(2, word(libc::SO_ERROR)),
+            ],
         ),
         rule(
             "have what is sent go at once",
             libc::SYS_setsockopt,
             &[
-                Be(1, word(libc::IPPROTO_TCP)),
-                Be(2, word(libc::TCP_NODELAY)),
+                Equals(1, word(libc::IPPROTO_TCP)),
+                Equals(2, word(libc::TCP_NODELAY)),
             ],
         ),
         // Name servers, by datagrams and streams, from a port that the kernel chooses at random.
-        free("take a port to ask from", libc::SYS_bind),
-        free("ask for a name", libc::SYS_sendto),
-        free("hear of a name", libc::SYS_recvfrom),
+        unconditional("take a port to ask from", libc::SYS_bind),
+        unconditional("ask for a name", libc::SYS_sendto),
+        unconditional("hear of a name", libc::SYS_recvfrom),
     ]
 }
 
@@ -144,41 +155,41 @@ const DESCRIPTORS: u32 = 1024;
 /// Returns rules besides those of [`rules`] that are used only by chance, on other hosts, or when
 /// something goes wrong.
 #[must_use]
-pub fn rare_rules(kind: Kind) -> Vec<Rule> {
-    use Must::Be;
-    let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Be(1, word(command))]);
+pub fn rare_rules(kind: EgressRole) -> Vec<Rule> {
+    use ArgCondition::Equals;
+    let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Equals(1, word(command))]);
     let mut rules = vec![
         // Reads the counter of a waker that has reached its maximum.
-        rule("reset the waker", libc::SYS_read, &[Be(0, WAKER)]),
+        rule("reset the waker", libc::SYS_read, &[Equals(0, WAKER)]),
         // Builds with assertions check whether a descriptor is open and non-blocking.
         control("look at a descriptor", libc::F_GETFD),
         control("look at a socket", libc::F_GETFL),
         // Handling of a fault.
-        free("handle a fault", libc::SYS_rt_sigaction),
-        free("take the signal stack away", libc::SYS_sigaltstack),
-        free("set up signals", libc::SYS_rt_sigprocmask),
-        free("ask for the thread's number", libc::SYS_gettid),
+        unconditional("handle a fault", libc::SYS_rt_sigaction),
+        unconditional("take the signal stack away", libc::SYS_sigaltstack),
+        unconditional("set up signals", libc::SYS_rt_sigprocmask),
+        unconditional("ask for the thread's number", libc::SYS_gettid),
         // The allocator, depending on how much it has to do.
         move_memory(),
-        let_pages_go(),
+        release_pages(),
         change_protection(),
-        memory_for_entropy(),
+        map_droppable(),
         // A single thread never waits for a lock. Releasing a lock may call the kernel although no
         // thread waits for it.
         futex("wake", libc::FUTEX_WAKE),
         futex("wait for a lock", libc::FUTEX_WAIT),
         futex("wait for a lock for a time", libc::FUTEX_WAIT_BITSET),
         // A wait that was interrupted by stopping and continuing the process (restart_syscall(2)).
-        free("go on waiting", libc::SYS_restart_syscall),
+        unconditional("go on waiting", libc::SYS_restart_syscall),
     ];
-    rules.extend(ends());
-    rules.extend(clocks());
-    if kind == Kind::Worker {
+    rules.extend(exit_rules());
+    rules.extend(clock_rules());
+    if kind == EgressRole::Worker {
         // TLS draws entropy; everything else draws it before the jail is closed.
-        rules.push(free("draw entropy", libc::SYS_getrandom));
+        rules.push(unconditional("draw entropy", libc::SYS_getrandom));
     }
-    if kind == Kind::Connector {
-        rules.push(free("grow the heap", libc::SYS_brk));
+    if kind == EgressRole::Connector {
+        rules.push(unconditional("grow the heap", libc::SYS_brk));
     }
     rules
 }
@@ -187,7 +198,7 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
 ///
 /// # Errors
 /// Returns the reason if the filter cannot be compiled.
-pub fn filter(kind: Kind) -> Result<Filter, String> {
+pub fn filter(kind: EgressRole) -> Result<Filter, String> {
     let mut all = rules(kind);
     all.extend(rare_rules(kind));
     Filter::compile(&all, &[]).map_err(|error| error.to_string())
@@ -205,7 +216,7 @@ const UNCONFINED: &str = "--unconfined";
 /// # Errors
 /// Returns the reason if the arguments are wrong or the jail could not be closed. The process must
 /// then end.
-pub fn enter() -> Result<Kind, String> {
+pub fn enter() -> Result<EgressRole, String> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let usage = || {
@@ -215,7 +226,7 @@ pub fn enter() -> Result<Kind, String> {
         )
     };
     let (kind, rest) = words.split_first().ok_or_else(usage)?;
-    let kind = Kind::of_argument(kind).ok_or_else(usage)?;
+    let kind = EgressRole::of_argument(kind).ok_or_else(usage)?;
     match rest {
         ["--jail", jail] => close(kind, jail, &filter(kind)?)?,
         [UNCONFINED] => {}
@@ -228,16 +239,16 @@ pub fn enter() -> Result<Kind, String> {
 ///
 /// # Errors
 /// Returns the reason if the jail could not be closed. The process must then end.
-pub fn close(kind: Kind, jail: &str, filter: &Filter) -> Result<(), String> {
+pub fn close(kind: EgressRole, jail: &str, filter: &Filter) -> Result<(), String> {
     name(kind);
     close_handed_over(jail, JAIL_FD, kind.limits(), filter)
 }
 
 /// Names the process, for process lists.
-fn name(kind: Kind) {
+fn name(kind: EgressRole) {
     let name = match kind {
-        Kind::Connector => c"faasw-connector",
-        Kind::Worker => c"faasw-worker",
+        EgressRole::Connector => c"faasw-connector",
+        EgressRole::Worker => c"faasw-worker",
     };
     // SAFETY: reads a NUL-terminated string.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };

@@ -11,7 +11,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::process::ExitCode;
 
 use faasw_egress::{connector, jail, runtime, worker};
-use faasw_jail::egress::{CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_jail::egress::{CONNECTIONS_FD, EgressRole, NODE_FD};
 
 fn main() -> ExitCode {
     match serve() {
@@ -27,8 +27,8 @@ fn serve() -> io::Result<()> {
     let runtime = runtime()?;
     // The jail is closed before any input is read.
     match jail::enter().map_err(io::Error::other)? {
-        Kind::Connector => connector::run(&runtime, inherited(NODE_FD)),
-        Kind::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),
+        EgressRole::Connector => connector::run(&runtime, inherited(NODE_FD)),
+        EgressRole::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),
     }
 }
 

@@ -401,7 +401,7 @@ pub fn read<O: Order>(packet: &[u8]) -> Option<O> {
 
 /// Encodes an order as a packet.
 #[must_use]
-pub fn spell<O: Order>(order: &O) -> Vec<u8> {
+pub fn encode<O: Order>(order: &O) -> Vec<u8> {
     let header = OrderHeader {
         magic: MAGIC,
         kind: O::KIND,
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn packets_of_a_wrong_size_magic_or_kind_are_refused() {
-        let good = spell(&Cancel { call: 7 });
+        let good = encode(&Cancel { call: 7 });
         assert_eq!(read::<Cancel>(&good), Some(Cancel { call: 7 }));
         assert_eq!(read::<Connected>(&good), None);
         assert_eq!(read::<Cancel>(&good[..good.len() - 1]), None);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_connector_says_is_a_failure_that_a_function_can_be_told() {
+    fn every_connector_report_maps_to_a_valid_failure() {
         let nxdomain = Unconnected::new(1, FailureCode::DnsError).with_rcode(Some(3));
         let nxdomain = nxdomain.failure();
         assert_eq!(nxdomain.text.as_deref(), Some(&b"NXDOMAIN"[..]));

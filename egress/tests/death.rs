@@ -84,7 +84,7 @@ fn calls_of_a_worker_that_dies_fail_and_the_next_one_works() {
 }
 
 #[test]
-fn a_connector_that_dies_fails_what_waits_for_it_and_a_worker_takes_another() {
+fn calls_fail_if_the_connector_dies_and_the_worker_accepts_a_new_one() {
     runtime().block_on(async {
         let mut options = loopback();
         // No server answers there.
@@ -176,7 +176,7 @@ fn begun(socket: &mut UnixStream) -> u64 {
 }
 
 #[test]
-fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it() {
+fn a_worker_that_violates_the_protocol_is_abandoned() {
     type Say = fn(u64) -> BytesMut;
     let insane: [(&str, Say); 7] = [
         ("no kind", |_| BytesMut::from(&[0xff; 16][..])),
@@ -288,7 +288,7 @@ fn answers_that_go_on_have_a_large_window_but_few_at_once() {
 }
 
 #[test]
-fn a_worker_that_does_not_listen_is_given_up_and_little_waits_for_it() {
+fn a_worker_that_does_not_read_is_abandoned() {
     runtime().block_on(async {
         let played = played();
         let long = "a".repeat(32 << 10);
@@ -307,7 +307,7 @@ fn a_worker_that_does_not_listen_is_given_up_and_little_waits_for_it() {
 }
 
 #[test]
-fn a_connector_that_does_not_answer_is_given_up() {
+fn a_connector_that_does_not_answer_is_abandoned() {
     runtime().block_on(async {
         let (ours, _theirs) = pair(SocketType::SEQPACKET);
         let connector = Connector::new(ours, &loopback()).unwrap();
@@ -343,7 +343,7 @@ fn stop(process: &common::Process) {
 }
 
 #[test]
-fn a_connector_that_stands_still_is_found_out_and_another_one_goes_on() {
+fn a_stopped_connector_is_detected_and_replaced() {
     runtime().block_on(async {
         let egress = Egress::start();
         let upstream = Upstream::saying(OK);
@@ -364,7 +364,7 @@ fn a_connector_that_stands_still_is_found_out_and_another_one_goes_on() {
 }
 
 #[test]
-fn a_worker_that_stands_still_is_found_out() {
+fn a_stopped_worker_is_detected() {
     runtime().block_on(async {
         let egress = Egress::start();
         let upstream = Upstream::saying(OK);
@@ -377,7 +377,7 @@ fn a_worker_that_stands_still_is_found_out() {
 }
 
 #[test]
-fn processes_whose_upstream_is_silent_are_not_given_up() {
+fn processes_with_a_silent_upstream_are_kept() {
     runtime().block_on(async {
         let egress = Egress::start();
         // Longer than a process may be silent and leave a probe unanswered.
@@ -424,7 +424,7 @@ fn frames_of_calls_that_are_over_are_dropped() {
 }
 
 #[test]
-fn a_late_answer_reaches_nobody() {
+fn a_late_answer_is_discarded() {
     runtime().block_on(async {
         let egress = Egress::start();
         let (go, wait) = mpsc::channel::<()>();

@@ -274,7 +274,7 @@ fn an_answer_cut_off_at_each_byte_is_whole_or_fails() {
 }
 
 #[test]
-fn what_follows_an_answer_is_nobodys() {
+fn bytes_after_a_response_are_discarded() {
     const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
     runtime().block_on(async {
         let egress = Egress::start();
@@ -311,7 +311,7 @@ fn what_follows_an_answer_is_nobodys() {
 }
 
 #[test]
-fn a_text_of_an_upstream_is_cut_to_what_a_failure_has_room_for() {
+fn text_of_an_upstream_is_truncated_in_failures() {
     runtime().block_on(async {
         let egress = Egress::start();
         let long = "x".repeat(32 << 10);

@@ -35,7 +35,7 @@ fn telling(answer: &'static str) -> (Upstream, mpsc::Receiver<common::Seen>) {
 }
 
 #[test]
-fn a_request_goes_as_the_function_made_it_and_its_answer_comes_back() {
+fn a_request_is_sent_unchanged_and_its_response_returned() {
     runtime().block_on(async {
         let egress = Egress::start();
         let answer = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\nx-a: 1\r\nX-A: 2\r\n\
@@ -339,7 +339,7 @@ fn each_time_has_its_case() {
 }
 
 #[test]
-fn a_call_that_nobody_wants_any_more_closes_its_connection() {
+fn a_cancelled_call_closes_its_connection() {
     runtime().block_on(async {
         let egress = Egress::start();
         let (tell, told) = mpsc::channel();

@@ -11,7 +11,7 @@ mod common;
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
-use common::http2::{Asked, Server, answer, receive};
+use common::http2::{IncomingRequest, Server, answer, receive};
 use common::tls::{authority, https, trusting, trusting_with};
 use common::{Egress, LONG, fields, next, outcome, runtime};
 use faasw_abi::outgoing::{FailureCode, OutgoingHead};
@@ -44,10 +44,10 @@ fn begin(egress: &Egress, head: &OutgoingHead) -> faasw_egress::client::Receiver
 }
 
 /// A request with its whole body, as the server received it.
-type Told = (Method, Uri, HeaderMap, Vec<u8>);
+type ReceivedRequest = (Method, Uri, HeaderMap, Vec<u8>);
 
 /// A server that reports each request, and answers each in the same way.
-fn telling(authority: &common::tls::Authority) -> (Server, mpsc::Receiver<Told>) {
+fn telling(authority: &common::tls::Authority) -> (Server, mpsc::Receiver<ReceivedRequest>) {
     let (tell, told) = mpsc::channel();
     let server = Server::answering(authority, &Builder::new(), move |(request, answering)| {
         let tell = tell.clone();
@@ -63,7 +63,7 @@ fn telling(authority: &common::tls::Authority) -> (Server, mpsc::Receiver<Told>)
 }
 
 #[test]
-fn a_server_that_speaks_both_is_asked_by_http2_as_the_function_made_it() {
+fn http2_is_preferred_and_the_request_sent_unchanged() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -112,7 +112,7 @@ fn a_server_that_speaks_both_is_asked_by_http2_as_the_function_made_it() {
 }
 
 #[test]
-fn lengths_are_said_where_they_are_known_and_kept_where_they_were_declared() {
+fn known_lengths_are_sent_and_declared_lengths_enforced() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -159,7 +159,7 @@ fn requests_at_once_share_a_connection_from_the_first_on() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, answering): Asked| {
+            move |(request, answering): IncomingRequest| {
                 let barrier = barrier.clone();
                 async move {
                     barrier.wait().await;
@@ -208,7 +208,7 @@ fn more_requests_than_a_server_takes_at_once_have_other_connections() {
 }
 
 #[test]
-fn who_waits_for_a_connection_that_cannot_be_made_tries_on_its_own() {
+fn a_waiting_request_dials_itself_if_the_shared_dial_fails() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -245,7 +245,7 @@ fn who_waits_for_a_connection_that_cannot_be_made_tries_on_its_own() {
 }
 
 #[test]
-fn a_call_that_nobody_wants_any_more_resets_its_stream_and_no_other() {
+fn a_cancelled_call_resets_only_its_own_stream() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -255,7 +255,7 @@ fn a_call_that_nobody_wants_any_more_resets_its_stream_and_no_other() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, mut answering): Asked| {
+            move |(request, mut answering): IncomingRequest| {
                 let (tell, go_on) = (tell.clone(), go_on.clone());
                 async move {
                     let mut stream = answering.send_response(Response::new(()), false).unwrap();
@@ -298,7 +298,7 @@ fn each_time_has_its_case_and_is_of_one_stream() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, mut answering): Asked| {
+            move |(request, mut answering): IncomingRequest| {
                 let go_on = go_on.clone();
                 async move {
                     if request.uri().path() == "/slow" {
@@ -338,7 +338,7 @@ fn each_time_has_its_case_and_is_of_one_stream() {
 }
 
 #[test]
-fn a_connection_that_nobody_uses_is_given_up() {
+fn an_unused_connection_is_closed() {
     runtime().block_on(async {
         let authority = authority();
         let options = WorkerOptions {

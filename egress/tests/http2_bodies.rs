@@ -12,7 +12,7 @@ mod common;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::http2::{Asked, Server, answer, receive, send};
+use common::http2::{IncomingRequest, Server, answer, receive, send};
 use common::tls::{authority, https, trusting};
 use common::{LONG, fields, next, outcome, runtime};
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead, Tail};
@@ -31,7 +31,7 @@ fn post(server: &Server) -> OutgoingHead {
 }
 
 /// An echo handler, for trailers as well.
-async fn echo((request, mut answering): Asked) {
+async fn echo((request, mut answering): IncomingRequest) {
     let mut body = request.into_body();
     let mut stream = answering.send_response(Response::new(()), false).unwrap();
     while let Some(Ok(data)) = body.data().await {
@@ -48,7 +48,7 @@ async fn echo((request, mut answering): Asked) {
 }
 
 #[test]
-fn what_is_answered_can_come_before_what_is_asked_next() {
+fn a_response_may_arrive_while_the_request_body_is_sent() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -82,7 +82,7 @@ fn trailers_that_are_there_pass_behind_a_declared_length_and_late_ones_are_never
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, answering): Asked| {
+            move |(request, answering): IncomingRequest| {
                 let go_on = go_on.clone();
                 async move {
                     let (parts, mut body) = request.into_parts();
@@ -164,27 +164,31 @@ fn a_hundred_mebibytes_each_way_take_little_memory() {
 }
 
 #[test]
-fn an_upstream_waits_while_nobody_reads_and_others_on_its_connection_do_not() {
+fn backpressure_applies_to_one_stream_only() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let server = Server::answering(&authority, &Builder::new(), move |asked: Asked| {
-            let tell = tell.clone();
-            async move {
-                if asked.0.uri().path() == "/echo" {
-                    return echo(asked).await;
+        let server = Server::answering(
+            &authority,
+            &Builder::new(),
+            move |asked: IncomingRequest| {
+                let tell = tell.clone();
+                async move {
+                    if asked.0.uri().path() == "/echo" {
+                        return echo(asked).await;
+                    }
+                    let (_, mut answering) = asked;
+                    let mut stream = answering.send_response(Response::new(()), false).unwrap();
+                    let mut sent = 0;
+                    let piece = Bytes::from_static(&[7; 1024]);
+                    while send(&mut stream, piece.clone()).await {
+                        sent += piece.len();
+                        tell.send(sent).unwrap();
+                    }
                 }
-                let (_, mut answering) = asked;
-                let mut stream = answering.send_response(Response::new(()), false).unwrap();
-                let mut sent = 0;
-                let piece = Bytes::from_static(&[7; 1024]);
-                while send(&mut stream, piece.clone()).await {
-                    sent += piece.len();
-                    tell.send(sent).unwrap();
-                }
-            }
-        });
+            },
+        );
         let mut stuck = Vec::new();
         for _ in 0..8 {
             let mut call = egress.begin(&post(&server));
@@ -236,7 +240,7 @@ fn an_upstream_waits_while_nobody_reads_and_others_on_its_connection_do_not() {
 }
 
 #[test]
-fn a_server_that_takes_nothing_of_a_body_has_others_wait_for_nothing() {
+fn a_stalled_request_body_does_not_block_other_streams() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -244,7 +248,7 @@ fn a_server_that_takes_nothing_of_a_body_has_others_wait_for_nothing() {
         let builder = Builder::new()
             .initial_connection_window_size(8 << 20)
             .clone();
-        let server = Server::answering(&authority, &builder, |asked: Asked| async move {
+        let server = Server::answering(&authority, &builder, |asked: IncomingRequest| async move {
             if asked.0.uri().path() == "/echo" {
                 return echo(asked).await;
             }
@@ -289,7 +293,7 @@ fn tiny_pieces_pass_both_ways_however_many_and_however_late_they_are_read() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, mut answering): Asked| {
+            move |(request, mut answering): IncomingRequest| {
                 let tell = tell.clone();
                 async move {
                     let mut body = request.into_body();
@@ -327,7 +331,7 @@ fn an_answer_before_the_request_is_all_there_is_passed_on_and_the_rest_is_not_se
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, answering): Asked| {
+            move |(request, answering): IncomingRequest| {
                 let tell = tell.clone();
                 async move {
                     answer(answering, "hi");
@@ -353,14 +357,14 @@ fn an_answer_before_the_request_is_all_there_is_passed_on_and_the_rest_is_not_se
 }
 
 #[test]
-fn a_server_that_wants_no_more_of_a_request_has_its_answer_heard() {
+fn a_response_is_delivered_after_the_server_stops_reading_the_request() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            |(_, mut answering): Asked| async move {
+            |(_, mut answering): IncomingRequest| async move {
                 let mut stream = answering.send_response(Response::new(()), false).unwrap();
                 // The library itself announces that the rest is not needed (RFC 9113, 8.1).
                 stream.send_data("enough".into(), true).unwrap();
@@ -381,7 +385,7 @@ fn a_server_that_wants_no_more_of_a_request_has_its_answer_heard() {
 }
 
 #[test]
-fn a_function_that_gives_its_body_up_makes_the_call_fail_and_no_other() {
+fn an_abandoned_request_body_fails_only_its_own_call() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -389,7 +393,7 @@ fn a_function_that_gives_its_body_up_makes_the_call_fail_and_no_other() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            move |(request, answering): Asked| {
+            move |(request, answering): IncomingRequest| {
                 let tell = tell.clone();
                 async move {
                     let mut body = request.into_body();
@@ -435,7 +439,7 @@ fn trailers_of_an_answer_without_a_body_pass() {
         let server = Server::answering(
             &authority,
             &Builder::new(),
-            |(_, mut answering): Asked| async move {
+            |(_, mut answering): IncomingRequest| async move {
                 let mut stream = answering.send_response(Response::new(()), false).unwrap();
                 let mut trailers = HeaderMap::new();
                 trailers.insert("grpc-status", "0".parse().unwrap());

@@ -48,7 +48,7 @@ fn go_away(last: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_server_that_goes_away_answers_what_it_has_begun_and_nothing_new_is_sent_to_it() {
+fn after_goaway_started_requests_finish_and_no_new_ones_are_sent() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -90,7 +90,7 @@ fn a_server_that_goes_away_answers_what_it_has_begun_and_nothing_new_is_sent_to_
 }
 
 #[test]
-fn a_request_that_was_not_looked_at_is_sent_once_more_whatever_its_method() {
+fn an_unprocessed_request_is_retried_whatever_its_method() {
     runtime().block_on(async {
         let authority = authority();
         for refuses in [true, false] {
@@ -153,7 +153,7 @@ fn a_new_connection_that_refuses_is_not_tried_again_and_a_begun_body_neither() {
 }
 
 #[test]
-fn who_waits_for_anothers_connection_tries_itself_where_that_hangs() {
+fn a_waiting_request_dials_itself_if_the_shared_dial_hangs() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -184,7 +184,7 @@ fn who_waits_for_anothers_connection_tries_itself_where_that_hangs() {
 }
 
 #[test]
-fn a_connection_that_dies_fails_what_is_on_it_and_the_next_call_has_another() {
+fn a_broken_connection_fails_its_calls_and_the_next_call_dials() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);

@@ -244,7 +244,7 @@ fn heads_and_trailers_without_end_are_cut_off() {
 }
 
 #[test]
-fn floods_are_stopped_by_the_time_and_others_have_their_turn() {
+fn floods_are_stopped_by_timeouts_and_other_calls_proceed() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -354,7 +354,7 @@ fn data_of_nothing_without_end_ends_the_call() {
 }
 
 #[test]
-fn single_bytes_that_nobody_reads_take_little_memory() {
+fn unread_single_bytes_take_little_memory() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);

@@ -35,7 +35,7 @@ fn chunks() -> (Upstream, mpsc::Receiver<String>) {
 }
 
 #[test]
-fn a_body_that_comes_late_is_sent_whatever_the_method() {
+fn a_late_body_is_sent_for_any_method() {
     runtime().block_on(async {
         let egress = Egress::start();
         for method in ["GET", "DELETE", "OPTIONS", "POST"] {
@@ -81,7 +81,7 @@ fn trailers_that_come_late_are_sent_where_the_head_names_them_and_never_lost() {
 }
 
 #[test]
-fn a_function_that_gives_its_body_up_makes_the_call_fail() {
+fn an_abandoned_request_body_fails_the_call() {
     runtime().block_on(async {
         let egress = Egress::start();
         let upstream = Upstream::new(|mut stream, _| {
@@ -269,7 +269,7 @@ fn tiny_pieces_pass_both_ways_however_many() {
 }
 
 #[test]
-fn an_upstream_waits_while_nobody_reads() {
+fn an_unread_response_applies_backpressure() {
     runtime().block_on(async {
         let egress = Egress::start();
         let (tell, told) = mpsc::channel();

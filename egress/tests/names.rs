@@ -21,7 +21,7 @@ use faasw_egress_policy::{Destination, Special};
 use rustix::net::{AddressFamily, SocketType};
 
 #[test]
-fn a_name_that_answers_differently_the_second_time_is_asked_once() {
+fn a_name_is_resolved_only_once() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
@@ -54,7 +54,7 @@ fn a_name_that_answers_differently_the_second_time_is_asked_once() {
 }
 
 #[test]
-fn what_is_private_is_refused_by_name_and_by_address() {
+fn private_addresses_are_refused_by_name_and_by_address() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
@@ -122,7 +122,7 @@ fn addresses_are_tried_in_order_and_those_that_are_private_are_left_out() {
 }
 
 #[test]
-fn names_are_kept_as_long_as_their_server_says_and_no_longer_than_the_operator() {
+fn cached_names_expire_by_ttl_or_the_operators_limit() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
@@ -191,7 +191,7 @@ fn chains_of_names_are_followed_and_their_end_is_filtered() {
 }
 
 #[test]
-fn what_the_file_of_hosts_has_is_asked_of_nobody() {
+fn names_in_the_hosts_file_are_not_queried() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let names = Names::new(|_, _, _| Some((vec![], 3)));

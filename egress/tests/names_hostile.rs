@@ -149,7 +149,7 @@ fn large_server(records: fn(u16) -> Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
 
 /// Thousands of aliases of one name, and thousands of its addresses.
 #[test]
-fn large_answers_take_little_memory_and_others_names_are_found_meanwhile() {
+fn large_answers_take_little_memory_and_do_not_delay_other_names() {
     const FUNCTIONS: usize = 8;
     const NAMES: usize = 40;
     /// Half of the memory limit of the connector's control group.

@@ -30,7 +30,7 @@ fn says(answer: Option<Answer>) -> Names {
 }
 
 #[test]
-fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
+fn name_servers_are_queried_in_order_until_one_answers() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
@@ -106,7 +106,7 @@ fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
 }
 
 #[test]
-fn servers_that_say_nothing_have_no_name_take_long_and_others_are_asked_before_them() {
+fn silent_name_servers_time_out_and_are_queried_last() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
@@ -137,7 +137,7 @@ fn servers_that_say_nothing_have_no_name_take_long_and_others_are_asked_before_t
 }
 
 #[test]
-fn what_the_host_says_anew_holds_from_then_on() {
+fn new_host_name_configuration_takes_effect() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
@@ -163,11 +163,14 @@ fn what_the_host_says_anew_holds_from_then_on() {
         // On another network there are other servers, and the answers of earlier ones are
         // forgotten.
         let hosts = b"10.0.0.1 known.example\n";
-        egress.connector.is_told(hosts, &[after.address]).unwrap();
+        egress
+            .connector
+            .send_names(hosts, &[after.address])
+            .unwrap();
         assert_eq!(get(&egress, "asked.example", port).await, None);
         assert_eq!((before.count(A), after.count(A)), (1, 1));
         // No network at all.
-        egress.connector.is_told(b"", &[]).unwrap();
+        egress.connector.send_names(b"", &[]).unwrap();
         let other = Upstream::saying(OK);
         let port = other.address.port();
         assert_eq!(
@@ -178,7 +181,7 @@ fn what_the_host_says_anew_holds_from_then_on() {
         let mut large = b"127.0.0.1 first.example\n".to_vec();
         large.resize((4 << 20) - 24, b'\n');
         large.extend_from_slice(b"127.0.0.1 last.example  \n127.0.0.1 beyond.example\n");
-        egress.connector.is_told(&large, &[]).unwrap();
+        egress.connector.send_names(&large, &[]).unwrap();
         assert_eq!(get(&egress, "first.example", port).await, None);
         assert_eq!(
             get(&egress, "beyond.example", port).await,

@@ -63,7 +63,7 @@ async fn get(egress: &Egress, host: &str, upstream: &Upstream) -> Outcome {
 }
 
 #[test]
-fn a_server_is_asked_for_by_its_name_and_speaks_both_versions() {
+fn tls_sends_the_server_name_and_supports_both_versions() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
@@ -90,7 +90,7 @@ fn a_server_is_asked_for_by_its_name_and_speaks_both_versions() {
 }
 
 #[test]
-fn a_certificate_that_is_of_another_or_nobodys_is_refused() {
+fn a_certificate_for_another_name_or_issuer_is_refused() {
     runtime().block_on(async {
         let (known, unknown) = (authority(), authority());
         let egress = trusting(&known);
@@ -127,7 +127,7 @@ fn a_certificate_that_is_of_another_or_nobodys_is_refused() {
 }
 
 #[test]
-fn what_is_no_handshake_has_its_case() {
+fn a_failed_handshake_has_its_error_code() {
     runtime().block_on(async {
         let egress = trusting(&authority());
         // An alert: `handshake_failure`.
@@ -162,7 +162,7 @@ fn what_is_no_handshake_has_its_case() {
 }
 
 #[test]
-fn an_answer_to_the_end_of_the_stream_is_not_cut_off_by_who_sits_between() {
+fn a_truncated_tls_stream_is_not_taken_for_a_complete_response() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);

@@ -293,7 +293,7 @@ impl Jail {
     pub fn close(mut self, limits: Limits, filter: &Filter) -> Result<(), JailError> {
         #[cfg(feature = "ablation")]
         if self.stays_open {
-            return privileges::end_with_maker().map_err(Step::Maker.failed());
+            return privileges::die_with_parent().map_err(Step::Maker.failed());
         }
         self.entered.map_err(Step::Group.failed())?;
         match self.plan.level {
@@ -312,7 +312,7 @@ impl Jail {
             }
         }
         // After the last change of credentials, which would undo this.
-        privileges::end_with_maker().map_err(Step::Maker.failed())?;
+        privileges::die_with_parent().map_err(Step::Maker.failed())?;
         check_lives(&self.maker)?;
         drop(self.maker);
         close_from(limits.descriptors).map_err(Step::Descriptors.failed())?;

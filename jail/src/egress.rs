@@ -23,7 +23,7 @@ pub const JAIL_FD: RawFd = 5;
 /// The kind of an egress process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
-pub enum Kind {
+pub enum EgressRole {
     /// Resolves names, filters addresses and connects, for all functions of a node. Its maker's
     /// site has the host's network.
     Connector = 0,
@@ -31,8 +31,8 @@ pub enum Kind {
     Worker = 1,
 }
 
-impl Kind {
-    /// Returns the program's first argument; [`Kind::of_argument`] parses it.
+impl EgressRole {
+    /// Returns the program's first argument; [`EgressRole::of_argument`] parses it.
     #[must_use]
     pub fn argument(self) -> &'static CStr {
         match self {
@@ -91,7 +91,7 @@ pub fn spawn(
     site: &Site,
     jail: (u32, Option<&Group>),
     program: Program<'_>,
-    kind: Kind,
+    kind: EgressRole,
     fds: [BorrowedFd<'_>; 2],
 ) -> io::Result<Pid> {
     let how = Start {
@@ -111,13 +111,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_told_by_its_argument() {
-        for kind in [Kind::Connector, Kind::Worker] {
+    fn a_role_is_parsed_from_its_argument() {
+        for kind in [EgressRole::Connector, EgressRole::Worker] {
             let argument = kind.argument().to_str().unwrap();
-            assert_eq!(Kind::of_argument(argument), Some(kind));
+            assert_eq!(EgressRole::of_argument(argument), Some(kind));
         }
         for argument in ["", "work", "workers", "--jail"] {
-            assert_eq!(Kind::of_argument(argument), None);
+            assert_eq!(EgressRole::of_argument(argument), None);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::descriptors::out_of_the_way;
+use crate::descriptors::dup_to_high_fd;
 
 /// Where the folder is created for a moment: the first of these that is writable. Containers with a
 /// read-only root have at least `/dev/shm`.
@@ -20,7 +20,7 @@ pub(crate) fn empty_folder() -> Result<OwnedFd, Errno> {
     let mut last = Errno::NOENT;
     for place in PLACES {
         match make_in(place) {
-            Ok(folder) => return out_of_the_way(folder),
+            Ok(folder) => return dup_to_high_fd(folder),
             Err(errno) => last = errno,
         }
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_in_it_and_nothing_is_left_of_it() {
+    fn the_folder_is_empty_and_removed() {
         let folder = empty_folder().unwrap();
         assert_eq!(check_is_removed(folder.as_fd()), Ok(()));
         let flags = OFlags::RDWR | OFlags::CREATE;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_a_name_is_none() {
+    fn a_folder_that_still_has_a_name_is_refused() {
         let name = format!("faasw-named-{}", std::process::id());
         let named = std::env::temp_dir().join(name);
         std::fs::create_dir(&named).unwrap();

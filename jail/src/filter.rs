@@ -13,34 +13,34 @@ use seccompiler::{
     SeccompRule, TargetArch, sock_filter,
 };
 
-use crate::by_number;
+use crate::bpf_tree;
 
 /// A condition for an argument of a system call. Arguments are compared as the 64 bits that the
 /// kernel receives, unless the variant says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Must {
+pub enum ArgCondition {
     /// The argument with this number has this value in its lower 32 bits: for arguments that the
     /// kernel takes as an `int`.
-    Be(u8, u32),
+    Equals(u8, u32),
     /// The argument is at least the first value and less than the second, as an `int`.
-    Lie(u8, u32, u32),
+    InRange(u8, u32, u32),
     /// Of the bits in the first value, the argument has exactly those of the second set.
-    Have(u8, u64, u64),
+    MaskedEquals(u8, u64, u64),
 }
 
-impl Must {
+impl ArgCondition {
     fn conditions(self) -> Result<Vec<SeccompCondition>, seccompiler::BackendError> {
         use SeccompCmpArgLen::{Dword, Qword};
         let condition = SeccompCondition::new;
         Ok(match self {
-            Self::Be(argument, value) => {
+            Self::Equals(argument, value) => {
                 vec![condition(argument, Dword, SeccompCmpOp::Eq, value.into())?]
             }
-            Self::Lie(argument, from, to) => vec![
+            Self::InRange(argument, from, to) => vec![
                 condition(argument, Dword, SeccompCmpOp::Ge, from.into())?,
                 condition(argument, Dword, SeccompCmpOp::Lt, to.into())?,
             ],
-            Self::Have(argument, mask, value) => {
+            Self::MaskedEquals(argument, mask, value) => {
                 let masked = SeccompCmpOp::MaskedEq(mask);
                 vec![condition(argument, Qword, masked, value)?]
             }
@@ -56,12 +56,12 @@ pub struct Rule {
     /// The system call's number.
     pub call: libc::c_long,
     /// Conditions, all of which must hold; without any, the call is allowed freely.
-    pub must: Vec<Must>,
+    pub must: Vec<ArgCondition>,
 }
 
 /// Makes a rule.
 #[must_use]
-pub fn rule(name: &'static str, call: libc::c_long, must: &[Must]) -> Rule {
+pub fn rule(name: &'static str, call: libc::c_long, must: &[ArgCondition]) -> Rule {
     Rule {
         name,
         call,
@@ -99,7 +99,7 @@ impl Filter {
         rules: &[Rule],
         refused: &[(Errno, &[libc::c_long])],
     ) -> Result<Self, seccompiler::BackendError> {
-        let (mut allowed, mut free) = ways(rules)?;
+        let (mut allowed, mut free) = group_by_call(rules)?;
         let mut programs = Vec::new();
         for (errno, calls) in refused {
             // The kernel takes the most severe action of all filters, and ending the process would
@@ -132,25 +132,25 @@ impl Filter {
         rules: &[Rule],
         dangerous: &[libc::c_long],
     ) -> Result<Self, seccompiler::BackendError> {
-        let (mut allowed, free) = ways(rules)?;
+        let (mut allowed, free) = group_by_call(rules)?;
         let fails = SeccompAction::Errno(Errno::NOSYS.raw_os_error().unsigned_abs());
         let end = |call: &libc::c_long| (*call, SeccompAction::KillProcess);
         let ended: BTreeMap<_, _> = dangerous.iter().map(end).collect();
-        let by_number = |answers: BTreeMap<_, _>, otherwise| {
-            let program = by_number::program(&answers, &otherwise);
+        let build = |answers: BTreeMap<_, _>, otherwise| {
+            let program = bpf_tree::program(&answers, &otherwise);
             program.ok_or(seccompiler::BackendError::FilterTooLarge(answers.len()))
         };
         let let_through = free.iter().map(|call| (*call, SeccompAction::Allow));
         if allowed.is_empty() {
             // A dangerous call ends the process even if a rule allows it.
             let answers = let_through.chain(ended).collect();
-            return Ok(Self(vec![by_number(answers, fails)?]));
+            return Ok(Self(vec![build(answers, fails)?]));
         }
         allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
         // The kernel takes the most severe of several actions. The first filter allows the second
         // to be installed.
         Ok(Self(vec![
-            by_number(ended, SeccompAction::Allow)?,
+            build(ended, SeccompAction::Allow)?,
             program(allowed, fails, SeccompAction::Allow)?,
         ]))
     }
@@ -188,9 +188,9 @@ fn errno(error: seccompiler::Error) -> Errno {
 }
 
 /// Calls with the conditions under which they are allowed, and calls that are allowed freely.
-type Ways = (BTreeMap<i64, Vec<SeccompRule>>, Vec<libc::c_long>);
+type RulesByCall = (BTreeMap<i64, Vec<SeccompRule>>, Vec<libc::c_long>);
 
-fn ways(rules: &[Rule]) -> Result<Ways, seccompiler::BackendError> {
+fn group_by_call(rules: &[Rule]) -> Result<RulesByCall, seccompiler::BackendError> {
     let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let mut free: Vec<libc::c_long> = Vec::new();
     for Rule { call, must, .. } in rules {

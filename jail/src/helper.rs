@@ -13,7 +13,7 @@ use crate::site::Site;
 
 /// The helper's task, and its limits.
 #[derive(Clone, Copy, Debug)]
-pub struct Order<'a> {
+pub struct HelperLimits<'a> {
     /// Name of the instruction set to compile for.
     pub isa: &'a str,
     /// Seconds of processor time.
@@ -31,7 +31,7 @@ pub fn spawn(
     site: &Site,
     jail: (u32, Option<&Group>),
     program: Program<'_>,
-    order: &Order<'_>,
+    order: &HelperLimits<'_>,
     fds: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
     let arguments = vec![c"--isa".to_owned(), CString::new(order.isa)?];
@@ -59,7 +59,7 @@ const ADDRESSES: u64 = 2 << 30;
 
 /// Returns the limits of the helper's control group: files that it shares with the node count in
 /// addition to its own memory.
-fn share(order: &Order<'_>) -> Share {
+fn share(order: &HelperLimits<'_>) -> Share {
     Share {
         memory: order.memory_bytes.saturating_mul(2),
         processes: 64,

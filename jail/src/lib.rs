@@ -11,31 +11,31 @@
 //! - [`Jail::close`]: the steps of the child before it accesses any tenant's data.
 //! - [`ConfinementLevel`]: whether a jail has namespaces; [`Obstacle`]: why a host allows none.
 //! - [`helper`], [`egress`]: the compile helper, and the processes of outbound calls. They are
-//!   other programs, in jails that they close themselves; [`carried`]: where these programs are
-//!   until their first start.
+//!   other programs, in jails that they close themselves; [`embedded_program`]: where these
+//!   programs are until their first start.
 //! - [`group`]: the limits of memory, processors and processes that the kernel enforces.
-//! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps, which is
-//!   not a jail.
-//! - [`filter`]: the system calls that are allowed, and their arguments; [`habits`]: those that
-//!   most programs make.
+//! - [`confine_daemon`], [`kill_list`], [`daemon_allow`]: what the node gives up and keeps, which
+//!   is not a jail.
+//! - [`filter`]: the system calls that are allowed, and their arguments; [`libc_baseline`]: those
+//!   that most programs make.
 //!
 //! Nothing here is done for each request: jails are closed in advance.
 
-mod by_number;
-pub mod carried;
+mod bpf_tree;
 mod close;
-pub mod dangerous;
+pub mod daemon_allow;
 mod descriptors;
 pub mod egress;
+pub mod embedded_program;
 mod empty_folder;
 pub mod filter;
 pub mod group;
-pub mod habits;
 pub mod helper;
+pub mod kill_list;
 mod landlock;
 mod level;
+pub mod libc_baseline;
 pub mod obstacle;
-pub mod ordinary;
 mod privileges;
 mod program;
 mod signals;
@@ -46,7 +46,7 @@ mod site;
 pub const WITHOUT_JAIL: &str = "--without-jail";
 
 pub use close::{Jail, JailError, Limits, Step};
-pub use descriptors::out_of_the_way;
+pub use descriptors::dup_to_high_fd;
 pub use landlock::has_landlock;
 pub use level::ConfinementLevel;
 pub use obstacle::Obstacle;
@@ -54,4 +54,4 @@ pub use privileges::{confine_daemon, without_privilege};
 pub use program::{Program, close_handed_over};
 pub use rustix::thread::CapabilitySet;
 pub use signals::unblock_signals;
-pub use site::{Born, Network, Site, has_privilege};
+pub use site::{ForkSide, Network, Site, has_privilege};

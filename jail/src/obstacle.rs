@@ -115,7 +115,7 @@ impl Obstacle {
 
     /// Finds an obstacle that would stop the calling process, before it tries to make namespaces.
     #[must_use]
-    pub fn ahead() -> Self {
+    pub fn predict() -> Self {
         Self::find(Path::new("/"), Process::own(), false)
     }
 

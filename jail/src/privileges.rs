@@ -175,7 +175,7 @@ pub fn confine_daemon(kept: CapabilitySet) -> Result<(), Errno> {
     // An unprivileged process cannot do this, and gets nothing by executing a program: see below.
     if held.effective.contains(CapabilitySet::SETPCAP) {
         empty_bounding_set()?;
-        no_way_back()?;
+        lock_securebits()?;
     }
     rustix::thread::clear_ambient_capability_set()?;
     let kept = held.permitted.intersection(kept);
@@ -201,7 +201,7 @@ fn empty_bounding_set() -> Result<(), Errno> {
     })
 }
 
-fn no_way_back() -> Result<(), Errno> {
+fn lock_securebits() -> Result<(), Errno> {
     rustix::thread::set_capabilities_secure_bits(
         CapabilitiesSecureBits::NO_ROOT
             | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -216,7 +216,7 @@ fn no_way_back() -> Result<(), Errno> {
 /// Gives up every capability, and every way to get one.
 pub fn drop_all() -> Result<(), Errno> {
     empty_bounding_set()?;
-    no_way_back()?;
+    lock_securebits()?;
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
     rustix::thread::set_capabilities(
@@ -232,7 +232,7 @@ pub fn drop_all() -> Result<(), Errno> {
 }
 
 /// Makes the kernel kill this process when the thread that made it ends.
-pub fn end_with_maker() -> Result<(), Errno> {
+pub fn die_with_parent() -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
 }
 
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities_lie_where_numbers_exist() {
+    fn identities_lie_within_mapped_user_ids() {
         let whole = Identities::within(70_000, 0..u32::MAX).unwrap();
         assert!(UIDS.contains(&whole.first) && UIDS.contains(&(whole.number(BLOCK - 1))));
         assert_eq!((whole.first - UIDS.start) % BLOCK, 0);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_read_as_the_system_writes_them() {
+    fn id_maps_are_parsed() {
         assert_eq!(range("         0          0 4294967295"), Some(0..u32::MAX));
         assert_eq!(range("0 100000 65536"), Some(0..65_536));
         assert_eq!(range("4294967295 0 2"), None);

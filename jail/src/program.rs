@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Pid, Resource, Rlimit};
 
-use crate::carried::Carried;
 use crate::close::{Jail, Limits, close_from};
+use crate::embedded_program::EmbeddedProgram;
 use crate::filter::Filter;
 use crate::group::{Group, Share};
 use crate::signals::unblock_signals;
-use crate::site::{Born, Site};
+use crate::site::{ForkSide, Site};
 
 /// The first of the program's descriptors; the one for closing its jail follows them.
 const FIRST_FD: i32 = 3;
@@ -26,7 +26,7 @@ pub struct Program<'a> {
     pub file: BorrowedFd<'a>,
     /// The place of the program in another file, if `file` does not contain it from the start. A
     /// shared program is copied to `file` once; otherwise each start makes a file of its own.
-    pub carried: Option<Carried<'a>>,
+    pub carried: Option<EmbeddedProgram<'a>>,
     /// Variables in addition to those that the spawner sets: for tests, which start their own
     /// program as one of ours.
     pub variables: &'a [CString],
@@ -62,7 +62,7 @@ pub(crate) fn start(
         group.set(how.share)?;
     }
     match site.fork(number, group)? {
-        Born::Child(jail) => {
+        ForkSide::Child(jail) => {
             let name = how.name;
             if let Err(error) = become_program(program, how, &jail) {
                 // Standard error is the maker's, and so the node's. No tenant's data was accessed.
@@ -71,7 +71,7 @@ pub(crate) fn start(
             // SAFETY: ends this process without running anything.
             unsafe { libc::_exit(127) }
         }
-        Born::Maker(pid) => Ok(pid),
+        ForkSide::Parent(pid) => Ok(pid),
     }
 }
 
@@ -96,11 +96,11 @@ fn become_program(
     let own;
     let file = match carried {
         Some(carried) if carried.is_shared => {
-            carried.put_into(file)?;
+            carried.seal_copy_into(file)?;
             file
         }
         Some(carried) => {
-            own = carried.alone(how.name)?;
+            own = carried.sealed_copy(how.name)?;
             own.as_fd()
         }
         None => file,

@@ -11,7 +11,7 @@ use rustix::thread::UnshareFlags;
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::close::{EMPTY, Jail, JailError, Plan, Step};
-use crate::descriptors::out_of_the_way;
+use crate::descriptors::dup_to_high_fd;
 use crate::empty_folder::empty_folder;
 use crate::group::Group;
 use crate::level::ConfinementLevel;
@@ -92,7 +92,7 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
 /// of the kernel count as well: Debian's 6.12 starts one in each process that makes a VM
 /// (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`). It may outlive the VM for a moment, and the
 /// kernel does not report its end.
-fn as_soon_as_alone(
+fn retry_unshare(
     patience: Duration,
     mut unshare: impl FnMut() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
@@ -110,16 +110,16 @@ fn as_soon_as_alone(
 
 /// How long to wait for such threads: an idle one ends in this time, even if there is little CPU
 /// time.
-const OTHERS_END: Duration = Duration::from_secs(5);
+const THREAD_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// From Linux 5.7 on (clone(2)).
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// The two sides of a fork.
 #[derive(Debug)]
-pub enum Born {
+pub enum ForkSide {
     /// The maker, with the child's number.
-    Maker(Pid),
+    Parent(Pid),
     /// The child, with its jail.
     Child(Jail),
 }
@@ -148,7 +148,7 @@ impl Site {
             None
         };
         let maker = rustix::process::pidfd_open(process, PidfdFlags::empty())
-            .and_then(|maker| out_of_the_way(&maker))
+            .and_then(|maker| dup_to_high_fd(&maker))
             .map_err(Step::Maker.failed())?;
         Ok(Self { maker, plan, root })
     }
@@ -164,7 +164,7 @@ impl Site {
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         // SAFETY: no memory or descriptor table is unshared, and the process has one thread of
         // ours.
-        as_soon_as_alone(OTHERS_END, || unsafe {
+        retry_unshare(THREAD_EXIT_TIMEOUT, || unsafe {
             rustix::thread::unshare_unsafe(spaces)
         })
         .and_then(|()| match plan.identities {
@@ -204,7 +204,7 @@ impl Site {
     ///
     /// # Errors
     /// Returns the error of the fork.
-    pub fn fork(&self, number: u32, group: Option<&Group>) -> io::Result<Born> {
+    pub fn fork(&self, number: u32, group: Option<&Group>) -> io::Result<ForkSide> {
         let mut flags = 0;
         if self.plan.level == ConfinementLevel::Full {
             flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
@@ -212,8 +212,8 @@ impl Site {
                 flags |= libc::CLONE_NEWUSER;
             }
         }
-        let maker = out_of_the_way(&self.maker)?;
-        let root = self.root.as_ref().map(out_of_the_way).transpose()?;
+        let maker = dup_to_high_fd(&self.maker)?;
+        let root = self.root.as_ref().map(dup_to_high_fd).transpose()?;
         let (pid, is_in_group) = match clone(flags, group) {
             // A container's filter cannot see the flags of this call, and so refuses all such
             // calls.
@@ -227,8 +227,8 @@ impl Site {
         };
         let group = group.filter(|_| !is_in_group);
         Ok(match pid {
-            Some(pid) => Born::Maker(pid),
-            None => Born::Child(Jail::born(maker, self.plan, number, group, root)),
+            Some(pid) => ForkSide::Parent(pid),
+            None => ForkSide::Child(Jail::born(maker, self.plan, number, group, root)),
         })
     }
 
@@ -237,11 +237,11 @@ impl Site {
     /// # Errors
     /// Returns the error of the fork.
     #[cfg(feature = "ablation")]
-    pub fn fork_open(&self) -> io::Result<Born> {
-        let maker = out_of_the_way(&self.maker)?;
+    pub fn fork_open(&self) -> io::Result<ForkSide> {
+        let maker = dup_to_high_fd(&self.maker)?;
         Ok(match clone(0, None)? {
-            Some(pid) => Born::Maker(pid),
-            None => Born::Child(Jail::open(maker, self.plan)),
+            Some(pid) => ForkSide::Parent(pid),
+            None => ForkSide::Child(Jail::open(maker, self.plan)),
         })
     }
 }
@@ -288,11 +288,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_of_the_kernels_that_is_ending_is_waited_for() {
+    fn unshare_is_retried_until_a_kernel_thread_has_ended() {
         let mut refused = 0;
         let mut others = |errno, times, patience| {
             refused = 0;
-            as_soon_as_alone(Duration::from_secs(patience), || {
+            retry_unshare(Duration::from_secs(patience), || {
                 refused += 1;
                 if refused <= times { Err(errno) } else { Ok(()) }
             })

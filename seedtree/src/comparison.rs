@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_adds_translations_leaves_the_others_alone() {
+    fn added_translations_leave_existing_ones_unchanged() {
         let entry = |at: u64| (PML4 + 8 * at, (TABLE_ZONE + at * PAGE) | TABLE);
         let added = difference(&[entry(0)], &[entry(0), entry(1)]);
         assert_eq!(added.mapped.ranges(), [pages(PML4, 1)]);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_any_step_differs_in_all_of_them() {
+    fn differences_of_single_steps_are_united() {
         let root = child(None, &[BOOT_PAGE, TABLE_ZONE, DATA, HEAP]);
         let middle = child(Some(&root), &[BOOT_PAGE, TABLE_ZONE, DATA]);
         let deepest = child(Some(&middle), &[BOOT_PAGE, HEAP]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_copy_at_once_is_mapped() {
+    fn a_difference_too_large_to_copy_is_mapped() {
         let mut seed = child(None, &[BOOT_PAGE]);
         let mut changed = Vec::new();
         let steps = 4;

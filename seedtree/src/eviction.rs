@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_worth_goes_first() {
+    fn the_least_valuable_seed_is_evicted_first() {
         let list = [
             seed(10.0, 10, 100),
             seed(1.0, 10, 100),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays_and_children_go_before_parents() {
+    fn used_seeds_stay_and_children_are_evicted_before_parents() {
         let mut list = [
             seed(0.0, 1, 100),
             seed(5.0, 1, 100),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_random_functions_hold_fits_as_far_as_it_can() {
+    fn random_holdings_are_evicted_to_fit_the_budget() {
         let mut next = dice();
         for _ in 0..1000 {
             let seeds: Vec<Candidate> = (0..next(4))

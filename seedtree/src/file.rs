@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_somebody_holds_for_a_moment_are_waited_for() {
+    fn sealing_waits_for_pages_that_are_briefly_held() {
         let file = memory_file("held").unwrap();
         rustix::io::write(&file, &[1; 4096]).unwrap();
         // A pipe that holds pages by reference pins them.
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_memory_is_not_executed() {
+    fn memory_files_cannot_be_executed() {
         let forbids = rustix::fs::memfd_create("probe", NOEXEC_SEAL).is_ok();
         let file = memory_file("program").unwrap();
         let mode = rustix::fs::fstat(&file).unwrap().st_mode;

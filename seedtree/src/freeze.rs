@@ -10,13 +10,13 @@ use crate::content::Content;
 use crate::difference::Difference;
 use crate::key::Owner;
 use crate::layer::Layer;
-use crate::overlay::{Window, laid_over};
+use crate::overlay::{Window, overlay_layer};
 use crate::prepared::prepared;
 use crate::snapshot::{Snapshot, Sorted};
 use crate::working_set::WorkingSet;
 
 /// The data of an image about its snapshot's memory.
-pub(crate) struct Told {
+pub(crate) struct SnapshotMetadata {
     pub monotonic_nanoseconds: u64,
     pub difference: Difference,
     pub sorted: Sorted,
@@ -37,10 +37,10 @@ impl<S> Snapshot<S> {
         monotonic_nanoseconds: u64,
     ) -> Result<Self, Errno> {
         let (depth, windows) = match &parent {
-            None => (0, laid_over(&[], layer.own(), 0)),
+            None => (0, overlay_layer(&[], layer.own(), 0)),
             Some(parent) => {
                 let depth = parent.depth + 1;
-                (depth, laid_over(&parent.windows, layer.own(), depth))
+                (depth, overlay_layer(&parent.windows, layer.own(), depth))
             }
         };
         let mut snapshot = Self {
@@ -76,9 +76,9 @@ impl<S> Snapshot<S> {
         layer: Layer,
         windows: Vec<Window>,
         state: S,
-        told: Told,
+        told: SnapshotMetadata,
     ) -> Result<Self, Errno> {
-        let Told {
+        let SnapshotMetadata {
             monotonic_nanoseconds,
             difference,
             sorted,

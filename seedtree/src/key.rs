@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_tells_parent_owner_and_step() {
+    fn keys_differ_by_parent_owner_and_step() {
         let steps = [&b"a"[..], b"b"].map(|step| StepDigest::of(&[step]));
         let owners = [Owner::Shared, Owner::Function(0), Owner::Function(1)];
         let mut all = BTreeSet::new();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_functions_is_no_others() {
+    fn a_functions_seed_admits_no_other_functions_child() {
         let [one, other] = [1, 2].map(Owner::Function);
         assert!(Owner::Shared.admits(Owner::Shared) && Owner::Shared.admits(one));
         assert!(one.admits(one) && !one.admits(other) && !one.admits(Owner::Shared));

@@ -85,7 +85,7 @@ impl LayerBuilder {
     ///
     /// # Errors
     /// Returns the error of `open`.
-    pub(crate) fn lend(
+    pub(crate) fn partial_layer(
         &self,
         own: PageSet,
         data_bytes: u64,
@@ -145,44 +145,48 @@ enum Backing {
 #[derive(Default)]
 pub(crate) struct Progress {
     /// Whether the layer is fully loaded, once that is decided. Each request reads it.
-    is_whole: OnceLock<bool>,
+    is_fully_loaded: OnceLock<bool>,
     /// Callbacks to call with the outcome.
-    told: Mutex<Vec<Told>>,
+    callbacks: Mutex<Vec<LoadCallback>>,
 }
 
-type Told = Box<dyn FnOnce(bool) + Send>;
+type LoadCallback = Box<dyn FnOnce(bool) + Send>;
 
 impl Progress {
     /// Records that the layer is fully loaded, or never will be. Only the first call counts.
-    pub fn end(&self, is_whole: bool) {
-        let told = {
-            let mut told = self.told();
-            if self.is_whole.set(is_whole).is_err() {
+    pub fn end(&self, is_fully_loaded: bool) {
+        let callbacks = {
+            let mut callbacks = self.callbacks();
+            if self.is_fully_loaded.set(is_fully_loaded).is_err() {
                 return;
             }
-            std::mem::take(&mut *told)
+            std::mem::take(&mut *callbacks)
         };
-        told.into_iter().for_each(|told| told(is_whole));
+        callbacks
+            .into_iter()
+            .for_each(|callback| callback(is_fully_loaded));
     }
 
     /// Returns whether the layer is fully loaded; `None` while it is being filled.
     fn outcome(&self) -> Option<bool> {
-        self.is_whole.get().copied()
+        self.is_fully_loaded.get().copied()
     }
 
-    fn tell(&self, told: Told) {
-        let mut all = self.told();
+    fn notify_when_decided(&self, callback: LoadCallback) {
+        let mut all = self.callbacks();
         match self.outcome() {
-            None => all.push(told),
-            Some(is_whole) => {
+            None => all.push(callback),
+            Some(is_fully_loaded) => {
                 drop(all);
-                told(is_whole);
+                callback(is_fully_loaded);
             }
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Vec<Told>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn callbacks(&self) -> MutexGuard<'_, Vec<LoadCallback>> {
+        self.callbacks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -230,7 +234,7 @@ impl Layer {
     /// Returns whether the layer is fully loaded, and its file sealed. Until then it must not be
     /// read. Instances may only map what is present, or wait for the rest.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_fully_loaded(&self) -> bool {
         match &self.backing {
             Backing::Memory => true,
             Backing::Image(progress) => progress.outcome() == Some(true),
@@ -246,12 +250,12 @@ impl Layer {
         }
     }
 
-    /// Calls `told`, now or later, with `true` when the layer is fully loaded, or with `false` when
-    /// it never will be.
-    pub fn when_whole(&self, told: impl FnOnce(bool) + Send + 'static) {
+    /// Calls `callback`, now or later, with `true` when the layer is fully loaded, or with `false`
+    /// when it never will be.
+    pub fn on_fully_loaded(&self, callback: impl FnOnce(bool) + Send + 'static) {
         match &self.backing {
-            Backing::Memory => told(true),
-            Backing::Image(progress) => progress.tell(Box::new(told)),
+            Backing::Memory => callback(true),
+            Backing::Image(progress) => progress.notify_when_decided(Box::new(callback)),
         }
     }
 
@@ -273,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frozen_layer_keeps_what_was_written_and_refuses_more() {
+    fn a_frozen_layer_keeps_its_contents_and_refuses_writes() {
         let builder = LayerBuilder::new("test", 64 << 20).unwrap();
         builder.write(5 << 20, b"here").unwrap();
         builder.write(40 << 20, b"there").unwrap();

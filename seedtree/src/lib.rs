@@ -37,7 +37,7 @@ pub use file::{memory_file, reopen_read_only, seal};
 pub use graph::Graph;
 pub use key::{Key, Owner, StepDigest};
 pub use layer::{Layer, LayerBuilder};
-pub use overlay::{Window, Windows, laid_over, overlay};
+pub use overlay::{Window, Windows, overlay, overlay_layer};
 pub use snapshot::Snapshot;
 pub use use_rate::{HALF_LIFE, UseRate};
 pub use view::View;

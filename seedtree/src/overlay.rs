@@ -32,7 +32,7 @@ impl<const MOST: usize> Windows<MOST> {
 
     /// Returns the windows of the message, unchecked.
     #[must_use]
-    pub fn told(&self) -> &[Window] {
+    pub fn as_slice(&self) -> &[Window] {
         let is_there = |window: &&Window| !window.range.is_empty();
         let count = self.0.iter().take_while(is_there).count();
         self.0.get(..count).unwrap_or_default()
@@ -51,13 +51,13 @@ impl<const MOST: usize> Default for Windows<MOST> {
 pub fn overlay<'a>(chain: impl IntoIterator<Item = &'a PageSet>) -> Vec<Window> {
     let all = (0..).zip(chain);
     all.fold(Vec::new(), |windows, (layer, own)| {
-        laid_over(&windows, own, layer)
+        overlay_layer(&windows, own, layer)
     })
 }
 
 /// Overlays a layer's own pages on `windows`. The result is in order.
 #[must_use]
-pub fn laid_over(windows: &[Window], own: &PageSet, layer: u32) -> Vec<Window> {
+pub fn overlay_layer(windows: &[Window], own: &PageSet, layer: u32) -> Vec<Window> {
     let mut all: Vec<Window> = Vec::new();
     for window in windows {
         let pieces = own.cut(window.range).filter(|(_, is_own)| !is_own);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_hides_what_it_has_of_its_own() {
+    fn a_childs_own_pages_hide_its_parents() {
         let root = set(&[(0, 100), (200, 300)]);
         let child = set(&[(10, 20), (90, 210), (400, 500)]);
         assert_eq!(
@@ -113,7 +113,7 @@ mod tests {
 
     /// Compares with the definition: a page comes from the last layer that has it.
     #[test]
-    fn every_page_comes_from_the_last_layer_that_has_it() {
+    fn every_page_is_taken_from_the_last_layer_that_has_it() {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut next = |bound: u32| {
             state ^= state << 13;
@@ -154,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn a_message_tells_all_windows_or_none() {
+    fn a_message_holds_all_windows_or_none() {
         let windows = overlay(&[set(&[(0, 100), (200, 300)]), set(&[(10, 20)])]);
-        assert_eq!(Windows::<4>::of(&windows).unwrap().told(), windows);
+        assert_eq!(Windows::<4>::of(&windows).unwrap().as_slice(), windows);
         assert!(Windows::<3>::of(&windows).is_none());
-        assert!(Windows::<3>::default().told().is_empty());
+        assert!(Windows::<3>::default().as_slice().is_empty());
     }
 }

@@ -158,7 +158,7 @@ mod tests {
     const FAR: u64 = (HEAP_END - HEAP) / PAGE / 2;
 
     #[test]
-    fn what_any_step_since_the_root_wrote_is_prepared() {
+    fn pages_written_by_any_step_since_the_root_are_prepared() {
         let root = child(None, &[(0, 2), (FAR + 500, 3)]);
         let first = child(Some(root), &[(0, 4), (FAR + 100, 1)]);
         let second = child(Some(first.clone()), &[(FAR + 200, 1)]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_prepared_is_bounded_however_far_apart_it_is() {
+    fn prepared_pages_are_bounded_however_far_apart() {
         let page = |number: u64| PageRange::one(Page::new(number as u32));
         let used = PageSet::from(page(5));
         for (count, apart) in [

@@ -15,18 +15,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A pool of buffers for reading: each reader returns its buffer for the next one.
-pub struct Rooms<R> {
+pub struct BufferPool<R> {
     free: Mutex<Vec<R>>,
     make: fn() -> R,
 }
 
-impl<R> fmt::Debug for Rooms<R> {
+impl<R> fmt::Debug for BufferPool<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rooms").finish_non_exhaustive()
+        f.debug_struct("BufferPool").finish_non_exhaustive()
     }
 }
 
-impl<R> Rooms<R> {
+impl<R> BufferPool<R> {
     /// Returns an empty pool; `make` makes a buffer.
     #[must_use]
     pub fn new(make: fn() -> R) -> Self {
@@ -52,7 +52,7 @@ impl<R> Rooms<R> {
 /// # Errors
 /// Returns one of the errors of `reads`; after an error no further items are begun. Returns an
 /// [`io::Error`] if a thread has panicked.
-pub fn in_turns<T: Sync, E: Send + From<io::Error>>(
+pub fn read_concurrently<T: Sync, E: Send + From<io::Error>>(
     all: &[T],
     readers: usize,
     reads: impl Fn(&T) -> Result<(), E> + Sync,
@@ -99,9 +99,9 @@ enum Part {
     /// The part is on the disk.
     Missing,
     /// The part is being read.
-    Coming,
+    Loading,
     /// The part is present.
-    There,
+    Loaded,
 }
 
 #[derive(Debug)]
@@ -149,17 +149,17 @@ pub struct Parts<R> {
     state: Mutex<State>,
     /// Signals that parts are present or that their read failed.
     changed: Condvar,
-    rooms: Rooms<R>,
+    rooms: BufferPool<R>,
 }
 
 /// Parts that one thread reads. If this is dropped before they are present, they are missing again.
-struct Coming<'a, R> {
+struct ClaimedParts<'a, R> {
     of: &'a Parts<R>,
     parts: Range<usize>,
     became: Part,
 }
 
-impl<R> Drop for Coming<'_, R> {
+impl<R> Drop for ClaimedParts<'_, R> {
     fn drop(&mut self) {
         let mut state = lock(&self.of.state);
         state.mark(self.parts.clone(), self.became);
@@ -185,7 +185,7 @@ impl<R> Parts<R> {
         let mut parts = vec![Part::Missing; count];
         for part in there {
             if let Some(part) = parts.get_mut(part) {
-                *part = Part::There;
+                *part = Part::Loaded;
             }
         }
         let state = State {
@@ -196,7 +196,7 @@ impl<R> Parts<R> {
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
-            rooms: Rooms::new(make_room),
+            rooms: BufferPool::new(make_room),
         }
     }
 
@@ -204,7 +204,7 @@ impl<R> Parts<R> {
     #[must_use]
     pub fn is_missing(&self, part: usize) -> bool {
         let state = lock(&self.state);
-        state.parts.get(part).is_some_and(|is| *is != Part::There)
+        state.parts.get(part).is_some_and(|is| *is != Part::Loaded)
     }
 
     /// Returns the parts that are not present yet, in order.
@@ -212,7 +212,7 @@ impl<R> Parts<R> {
     pub fn missing(&self) -> Vec<usize> {
         let state = lock(&self.state);
         let numbered = state.parts.iter().enumerate();
-        let missing = numbered.filter(|(_, part)| **part != Part::There);
+        let missing = numbered.filter(|(_, part)| **part != Part::Loaded);
         missing.map(|(number, _)| number).collect()
     }
 
@@ -220,9 +220,9 @@ impl<R> Parts<R> {
     /// are read by one call of `reads`.
     ///
     /// # Errors
-    /// Returns the error of `reads`. Its parts are missing then, and [`Parts::bring_next`] tries
+    /// Returns the error of `reads`. Its parts are missing then, and [`Parts::load_next`] tries
     /// them next.
-    pub fn bring<E>(
+    pub fn load<E>(
         &self,
         parts: Range<usize>,
         reads: impl Fn(Range<usize>, &mut R) -> Result<(), E>,
@@ -230,7 +230,7 @@ impl<R> Parts<R> {
         let mut at = parts.start;
         while at < parts.end {
             let mut state = lock(&self.state);
-            while state.is(at, Part::Coming) {
+            while state.is(at, Part::Loading) {
                 state = self.wait(state);
             }
             let mut run = at..parts.end;
@@ -240,15 +240,15 @@ impl<R> Parts<R> {
                 at += 1;
                 continue;
             }
-            state.mark(run.clone(), Part::Coming);
+            state.mark(run.clone(), Part::Loading);
             drop(state);
-            let mut coming = Coming {
+            let mut coming = ClaimedParts {
                 of: self,
                 parts: run.clone(),
                 became: Part::Missing,
             };
             self.rooms.with(|room| reads(run.clone(), room))?;
-            coming.became = Part::There;
+            coming.became = Part::Loaded;
             drop(coming);
             at = run.end;
         }
@@ -259,8 +259,8 @@ impl<R> Parts<R> {
     /// remaining parts are being read by other threads, waits for them.
     ///
     /// # Errors
-    /// Returns the error of `reads`, as [`Parts::bring`] does.
-    pub fn bring_next<E>(
+    /// Returns the error of `reads`, as [`Parts::load`] does.
+    pub fn load_next<E>(
         &self,
         most: usize,
         reads: impl Fn(Range<usize>, &mut R) -> Result<(), E>,
@@ -269,10 +269,10 @@ impl<R> Parts<R> {
         loop {
             if let Some(run) = state.first_missing(most) {
                 drop(state);
-                self.bring(run, reads)?;
+                self.load(run, reads)?;
                 return Ok(true);
             }
-            if !state.parts.contains(&Part::Coming) {
+            if !state.parts.contains(&Part::Loading) {
                 return Ok(false);
             }
             state = self.wait(state);
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_each_other_is_read_at_once_up_to_a_bound() {
+    fn consecutive_parts_are_read_together_up_to_a_bound() {
         assert_eq!(runs(&[], 3), Vec::<Range<usize>>::new());
         assert_eq!(runs(&[0, 1, 2, 3, 7, 8, 10], 3), [0..3, 3..4, 7..9, 10..11]);
     }
@@ -304,11 +304,11 @@ mod tests {
                 lock(&done).push(number);
                 Ok(())
             };
-            in_turns(&all, readers, |number| note(*number)).unwrap();
+            read_concurrently(&all, readers, |number| note(*number)).unwrap();
             let mut seen = std::mem::take(&mut *lock(&done));
             seen.sort_unstable();
             assert_eq!(seen, all);
-            let failed = in_turns(&all, readers, |number| match number {
+            let failed = read_concurrently(&all, readers, |number| match number {
                 30 => Err(io::Error::other("a bad block")),
                 number => note(*number),
             });
@@ -324,7 +324,7 @@ mod tests {
         let (sender, panicked) = std::sync::mpsc::channel();
         let (sender, panicked) = (Mutex::new(sender), Mutex::new(panicked));
         let caller = thread::current().id();
-        let read = in_turns(&[0, 1], 2, |_| -> io::Result<()> {
+        let read = read_concurrently(&[0, 1], 2, |_| -> io::Result<()> {
             if thread::current().id() == caller {
                 lock(&panicked).recv().map_err(io::Error::other)
             } else {
@@ -363,18 +363,18 @@ mod tests {
                     let (parts, reads) = (&parts, &reads);
                     scope.spawn(move || {
                         let is_bad = wanted.contains(&bad);
-                        assert_eq!(parts.bring(wanted.clone(), reads).is_err(), is_bad);
+                        assert_eq!(parts.load(wanted.clone(), reads).is_err(), is_bad);
                         assert!(is_bad || wanted.into_iter().all(|part| !parts.is_missing(part)));
                     });
                 }
                 for _ in 0..2 {
-                    scope.spawn(|| while let Ok(true) = parts.bring_next(4, reads) {});
+                    scope.spawn(|| while let Ok(true) = parts.load_next(4, reads) {});
                 }
             });
             // The thread that hit the bad part has left others behind. Until the end it is the only
             // part that cannot be read.
             let end = loop {
-                match parts.bring_next(4, reads) {
+                match parts.load_next(4, reads) {
                     Ok(true) => {}
                     end => break end,
                 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::content::Content;
 use crate::difference::Difference;
-use crate::graph::{Beside, Resident};
+use crate::graph::{CompanionState, Resident};
 use crate::key::Owner;
 use crate::layer::Layer;
 use crate::overlay::Window;
@@ -141,7 +141,7 @@ impl<S> Snapshot<S> {
     }
 
     /// Records that there is an image of this content, so that its children can have images.
-    pub fn has_content(&self, content: Content) {
+    pub fn set_content(&self, content: Content) {
         // Only the first call has an effect. Another working set changes the order of the pages in
         // a later image, but the memory is the same, so the first digest stays.
         let _ = self.content.set(content);
@@ -159,7 +159,7 @@ impl<S> Snapshot<S> {
     }
 }
 
-impl<S: Beside> Resident for Snapshot<S> {
+impl<S: CompanionState> Resident for Snapshot<S> {
     fn parent(&self) -> Option<&Arc<Self>> {
         self.parent()
     }

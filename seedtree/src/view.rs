@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_differ_are_told_whether_they_were_written_or_emptied() {
+    fn differing_pages_are_found_whether_written_or_emptied() {
         let parent = Arc::new(snapshot(
             None,
             layer(&[(1, 1), (2, 2), (3, 3), (20, 9)], &[range(0, 32)]),

@@ -12,7 +12,7 @@ use built::{JS_BYTES, JS_SHA256, PYTHON_BYTES, PYTHON_SHA256};
 
 /// A language engine that is carried.
 #[derive(Clone, Copy, Debug)]
-pub struct Carried {
+pub struct BundledRuntime {
     /// Name of the engine.
     pub name: &'static str,
     /// Extensions of the scripts that the engine runs, without the dot.
@@ -25,7 +25,7 @@ pub struct Carried {
 }
 
 /// JavaScript: QuickJS-ng and the web interfaces that servers have.
-pub const JAVASCRIPT: Carried = Carried {
+pub const JAVASCRIPT: BundledRuntime = BundledRuntime {
     name: "js",
     extensions: &["js", "mjs"],
     sha256: JS_SHA256,
@@ -34,7 +34,7 @@ pub const JAVASCRIPT: Carried = Carried {
 };
 
 /// Python: CPython 3.14 with its library, WSGI and ASGI.
-pub const PYTHON: Carried = Carried {
+pub const PYTHON: BundledRuntime = BundledRuntime {
     name: "python",
     extensions: &["py"],
     sha256: PYTHON_SHA256,
@@ -43,9 +43,9 @@ pub const PYTHON: Carried = Carried {
 };
 
 /// All carried engines.
-pub const ALL: &[Carried] = &[JAVASCRIPT, PYTHON];
+pub const ALL: &[BundledRuntime] = &[JAVASCRIPT, PYTHON];
 
-impl Carried {
+impl BundledRuntime {
     /// Unpacks the component, which takes some milliseconds.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_carried_are_components() {
+    fn bundled_runtimes_are_components() {
         for carried in ALL {
             let component = carried.component().unwrap();
             assert!(
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_others_has_the_text_of_its_licence() {
+    fn each_third_party_part_has_its_licence_text() {
         let (_, table) = README.split_once("## What is in them of others").unwrap();
         let rows = table.lines().filter(|line| line.starts_with("| `"));
         let texts: Vec<&str> = rows

@@ -44,7 +44,7 @@ impl Dice {
 }
 
 #[test]
-fn blocks_are_whole_apart_and_what_was_written_to_them() {
+fn blocks_do_not_overlap_and_keep_their_contents() {
     let seed = RandomState::new().build_hasher().finish() | 1;
     println!("seed {seed}");
     let mut dice = Dice(seed);
@@ -79,7 +79,7 @@ fn blocks_are_whole_apart_and_what_was_written_to_them() {
 }
 
 #[test]
-fn what_was_given_back_is_given_to_the_next_of_its_size() {
+fn a_freed_block_is_reused_for_its_size() {
     let mut region = Region::new(64 << 10);
     let mut sum = 0;
     while sum < 1 << 30 {
@@ -119,7 +119,7 @@ fn there_is_no_block_beyond_the_largest_nor_beyond_the_region() {
 }
 
 #[test]
-fn only_a_little_of_what_is_older_is_given_up() {
+fn only_a_few_older_blocks_are_dropped() {
     let mut region = Region::new(16 << 10);
     assert!(!region.arena().give_up(LARGEST + 1));
     let count = (0..1_000_000)

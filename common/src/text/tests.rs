@@ -74,7 +74,7 @@ fn is_safe(text: &str, kept: &[char]) -> bool {
 }
 
 #[test]
-fn whatever_goes_in_nothing_hostile_comes_out() {
+fn escaped_text_is_never_hostile() {
     for text in texts() {
         let line = Line(&text).to_string();
         assert!(is_safe(&line, &[]), "{text:?}: {line:?}");
@@ -96,7 +96,7 @@ fn whatever_goes_in_nothing_hostile_comes_out() {
 }
 
 #[test]
-fn what_is_escaped_stays_as_it_is() {
+fn escaping_twice_changes_nothing() {
     for text in texts() {
         let line = Line(&text).to_string();
         assert_eq!(Line(&line).to_string(), line);
@@ -106,7 +106,7 @@ fn what_is_escaped_stays_as_it_is() {
 }
 
 #[test]
-fn json_says_the_same_to_who_parses_it() {
+fn escaped_json_parses_to_the_same_value() {
     for text in texts() {
         let json = serde_json::to_string(&text).unwrap();
         let escaped = Json(&json).to_string();
@@ -122,7 +122,7 @@ fn json_says_the_same_to_who_parses_it() {
 }
 
 #[test]
-fn what_people_write_is_not_touched() {
+fn ordinary_text_is_unchanged() {
     for text in [
         "it's a \"path\" C:\\x",
         "Grüße, Ελλάδα, русский, 日本語, हिन्दी, עברית, العربية",
@@ -134,7 +134,7 @@ fn what_people_write_is_not_touched() {
 }
 
 #[test]
-fn what_is_hostile_is_spelled() {
+fn hostile_characters_are_escaped() {
     assert_eq!(
         Line("a\r\nb\tc\u{1b}[2J\u{2028}\u{202e}\u{85}").to_string(),
         "a\\r\\nb\\tc\\u{1b}[2J\\u{2028}\\u{202e}\\u{85}"

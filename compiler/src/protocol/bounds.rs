@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_cut_between_characters_and_says_so() {
+    fn text_is_cut_between_characters_and_marked() {
         let mut text = "é".repeat(200);
         bound_text(&mut text, 100);
         assert!(text.len() <= 100 && text.ends_with("é…"), "{text}");

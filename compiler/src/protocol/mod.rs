@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_by_the_sender() {
+    fn oversized_text_is_cut_by_the_sender() {
         let report = CompileReport {
             result: Err(Refusal {
                 kind: RefusalKind::UnknownImports,

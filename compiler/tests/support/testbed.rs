@@ -14,11 +14,10 @@ use std::{
 use faasw_abi::isa::Isa;
 use faasw_compiler::protocol::contract::JAIL_FLAG;
 use faasw_jail::{
-    ConfinementLevel, Network, Site,
-    carried::Carried,
-    group::{Groups, Place, Share},
+    ConfinementLevel, Network, Site, dup_to_high_fd,
+    embedded_program::EmbeddedProgram,
+    group::{CgroupLocation, Groups, Share},
     helper::{self, Program},
-    out_of_the_way,
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -85,10 +84,10 @@ impl Testbed {
             weight: 100,
         };
         Self {
-            program: out_of_the_way(program).unwrap(),
+            program: dup_to_high_fd(program).unwrap(),
             carrier: None,
             // Before the site, as in the spawner.
-            groups: Place::find()
+            groups: CgroupLocation::find()
                 .and_then(|place| Groups::prepare(&place, share))
                 .ok(),
             site: Site::prepare(Network::Empty, level).unwrap(),
@@ -133,15 +132,18 @@ impl Testbed {
         let variables = [CString::new(format!("{PART}={part}")).unwrap()];
         let program = Program {
             file: self.program.as_fd(),
-            carried: self.carrier.as_ref().map(|(by, offset, bytes)| Carried {
-                by: by.as_fd(),
-                offset: *offset,
-                bytes: *bytes,
-                is_shared: true,
-            }),
+            carried: self
+                .carrier
+                .as_ref()
+                .map(|(by, offset, bytes)| EmbeddedProgram {
+                    by: by.as_fd(),
+                    offset: *offset,
+                    bytes: *bytes,
+                    is_shared: true,
+                }),
             variables: &variables,
         };
-        let order = helper::Order {
+        let order = helper::HelperLimits {
             isa: Isa::V3.name(),
             cpu_seconds,
             memory_bytes: MEMORY,
@@ -210,7 +212,7 @@ impl Inmate {
 fn file() -> File {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("helper", flags).unwrap();
-    File::from(out_of_the_way(file).unwrap())
+    File::from(dup_to_high_fd(file).unwrap())
 }
 
 /// Creates an empty file that may be executed.
@@ -222,7 +224,7 @@ fn executable() -> OwnedFd {
         Err(Errno::INVAL) => memfd_create("program", flags),
         made => made,
     };
-    out_of_the_way(file.unwrap()).unwrap()
+    dup_to_high_fd(file.unwrap()).unwrap()
 }
 
 fn upload_file(upload: &[u8]) -> File {

@@ -16,11 +16,11 @@
 #![forbid(unsafe_code)]
 
 mod destination;
+mod embedded_ipv4;
 mod grant;
-mod hidden;
 mod host;
 mod metadata;
-mod own;
+mod node_target;
 mod private;
 mod special;
 
@@ -28,6 +28,6 @@ pub use destination::{Destination, RequestError, Scheme};
 pub use grant::{Grant, GrantError};
 pub use host::{Host, HostError, NAME_MAX, Name};
 pub use metadata::{METADATA_SERVICES, MetadataService};
-pub use own::Own;
+pub use node_target::NodeTarget;
 pub use private::{AllowPrivate, NetworkError, Prohibited};
 pub use special::{SPECIAL_V4, SPECIAL_V6, Special};

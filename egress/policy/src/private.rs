@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use crate::hidden::{hidden, mapped};
+use crate::embedded_ipv4::{embedded, unmapped};
 use crate::host::ipv6;
 use crate::{HostError, Special};
 
@@ -90,9 +90,9 @@ impl AllowPrivate {
     /// Returns the special address and its kind.
     pub fn permits(&self, address: IpAddr) -> Result<(), Prohibited> {
         // The kernel connects to the IPv4 address of a mapped one, which has no other meaning.
-        let address = mapped(address);
+        let address = unmapped(address);
         self.permits_as_it_is(address)?;
-        hidden(address).try_for_each(|hidden| self.permits_as_it_is(hidden.into()))
+        embedded(address).try_for_each(|embedded| self.permits_as_it_is(embedded.into()))
     }
 
     /// Returns whether `address` is in one of the networks. Only then may functions reach an
@@ -100,7 +100,7 @@ impl AllowPrivate {
     /// public ones.
     #[must_use]
     pub fn opens(&self, address: IpAddr) -> bool {
-        let address = mapped(address);
+        let address = unmapped(address);
         self.networks
             .iter()
             .any(|network| network.contains(&address))

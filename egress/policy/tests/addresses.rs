@@ -403,7 +403,7 @@ fn each_metadata_service_is_listed_once_with_its_source() {
 }
 
 #[test]
-fn an_operator_opens_networks_but_never_what_is_no_single_host() {
+fn an_operator_may_open_networks_of_single_hosts_only() {
     let all = opened(&[
         "0.0.0.0/0",
         "::/0",
@@ -510,7 +510,7 @@ fn an_address_that_hides_a_special_one_is_refused_even_where_its_own_network_is_
 
 proptest! {
     #[test]
-    fn what_is_special_stays_so_wherever_it_hides(bits in any::<u32>()) {
+    fn embedded_special_addresses_stay_special(bits in any::<u32>()) {
         let address = Ipv4Addr::from_bits(bits);
         if !permits(address) {
             for place in hiding_places(address) {
@@ -520,7 +520,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_permitted_is_outside_all_tables(bits in any::<u128>()) {
+    fn permitted_addresses_are_outside_all_tables(bits in any::<u128>()) {
         let address = Ipv6Addr::from_bits(bits);
         if permits(address) && address.to_ipv4_mapped().is_none() {
             let first = address.segments()[0];

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use faasw_egress_policy::{
-    AllowPrivate, Destination, Grant, GrantError, HostError, Own, RequestError,
+    AllowPrivate, Destination, Grant, GrantError, HostError, NodeTarget, RequestError,
 };
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn a_grant_prints_as_one_spelling_that_means_the_same() {
 }
 
 #[test]
-fn what_is_no_grant_is_told_what_to_write() {
+fn an_invalid_grant_is_rejected_with_advice() {
     use GrantError as E;
     for (written, error) in [
         ("", E::NoScheme),
@@ -262,7 +262,7 @@ fn a_request_without_one_meaning_has_no_destination() {
 }
 
 #[test]
-fn a_request_says_its_authority_in_one_spelling() {
+fn a_requests_authority_has_one_spelling() {
     for (scheme, authority, canonical) in [
         ("https", "Example.COM.:443", "example.com"),
         ("http", "example.com:443", "example.com:443"),
@@ -349,10 +349,16 @@ fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
         let by_tls = Destination::of_request(b"https", b"self:80").unwrap();
         assert!(!grant.allows(&by_tls), "{grant}");
     }
-    assert_eq!(own("self").own(), Some(Own::ByPath));
-    assert_eq!(own("shop.spin.internal").own(), Some(Own::Function("shop")));
-    assert_eq!(own("a.b.spin.internal").own(), Some(Own::Function("a.b")));
-    assert_eq!(own("spin.internal").own(), Some(Own::Function("")));
+    assert_eq!(own("self").own(), Some(NodeTarget::ByPath));
+    assert_eq!(
+        own("shop.spin.internal").own(),
+        Some(NodeTarget::Function("shop"))
+    );
+    assert_eq!(
+        own("a.b.spin.internal").own(),
+        Some(NodeTarget::Function("a.b"))
+    );
+    assert_eq!(own("spin.internal").own(), Some(NodeTarget::Function("")));
     for other in [
         "self.example",
         "aself",
@@ -369,7 +375,7 @@ fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
 
 proptest! {
     #[test]
-    fn whatever_is_a_grant_prints_as_one_that_is_the_same(text in "(http|https|\\*)://[a-z0-9.*:/\\[\\]x_-]{0,24}") {
+    fn every_grant_prints_as_an_equal_grant(text in "(http|https|\\*)://[a-z0-9.*:/\\[\\]x_-]{0,24}") {
         if let Ok(grant) = text.parse::<Grant>() {
             prop_assert_eq!(grant.to_string().parse::<Grant>(), Ok(grant));
         }

@@ -139,7 +139,8 @@ impl Sender {
                 break;
             }
             let piece = data.split_to(taken);
-            self.shared.say(frame(self.call, ToWorker::Data, &piece));
+            self.shared
+                .send_frame(frame(self.call, ToWorker::Data, &piece));
         }
         if self.credit.is_closed() {
             Err(Closed)
@@ -168,13 +169,15 @@ impl Sender {
             return self.fail(FailureCode::HttpRequestTrailerSectionSize);
         }
         self.is_finished = true;
-        self.shared.say(frame(self.call, ToWorker::End, tail));
+        self.shared
+            .send_frame(frame(self.call, ToWorker::End, tail));
     }
 
     fn fail(&mut self, code: FailureCode) {
         self.is_finished = true;
         let tail = Tail::Failed(Failure::new(code)).encode();
-        self.shared.say(frame(self.call, ToWorker::End, &tail));
+        self.shared
+            .send_frame(frame(self.call, ToWorker::End, &tail));
     }
 }
 
@@ -206,7 +209,8 @@ impl Receiver {
                 if let Some(bytes) = self.consumed.take(data.len()) {
                     self.shared.give_back(self.call, bytes);
                     let credit = credit_bytes(bytes);
-                    self.shared.say(frame(self.call, ToWorker::Credit, &credit));
+                    self.shared
+                        .send_frame(frame(self.call, ToWorker::Credit, &credit));
                 }
             }
             Some(Part::Failed(_) | Part::End(_)) | None => self.is_over = true,

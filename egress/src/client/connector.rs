@@ -14,12 +14,12 @@ use ipnet::IpNet;
 use tokio::sync::{oneshot, watch};
 
 use super::call::RefusedAddress;
-use super::listens::{Listens, lost};
-use super::queue::{Queue, in_time, queue};
+use super::liveness::{Liveness, await_unresponsive};
+use super::queue::{Queue, queue, with_write_timeout};
 use crate::orders::{
     AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, Names,
     OrderKind, Probe, RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer,
-    kind, read, spell,
+    encode, kind, read,
 };
 use crate::packet::PacketSocket;
 
@@ -76,7 +76,7 @@ struct Shared {
     orders: Queue<(Vec<u8>, Option<OwnedFd>)>,
     /// Calls that wait for their connection; `None` when the process is gone.
     waiting: Mutex<Option<Waiters>>,
-    listens: Arc<Listens>,
+    liveness: Arc<Liveness>,
     closed: watch::Sender<bool>,
 }
 
@@ -124,18 +124,18 @@ impl Connector {
             private: AllowPrivate::new(options.private.clone()),
             orders,
             waiting: Mutex::new(Some(HashMap::new())),
-            listens: Arc::default(),
+            liveness: Arc::default(),
             closed: watch::Sender::new(false),
         });
         let connector = Self { shared };
-        connector.order((spell(&configuration(options)?), None));
-        connector.is_told(&options.hosts, &options.servers)?;
+        connector.order((encode(&configuration(options)?), None));
+        connector.send_names(&options.hosts, &options.servers)?;
         let writing = socket.clone();
         let write = async move {
             // Ends when the last handle and the reader below are gone, which closes the socket.
             while let Some(((packet, fd), size)) = outgoing.next().await {
                 let fd = fd.as_ref().map(OwnedFd::as_fd);
-                in_time(writing.send(&packet, fd)).await?;
+                with_write_timeout(writing.send(&packet, fd)).await?;
                 outgoing.written(size);
             }
             io::Result::Ok(())
@@ -144,15 +144,15 @@ impl Connector {
         let listen = async move {
             while let Some(packet) = socket.receive_without_fds().await? {
                 match weak.upgrade() {
-                    Some(shared) => shared.hear(&packet.bytes)?,
+                    Some(shared) => shared.handle_packet(&packet.bytes)?,
                     None => break,
                 }
             }
             io::Result::Ok(())
         };
         let weak = Arc::downgrade(&connector.shared);
-        let lost = lost(
-            connector.shared.listens.clone(),
+        let lost = await_unresponsive(
+            connector.shared.liveness.clone(),
             weak.clone(),
             Shared::is_waited_for,
             Shared::probe,
@@ -179,9 +179,9 @@ impl Connector {
     ///
     /// # Errors
     /// Returns the system's error if the file for the known hosts cannot be created.
-    pub fn is_told(&self, hosts: &[u8], servers: &[SocketAddr]) -> io::Result<()> {
+    pub fn send_names(&self, hosts: &[u8], servers: &[SocketAddr]) -> io::Result<()> {
         let (names, hosts) = names(hosts, servers)?;
-        self.order((spell(&names), hosts));
+        self.order((encode(&names), hosts));
         Ok(())
     }
 
@@ -210,12 +210,12 @@ impl Connector {
     /// Announces a worker of `function`, which receives its connections at the other end of
     /// `socket`.
     pub(super) fn add_worker(&self, worker: u64, function: u64, socket: OwnedFd) {
-        self.order((spell(&AddWorker { worker, function }), Some(socket)));
+        self.order((encode(&AddWorker { worker, function }), Some(socket)));
     }
 
     /// Announces that a worker is gone.
     pub(super) fn remove_worker(&self, worker: u64) {
-        self.order((spell(&RemoveWorker { worker }), None));
+        self.order((encode(&RemoveWorker { worker }), None));
     }
 
     /// Has a connection made for a call and passed to a worker. Dropping this future cancels the
@@ -249,8 +249,8 @@ impl Connector {
             timeout,
             host,
         };
-        self.order((spell(&order), None));
-        self.shared.listens.wanted();
+        self.order((encode(&order), None));
+        self.shared.liveness.notify_caller_waits();
         // The connector measures the timeout, too, and normally answers first.
         let deadline = Duration::from_nanos(timeout).saturating_add(GRACE);
         let Ok(answer) = tokio::time::timeout(deadline, answered).await else {
@@ -276,7 +276,7 @@ impl Drop for Waiting<'_> {
                 waiting.remove(&self.call);
             }
             let call = self.call;
-            self.connector.order((spell(&Cancel { call }), None));
+            self.connector.order((encode(&Cancel { call }), None));
         }
     }
 }
@@ -300,13 +300,13 @@ impl Shared {
 
     /// Probes the process.
     fn probe(&self) {
-        self.order((spell(&Probe {}), None));
+        self.order((encode(&Probe {}), None));
     }
 
     /// Handles a packet from the connector. An answer to an unknown call is dropped.
-    fn hear(&self, packet: &[u8]) -> io::Result<()> {
+    fn handle_packet(&self, packet: &[u8]) -> io::Result<()> {
         let malformed = || io::Error::from(io::ErrorKind::InvalidData);
-        self.listens.heard();
+        self.liveness.record_activity();
         let (call, outcome) = match kind(packet) {
             Some(OrderKind::Connected) => {
                 let connected: Connected = read(packet).ok_or_else(malformed)?;

@@ -7,7 +7,7 @@
 
 mod call;
 mod connector;
-mod listens;
+mod liveness;
 mod queue;
 pub(crate) mod table;
 mod worker;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 /// How long a process may read nothing while there is data for it. A healthy process reads it at
 /// once.
-pub const STUCK: Duration = Duration::from_secs(10);
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sending end.
 #[derive(Debug)]
@@ -69,12 +69,12 @@ impl<T> Outgoing<T> {
     }
 }
 
-/// Performs one write, within [`STUCK`].
+/// Performs one write, within [`WRITE_TIMEOUT`].
 ///
 /// # Errors
-/// Returns the error of the write, or `TimedOut` if it takes longer than [`STUCK`].
-pub async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match tokio::time::timeout(STUCK, step).await {
+/// Returns the error of the write, or `TimedOut` if it takes longer than [`WRITE_TIMEOUT`].
+pub async fn with_write_timeout<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match tokio::time::timeout(WRITE_TIMEOUT, step).await {
         Ok(outcome) => outcome,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }

@@ -49,60 +49,68 @@ impl Drop for Entry {
 
 /// An action that a frame requires besides being passed on.
 #[derive(Debug)]
-pub enum Heard {
+pub enum FrameEffect {
     /// Nothing.
     Nothing,
     /// A connection for this call.
-    Need,
+    NeedsConnection,
     /// The call is over and was removed from the table.
-    Over,
+    CallEnded,
 }
 
 /// A protocol violation, which no correct worker commits: the node abandons the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Insane;
+pub struct ProtocolViolation;
 
 /// Handles a frame. A frame of an unknown call is dropped: the call was cancelled, or is over.
 ///
 /// # Errors
-/// Returns [`Insane`] if the frame is not allowed at this point.
-pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane> {
+/// Returns [`ProtocolViolation`] if the frame is not allowed at this point.
+pub fn handle_frame(
+    calls: &mut Calls,
+    frame: Frame<FromWorker>,
+) -> Result<FrameEffect, ProtocolViolation> {
     let credit = frame.credit();
     let Frame { call, kind, bytes } = frame;
     let Some(entry) = calls.get_mut(&call) else {
-        return Ok(Heard::Nothing);
+        return Ok(FrameEffect::Nothing);
     };
     // A receiver that was dropped gets nothing: its cancel is on its way.
     let tell = |part: Part| drop(entry.parts.send(part));
     match kind {
         FromWorker::Need => {
             if entry.has_needed || entry.has_head {
-                return Err(Insane);
+                return Err(ProtocolViolation);
             }
             entry.has_needed = true;
-            return Ok(Heard::Need);
+            return Ok(FrameEffect::NeedsConnection);
         }
         FromWorker::Head if !entry.has_head => {
             tell(Part::Head(bytes));
             entry.has_head = true;
         }
         FromWorker::Data if entry.has_head => {
-            entry.window = entry.window.checked_sub(cost(bytes.len())).ok_or(Insane)?;
+            entry.window = entry
+                .window
+                .checked_sub(cost(bytes.len()))
+                .ok_or(ProtocolViolation)?;
             tell(Part::Data(bytes));
         }
         FromWorker::Credit => {
-            let credit = credit.ok_or(Insane)?;
-            entry.credit.add(credit).map_err(|_| Insane)?;
+            let credit = credit.ok_or(ProtocolViolation)?;
+            entry.credit.add(credit).map_err(|_| ProtocolViolation)?;
         }
-        FromWorker::Failed if !entry.has_head => return Ok(over(calls, call, Part::Failed(bytes))),
-        FromWorker::End if entry.has_head => return Ok(over(calls, call, Part::End(bytes))),
+        FromWorker::Failed if !entry.has_head => {
+            return Ok(end_call(calls, call, Part::Failed(bytes)));
+        }
+        FromWorker::End if entry.has_head => return Ok(end_call(calls, call, Part::End(bytes))),
         FromWorker::Head
         | FromWorker::Data
         | FromWorker::Failed
         | FromWorker::End
-        | FromWorker::Alive => return Err(Insane),
+        | FromWorker::Alive => return Err(ProtocolViolation),
     }
-    Ok(Heard::Nothing)
+    Ok(FrameEffect::Nothing)
 }
 
 /// Returns whether a frame shows that a server has sent or accepted something. The begin and the
@@ -114,11 +122,11 @@ pub fn is_progress(kind: FromWorker) -> bool {
     }
 }
 
-fn over(calls: &mut Calls, call: u64, last: Part) -> Heard {
+fn end_call(calls: &mut Calls, call: u64, last: Part) -> FrameEffect {
     if let Some(entry) = calls.remove(&call) {
         entry.end(last);
     }
-    Heard::Over
+    FrameEffect::CallEnded
 }
 
 impl Entry {
@@ -175,9 +183,9 @@ mod tests {
         (Calls::from([(7, entry)]), received)
     }
 
-    fn says(calls: &mut Calls, kind: FromWorker, bytes: &[u8]) -> Result<(), Insane> {
+    fn receive(calls: &mut Calls, kind: FromWorker, bytes: &[u8]) -> Result<(), ProtocolViolation> {
         let bytes = Bytes::copy_from_slice(bytes);
-        hear(
+        handle_frame(
             calls,
             Frame {
                 call: 7,
@@ -189,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_says_things_out_of_order_is_given_up() {
+    fn a_worker_that_sends_frames_out_of_order_is_abandoned() {
         const NEED: (FromWorker, &[u8]) = (FromWorker::Need, b"");
         let insane: &[&[(FromWorker, &[u8])]] = &[
             &[(FromWorker::Data, b"x")],
@@ -205,28 +213,35 @@ mod tests {
             let (mut calls, _received) = calls();
             let (last, before) = said.split_last().unwrap();
             for (kind, bytes) in before {
-                assert_eq!(says(&mut calls, *kind, bytes), Ok(()), "{said:?}");
+                assert_eq!(receive(&mut calls, *kind, bytes), Ok(()), "{said:?}");
             }
-            assert_eq!(says(&mut calls, last.0, last.1), Err(Insane), "{said:?}");
+            assert_eq!(
+                receive(&mut calls, last.0, last.1),
+                Err(ProtocolViolation),
+                "{said:?}"
+            );
         }
     }
 
     #[test]
-    fn a_worker_that_sends_more_than_it_may_is_given_up() {
+    fn a_worker_that_exceeds_its_window_is_abandoned() {
         let (mut calls, mut received) = calls();
-        says(&mut calls, FromWorker::Head, b"x").unwrap();
+        receive(&mut calls, FromWorker::Head, b"x").unwrap();
         let half = vec![0; WINDOW / 2];
-        assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
-        assert_eq!(says(&mut calls, FromWorker::Data, &half), Ok(()));
-        assert_eq!(says(&mut calls, FromWorker::Data, b"x"), Err(Insane));
+        assert_eq!(receive(&mut calls, FromWorker::Data, &half), Ok(()));
+        assert_eq!(receive(&mut calls, FromWorker::Data, &half), Ok(()));
+        assert_eq!(
+            receive(&mut calls, FromWorker::Data, b"x"),
+            Err(ProtocolViolation)
+        );
         received.close();
     }
 
     #[test]
-    fn small_pieces_that_nobody_takes_are_not_kept_without_end() {
+    fn unread_small_pieces_are_bounded() {
         let (mut calls, mut received) = calls();
-        says(&mut calls, FromWorker::Head, b"x").unwrap();
-        let pieces = std::iter::from_fn(|| says(&mut calls, FromWorker::Data, b"x").ok());
+        receive(&mut calls, FromWorker::Head, b"x").unwrap();
+        let pieces = std::iter::from_fn(|| receive(&mut calls, FromWorker::Data, b"x").ok());
         assert_eq!(pieces.take(WINDOW).count(), WINDOW / PIECE_MIN);
         received.close();
     }
@@ -245,7 +260,7 @@ mod tests {
         let fail = |calls: &mut Calls| {
             calls.remove(&7).unwrap().fail(Bytes::new(), Bytes::new());
         };
-        let failed = |calls: &mut Calls| says(calls, FromWorker::Failed, b"why").unwrap();
+        let failed = |calls: &mut Calls| receive(calls, FromWorker::Failed, b"why").unwrap();
         for end in [&fail as &dyn Fn(&mut Calls), &failed] {
             let (mut calls, mut received) = calls();
             let credit = calls[&7].credit.clone();
@@ -260,16 +275,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_call_that_is_over_is_dropped() {
+    fn frames_of_an_ended_call_are_dropped_by_the_table() {
         let (mut calls, mut received) = calls();
-        says(&mut calls, FromWorker::Failed, b"why").unwrap();
+        receive(&mut calls, FromWorker::Failed, b"why").unwrap();
         for kind in [
             FromWorker::Need,
             FromWorker::Head,
             FromWorker::Data,
             FromWorker::End,
         ] {
-            assert_eq!(says(&mut calls, kind, b"x"), Ok(()));
+            assert_eq!(receive(&mut calls, kind, b"x"), Ok(()));
         }
         assert_eq!(
             received.try_recv().ok(),

@@ -21,9 +21,9 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::call::{Part, RefusedAddress};
 use super::connector::NotConnected;
-use super::listens::{Listens, lost};
-use super::queue::{Outgoing, Queue, in_time, queue};
-use super::table::{Calls, Entry, Heard, hear, is_progress};
+use super::liveness::{Liveness, await_unresponsive};
+use super::queue::{Outgoing, Queue, queue, with_write_timeout};
+use super::table::{Calls, Entry, FrameEffect, handle_frame, is_progress};
 use super::{Call, Connector};
 use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, Frame, FromWorker, ToWorker, WorkerOptions, frame};
@@ -57,7 +57,7 @@ const QUEUE_MAX: usize = 64 << 20;
 
 /// A message to a worker.
 #[derive(Debug)]
-enum Said {
+enum QueuedMessage {
     /// Any number of frames.
     Frames(BytesMut),
     /// A frame that contains secrets.
@@ -87,11 +87,11 @@ pub struct Shared {
     options: WorkerOptions,
     /// Queued messages. Credit bounds the data of live calls; [`BUSY`] and [`QUEUE_MAX`] bound the
     /// data that finished calls have left in the queue.
-    frames: Queue<Said>,
+    frames: Queue<QueuedMessage>,
     /// `None` when the process is gone.
     calls: Mutex<Option<Calls>>,
     connector: Mutex<Connector>,
-    listens: Arc<Listens>,
+    liveness: Arc<Liveness>,
     /// When a server last sent or accepted something of a call.
     moved: Mutex<Instant>,
     closed: watch::Sender<bool>,
@@ -126,7 +126,7 @@ impl Worker {
             frames,
             calls: Mutex::new(Some(Calls::new())),
             connector: Mutex::new(connector.clone()),
-            listens: Arc::default(),
+            liveness: Arc::default(),
             moved: Mutex::new(Instant::now()),
             closed: watch::Sender::new(false),
         });
@@ -135,14 +135,14 @@ impl Worker {
                 let what = "a certificate of more than 64 KiB";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
-            shared.say(frame(0, ToWorker::Authority, authority));
+            shared.send_frame(frame(0, ToWorker::Authority, authority));
         }
-        shared.say(frame(0, ToWorker::Configure, options.as_bytes()));
+        shared.send_frame(frame(0, ToWorker::Configure, options.as_bytes()));
         rustix::net::sockopt::set_socket_send_buffer_size(&passing, PASSING)?;
         connector.add_worker(shared.number, function, passing.try_clone()?);
         let weak = Arc::downgrade(&shared);
-        let lost = lost(
-            shared.listens.clone(),
+        let lost = await_unresponsive(
+            shared.liveness.clone(),
             weak.clone(),
             Shared::has_calls,
             Shared::probe,
@@ -176,7 +176,7 @@ impl Worker {
     /// `HttpRequestHeaderSectionSize` if the head is too large, `ConnectionLimitReached` if too
     /// many bytes are queued for the process, and `ConnectionTerminated` if the process is gone.
     pub fn begin(&self, head: &OutgoingHead, destination: Destination) -> Result<Call, Failure> {
-        self.begin_by(Said::Frames, head, destination)
+        self.begin_by(QueuedMessage::Frames, head, destination)
     }
 
     /// Begins a call whose head contains secrets. This process zeroes its copies of the encoded
@@ -189,12 +189,16 @@ impl Worker {
         head: &OutgoingHead,
         destination: Destination,
     ) -> Result<Call, Failure> {
-        self.begin_by(|frame| Said::Secret(Secret(frame)), head, destination)
+        self.begin_by(
+            |frame| QueuedMessage::Secret(Secret(frame)),
+            head,
+            destination,
+        )
     }
 
     fn begin_by(
         &self,
-        said: impl FnOnce(BytesMut) -> Said,
+        said: impl FnOnce(BytesMut) -> QueuedMessage,
         head: &OutgoingHead,
         destination: Destination,
     ) -> Result<Call, Failure> {
@@ -228,7 +232,7 @@ impl Worker {
         let begins = frame(call, ToWorker::Begin, &head_bytes);
         let size = begins.len();
         self.shared.add(said(begins), size);
-        self.shared.listens.wanted();
+        self.shared.liveness.notify_caller_waits();
         Ok(Call::new(&self.shared, call, credit, received))
     }
 
@@ -306,12 +310,12 @@ impl Shared {
     }
 
     /// Queues a frame for the worker.
-    pub fn say(&self, frame: BytesMut) {
+    pub fn send_frame(&self, frame: BytesMut) {
         let size = frame.len();
-        self.add(Said::Frames(frame), size);
+        self.add(QueuedMessage::Frames(frame), size);
     }
 
-    fn add(&self, said: Said, size: usize) {
+    fn add(&self, said: QueuedMessage, size: usize) {
         if self.frames.add(said, size) > QUEUE_MAX {
             // The task that writes sees this, and closes.
             self.closed.send_replace(true);
@@ -330,7 +334,7 @@ impl Shared {
     pub fn cancel(&self, call: u64) {
         let entry = self.calls().as_mut().and_then(|calls| calls.remove(&call));
         if entry.is_some() {
-            self.say(frame(call, ToWorker::Cancel, &[]));
+            self.send_frame(frame(call, ToWorker::Cancel, &[]));
         }
     }
 
@@ -344,7 +348,7 @@ impl Shared {
 
     /// Probes the process.
     fn probe(&self) {
-        self.say(frame(0, ToWorker::Probe, &[]));
+        self.send_frame(frame(0, ToWorker::Probe, &[]));
     }
 
     fn close(&self) {
@@ -394,7 +398,7 @@ impl Shared {
                     shared.report_refusal(call, refused);
                 }
                 let answer = Answer::Failed(failure).encode();
-                shared.say(frame(call, ToWorker::Unconnected, &answer));
+                shared.send_frame(frame(call, ToWorker::Unconnected, &answer));
             }
         });
         entry.connecting = Some(task.abort_handle());
@@ -402,7 +406,10 @@ impl Shared {
 }
 
 /// Writes queued messages; as many as there are at once.
-async fn write(mut outgoing: Outgoing<Said>, mut socket: OwnedWriteHalf) -> io::Result<()> {
+async fn write(
+    mut outgoing: Outgoing<QueuedMessage>,
+    mut socket: OwnedWriteHalf,
+) -> io::Result<()> {
     let mut behind = None;
     loop {
         let next = match behind.take() {
@@ -411,22 +418,22 @@ async fn write(mut outgoing: Outgoing<Said>, mut socket: OwnedWriteHalf) -> io::
         };
         match next {
             None => return Ok(()),
-            Some(Said::Frames(mut bytes)) => {
+            Some(QueuedMessage::Frames(mut bytes)) => {
                 while bytes.len() < FRAME_MAX && behind.is_none() {
                     match outgoing.next_now() {
-                        Some((Said::Frames(more), _)) => bytes.unsplit(more),
+                        Some((QueuedMessage::Frames(more), _)) => bytes.unsplit(more),
                         Some((secret, _)) => behind = Some(secret),
                         None => break,
                     }
                 }
                 while !bytes.is_empty() {
-                    outgoing.written(in_time(socket.write_buf(&mut bytes)).await?);
+                    outgoing.written(with_write_timeout(socket.write_buf(&mut bytes)).await?);
                 }
             }
-            Some(Said::Secret(secret)) => {
+            Some(QueuedMessage::Secret(secret)) => {
                 let mut rest = &secret.0[..];
                 while !rest.is_empty() {
-                    outgoing.written(in_time(socket.write_buf(&mut rest)).await?);
+                    outgoing.written(with_write_timeout(socket.write_buf(&mut rest)).await?);
                 }
             }
         }
@@ -445,18 +452,18 @@ async fn listen(weak: &Weak<Shared>, mut socket: OwnedReadHalf) -> io::Result<()
         let Some(shared) = weak.upgrade() else {
             return Ok(());
         };
-        shared.listens.heard();
+        shared.liveness.record_activity();
         let mut has_moved = false;
         while let Some(frame) = Frame::<FromWorker>::take(&mut received).map_err(|_| malformed())? {
             let call = frame.call;
             has_moved |= is_progress(frame.kind);
             let heard = match shared.calls().as_mut() {
-                Some(calls) => hear(calls, frame).map_err(|_| malformed())?,
+                Some(calls) => handle_frame(calls, frame).map_err(|_| malformed())?,
                 None => return Ok(()),
             };
             match heard {
-                Heard::Need => shared.connect(call),
-                Heard::Nothing | Heard::Over => {}
+                FrameEffect::NeedsConnection => shared.connect(call),
+                FrameEffect::Nothing | FrameEffect::CallEnded => {}
             }
         }
         if has_moved {

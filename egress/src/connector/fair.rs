@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_has_its_floor_whatever_others_hold_and_the_first_leaves_a_part_of_the_rest() {
+    fn a_function_has_its_floor_and_one_function_cannot_take_all_shared_permits() {
         let pool = FairPool::new(LIMITS);
         let first = take_all(&pool, 1);
         // 4 shared ones: then as many as half of the 8 that are left.

@@ -7,9 +7,9 @@
 //! All functions share this process. Orders, lookups, sockets and cached names are therefore shared
 //! out by function (`fair`).
 
+mod dial;
 mod fair;
 pub(crate) mod names;
-mod reach;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -24,17 +24,17 @@ use faasw_egress_policy::AllowPrivate;
 use tokio::runtime::Runtime;
 use tokio::task::{AbortHandle, LocalSet};
 
+use self::dial::DialError;
 use self::fair::{FairLimits, FairPool};
-use self::reach::Unreached;
 use crate::orders::{
     AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, Names, Order, OrderKind,
-    Passed, Probe, RemoveWorker, Unconnected, WireNetwork, kind, read, spell,
+    Passed, Probe, RemoveWorker, Unconnected, WireNetwork, encode, kind, read,
 };
 use crate::packet::{Packet, PacketSocket};
 
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub(crate) struct ConnectFailure {
     code: FailureCode,
     /// The response code of a name server.
     rcode: Option<u16>,
@@ -42,7 +42,7 @@ pub(crate) struct Failed {
     refused: Option<IpAddr>,
 }
 
-impl From<FailureCode> for Failed {
+impl From<FailureCode> for ConnectFailure {
     fn from(code: FailureCode) -> Self {
         Self {
             code,
@@ -52,8 +52,8 @@ impl From<FailureCode> for Failed {
     }
 }
 
-impl From<Unreached> for Failed {
-    fn from(unreached: Unreached) -> Self {
+impl From<DialError> for ConnectFailure {
+    fn from(unreached: DialError) -> Self {
         Self {
             refused: unreached.refused,
             ..unreached.code.into()
@@ -114,7 +114,7 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
         node,
         resolver: names::Resolver::new(cache),
         private: Rc::new(AllowPrivate::new(networks)),
-        sockets: FairPool::new(reach::SOCKETS),
+        sockets: FairPool::new(dial::SOCKETS),
         orders: FairPool::new(FairLimits {
             floor: usize::try_from(configure.orders_floor).unwrap_or(usize::MAX),
             shared: usize::try_from(configure.orders_shared).unwrap_or(usize::MAX),
@@ -125,7 +125,7 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
         trouble: Cell::default(),
     });
     while let Some(packet) = connector.node.receive().await? {
-        connector.hear(packet).await?;
+        connector.handle_packet(packet).await?;
         if let Some(trouble) = connector.trouble.take() {
             return Err(trouble);
         }
@@ -148,7 +148,7 @@ fn contents(file: &OwnedFd, bytes: u64) -> io::Result<Vec<u8>> {
 
 impl Connector {
     /// Executes an order.
-    async fn hear(self: &Rc<Self>, packet: Packet) -> io::Result<()> {
+    async fn handle_packet(self: &Rc<Self>, packet: Packet) -> io::Result<()> {
         let Packet { bytes, fd } = packet;
         match kind(&bytes) {
             Some(OrderKind::Names) => {
@@ -164,7 +164,7 @@ impl Connector {
             }
             Some(OrderKind::Probe) => {
                 let Probe {} = read(&bytes).ok_or_else(malformed)?;
-                self.say(&Alive {}).await?;
+                self.send_order(&Alive {}).await?;
             }
             Some(OrderKind::AddWorker) => {
                 let order: AddWorker = read(&bytes).ok_or_else(malformed)?;
@@ -212,7 +212,7 @@ impl Connector {
         };
         let (worker, permit) = match begun {
             Ok(begun) => begun,
-            Err(code) => return self.say(&Unconnected::new(call, code)).await,
+            Err(code) => return self.send_order(&Unconnected::new(call, code)).await,
         };
         let connector = self.clone();
         let task = tokio::task::spawn_local(async move {
@@ -220,15 +220,15 @@ impl Connector {
             drop(permit);
             connector.tasks.borrow_mut().remove(&call);
             let said = match outcome {
-                Ok(()) => connector.say(&Connected { call }).await,
-                Err(Failed {
+                Ok(()) => connector.send_order(&Connected { call }).await,
+                Err(ConnectFailure {
                     code,
                     rcode,
                     refused,
                 }) => {
                     let unconnected = Unconnected::new(call, code);
                     let unconnected = unconnected.with_rcode(rcode).with_refused(refused);
-                    connector.say(&unconnected).await
+                    connector.send_order(&unconnected).await
                 }
             };
             if let Err(error) = said {
@@ -239,16 +239,16 @@ impl Connector {
         Ok(())
     }
 
-    async fn say<O: Order>(&self, order: &O) -> io::Result<()> {
-        self.node.send(&spell(order), None).await
+    async fn send_order<O: Order>(&self, order: &O) -> io::Result<()> {
+        self.node.send(&encode(order), None).await
     }
 
     /// Makes a connection, and passes it to the worker.
-    async fn connect(&self, order: Connect, worker: &WorkerEnd) -> Result<(), Failed> {
+    async fn connect(&self, order: Connect, worker: &WorkerEnd) -> Result<(), ConnectFailure> {
         let timeout = Duration::from_nanos(order.timeout);
         let (host, port) = order.host.read().ok_or(FailureCode::InternalError)?;
         let stage = Cell::new(FailureCode::DnsTimeout);
-        let sockets = reach::Sockets {
+        let sockets = dial::Sockets {
             pool: self.sockets.clone(),
             function: worker.function.number,
         };
@@ -259,13 +259,13 @@ impl Connector {
             let (permitted, refused): (Vec<_>, Vec<_>) =
                 addresses.into_iter().partition(is_permitted);
             if permitted.is_empty() {
-                return Err(Failed {
+                return Err(ConnectFailure {
                     refused: refused.first().copied(),
                     ..FailureCode::DestinationIpProhibited.into()
                 });
             }
-            let stream = reach::any_of(&permitted, port, &sockets, &self.private).await?;
-            let passed = spell(&Passed { call: order.call });
+            let stream = dial::connect_to_any(&permitted, port, &sockets, &self.private).await?;
+            let passed = encode(&Passed { call: order.call });
             // A worker that does not read has only the order's timeout, as a server has.
             let sent = worker.socket.send(&passed, Some(stream.as_fd())).await;
             sent.map_err(|_| FailureCode::ConnectionTerminated.into())

@@ -33,7 +33,7 @@ fn lost_trailers() -> Failure {
 }
 
 /// The source of a request body. It outlives the attempts to send the body.
-pub struct Source {
+pub struct BodySource {
     worker: Rc<Worker>,
     call: u64,
     parts: RefCell<mpsc::UnboundedReceiver<RequestPart>>,
@@ -55,9 +55,9 @@ pub struct Source {
 /// The body cannot be sent on; the source knows the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the request's body ends in the middle")]
-pub struct Broken;
+pub struct BodySourceFailed;
 
-impl Source {
+impl BodySource {
     pub fn new(
         worker: &Rc<Worker>,
         call: u64,
@@ -82,7 +82,7 @@ impl Source {
 
     /// Waits for [`FIRST_PART`] at most for the first part, and takes what has arrived. Returns at
     /// once if the function declared a length.
-    pub async fn settle(&self) {
+    pub async fn wait_for_first_part(&self) {
         if self.declared.is_some() {
             return;
         }
@@ -152,7 +152,7 @@ impl Source {
     ///
     /// # Errors
     /// Fails with `InternalError` if there are trailers, which cannot be sent.
-    pub fn look_behind(&self) -> Result<(), Failure> {
+    pub fn check_trailers(&self) -> Result<(), Failure> {
         if self.is_done() {
             // A single poll, which does not wait for more.
             let _ = self.poll_fill(&mut Context::from_waker(Waker::noop()));
@@ -204,16 +204,19 @@ impl Source {
     }
 
     /// Records that the body is not of its declared length; `size` is the length that it reached.
-    fn wrong_size(&self, size: u64) -> Broken {
+    fn wrong_size(&self, size: u64) -> BodySourceFailed {
         *self.failure.borrow_mut() = Some(Failure {
             number: Some(size),
             ..Failure::new(FailureCode::HttpRequestBodySize)
         });
-        Broken
+        BodySourceFailed
     }
 
     /// Polls for the next frame; `None` after the last.
-    pub fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    pub fn poll(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodySourceFailed>>> {
         self.is_begun.set(true);
         if self.is_done.get() {
             return Poll::Ready(None);
@@ -228,12 +231,12 @@ impl Source {
             }
             if let Some(bytes) = self.consumed.borrow_mut().take(data.len()) {
                 self.worker
-                    .say(self.call, FromWorker::Credit, &credit_bytes(bytes));
+                    .send_frame(self.call, FromWorker::Credit, &credit_bytes(bytes));
             }
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.failure.borrow().is_some() {
-            return Poll::Ready(Some(Err(Broken)));
+            return Poll::Ready(Some(Err(BodySourceFailed)));
         }
         let taken = self.taken.get();
         if self.declared.is_some_and(|declared| taken < declared) {
@@ -241,7 +244,7 @@ impl Source {
         }
         if self.has_lost_trailers() {
             *self.failure.borrow_mut() = Some(lost_trailers());
-            return Poll::Ready(Some(Err(Broken)));
+            return Poll::Ready(Some(Err(BodySourceFailed)));
         }
         self.is_done.set(true);
         let tail = self.tail.borrow();
@@ -255,7 +258,7 @@ impl Source {
 /// every peer accepts.
 const JOINED: usize = 16 << 10;
 
-impl Source {
+impl BodySource {
     /// Joins a piece that was taken with those that have arrived after it, so that a server does
     /// not get as many frames as the function makes writes.
     pub fn join(&self, first: Bytes) -> Bytes {
@@ -300,16 +303,16 @@ fn trailers(fields: &[Pair]) -> Option<HeaderMap> {
 }
 
 /// An attempt to send the body.
-pub struct RequestBody(pub Rc<Source>);
+pub struct RequestBody(pub Rc<BodySource>);
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodySourceFailed;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodySourceFailed>>> {
         self.0.poll(context)
     }
 

@@ -9,9 +9,9 @@ use http::response::Parts;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::body::Source;
-use super::lane::{Answering, Lane, Piece};
+use super::body::BodySource;
 use super::request::RequestHead;
+use super::upstream_connection::{BodyFrame, ResponseBody, UpstreamConnection};
 use super::{RequestPart, Worker, response};
 use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, FromWorker};
@@ -36,14 +36,14 @@ pub async fn run(
     match call.answer(&head, parts).await {
         Err(failure) => {
             let failed = Answer::Failed(bounded(failure)).encode();
-            worker.say(number, FromWorker::Failed, &failed);
+            worker.send_frame(number, FromWorker::Failed, &failed);
         }
         Ok(answered) => {
             let tail = match call.relay(answered).await {
                 Ok(tail) => tail,
                 Err(failure) => Tail::Failed(bounded(failure)).encode(),
             };
-            worker.say(number, FromWorker::End, &tail);
+            worker.send_frame(number, FromWorker::End, &tail);
         }
     }
     worker.calls.borrow_mut().remove(&number);
@@ -69,10 +69,10 @@ struct Call<'a> {
 }
 
 /// A response whose head has been passed on.
-struct Answered {
+struct ResponseRelay {
     head: RequestHead,
-    source: Rc<Source>,
-    body: Answering,
+    source: Rc<BodySource>,
+    body: ResponseBody,
     between_bytes: Duration,
 }
 
@@ -88,17 +88,18 @@ impl Call<'_> {
         &self,
         head: &[u8],
         parts: mpsc::UnboundedReceiver<RequestPart>,
-    ) -> Result<Answered, Failure> {
+    ) -> Result<ResponseRelay, Failure> {
         let head = OutgoingHead::decode(head);
         let head = head.map_err(|_| Failure::new(FailureCode::InternalError))?;
         let timeouts = self.worker.options.of_request(head.timeouts);
         let head = RequestHead::new(&head)?;
-        let source = Source::new(self.worker, self.number, parts, head.declared);
+        let source = BodySource::new(self.worker, self.number, parts, head.declared);
         let (parts, body) = self.exchange(&head, &source, timeouts).await?;
-        source.look_behind()?;
+        source.check_trailers()?;
         let bytes = response::head(&parts)?;
-        self.worker.say(self.number, FromWorker::Head, &bytes);
-        Ok(Answered {
+        self.worker
+            .send_frame(self.number, FromWorker::Head, &bytes);
+        Ok(ResponseRelay {
             head,
             source,
             body,
@@ -109,20 +110,20 @@ impl Call<'_> {
     async fn exchange(
         &self,
         head: &RequestHead,
-        source: &Rc<Source>,
+        source: &Rc<BodySource>,
         timeouts: Timeouts,
-    ) -> Result<(Parts, Answering), Failure> {
+    ) -> Result<(Parts, ResponseBody), Failure> {
         // A second attempt uses only a connection that was made after the first attempt had its
-        // lane.
+        // connection.
         let mut than = None;
         for attempt in 1.. {
-            let find = Lane::find(self.worker, self.number, head, than);
+            let find = UpstreamConnection::find(self.worker, self.number, head, than);
             let late = |_| Failure::new(FailureCode::ConnectionTimeout);
             let found = timeout_at(after(timeouts.connect), find).await;
-            let (lane, is_pooled) = found.map_err(late)??;
+            let (upstream, is_pooled) = found.map_err(late)??;
             than = Some(Instant::now());
-            source.settle().await;
-            let answer = lane.send(head, source);
+            source.wait_for_first_part().await;
+            let answer = upstream.send(head, source);
             let answer = timeout_at(after(timeouts.first_byte), answer).await;
             let late = |_| Failure::new(FailureCode::ConnectionReadTimeout);
             let failed = match answer.map_err(late)? {
@@ -140,8 +141,8 @@ impl Call<'_> {
     }
 
     /// Passes the body of the response on, and returns its tail.
-    async fn relay(&self, answered: Answered) -> Result<Vec<u8>, Failure> {
-        let Answered {
+    async fn relay(&self, answered: ResponseRelay) -> Result<Vec<u8>, Failure> {
+        let ResponseRelay {
             head,
             source,
             mut body,
@@ -157,20 +158,20 @@ impl Call<'_> {
                 break;
             };
             match piece.map_err(|failure| source.failure().unwrap_or(failure))? {
-                Piece::Data(data) => self.send(data, &mut body).await,
-                Piece::Trailers(trailers) => tail = response::tail(&trailers)?,
+                BodyFrame::Data(data) => self.send(data, &mut body).await,
+                BodyFrame::Trailers(trailers) => tail = response::tail(&trailers)?,
             }
         }
-        source.look_behind()?;
+        source.check_trailers()?;
         body.leave(self.worker, head, &source).await;
         Ok(tail)
     }
 
     /// Sends data as credit allows. Meanwhile the upstream is limited by its own window.
-    async fn send(&self, mut data: Bytes, body: &mut Answering) {
+    async fn send(&self, mut data: Bytes, body: &mut ResponseBody) {
         while !data.is_empty() {
             let room = std::future::poll_fn(|context| {
-                body.take_in(context);
+                body.prefetch(context);
                 self.credit.poll(context)
             });
             if room.await.is_none() {
@@ -178,8 +179,9 @@ impl Call<'_> {
             }
             let taken = self.credit.take(data.len().min(FRAME_MAX));
             let piece = data.split_to(taken);
-            self.worker.say(self.number, FromWorker::Data, &piece);
-            body.passed_on(taken);
+            self.worker
+                .send_frame(self.number, FromWorker::Data, &piece);
+            body.credit_passed_on(taken);
         }
     }
 }

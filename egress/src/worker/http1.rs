@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 use super::body::RequestBody;
 use super::failure;
-use super::lane::NoAnswer;
 use super::response::FIELDS_MAX;
 use super::stream::Counted;
+use super::upstream_connection::SendError;
 
 /// A connection. Dropping it closes it.
 pub struct Connection {
@@ -91,12 +91,12 @@ impl Connection {
     pub async fn send(
         &mut self,
         request: http::Request<RequestBody>,
-    ) -> Result<http::Response<Incoming>, NoAnswer> {
+    ) -> Result<http::Response<Incoming>, SendError> {
         let before = self.received.get();
         let sent = self.sender.try_send_request(request).await;
         sent.map_err(|mut error| {
             let has_answer = self.received.get() > before;
-            NoAnswer {
+            SendError {
                 is_unsent: error.take_message().is_some(),
                 failure: failure::of_http(error.error(), has_answer),
                 has_answer,

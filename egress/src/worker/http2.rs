@@ -27,11 +27,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::body::Source;
-use super::lane::{NoAnswer, Piece};
+use super::body::BodySource;
 use super::request::RequestHead;
 use super::stream::Counted;
-use super::usage::{UNSAID, Usage};
+use super::upstream_connection::{BodyFrame, SendError};
+use super::usage::{UNKNOWN_LIMIT, Usage};
 use super::{Worker, failure};
 use crate::frames::{FRAME_MAX, WINDOW};
 
@@ -86,7 +86,7 @@ impl Connection {
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .initial_max_send_streams(UNSAID)
+            .initial_max_send_streams(UNKNOWN_LIMIT)
             .max_header_list_size(HEADER_LIST_MAX)
             .max_send_buffer_size(FRAME_MAX)
             .max_concurrent_reset_streams(RESET_MAX)
@@ -179,10 +179,10 @@ impl Slot {
     pub async fn send(
         self,
         head: &RequestHead,
-        source: &Rc<Source>,
-    ) -> Result<(Parts, Received), NoAnswer> {
+        source: &Rc<BodySource>,
+    ) -> Result<(Parts, ReceivedBody), SendError> {
         let request = head.http2_request(source.size());
-        let request = request.map_err(|failure| NoAnswer {
+        let request = request.map_err(|failure| SendError {
             failure,
             is_unsent: false,
             has_answer: false,
@@ -201,16 +201,16 @@ impl Slot {
         let (answer, stream) = sent.map_err(|error| {
             let usage = &self.connection.usage;
             self.worker.shared.forget(&self.origin, usage);
-            NoAnswer {
+            SendError {
                 failure: failure::of_http2(&error, false),
                 is_unsent: true,
                 has_answer: false,
             }
         })?;
-        let sending = (!is_whole).then(|| Sending::new(source.clone(), stream));
+        let sending = (!is_whole).then(|| BodySender::new(source.clone(), stream));
         let answer = answer.await.map_err(|error| {
             let is_unsent = failure::is_unprocessed(&error);
-            NoAnswer {
+            SendError {
                 failure: failure::of_http2(&error, false),
                 is_unsent,
                 // Except for the end of the connection, every error belongs to this request.
@@ -218,7 +218,7 @@ impl Slot {
             }
         })?;
         let (parts, body) = answer.into_parts();
-        let received = Received {
+        let received = ReceivedBody {
             body,
             buffer: BytesMut::new(),
             end: None,
@@ -238,15 +238,15 @@ impl Drop for Slot {
 
 /// A request body that is being sent. If it is dropped before its end, and the response as well,
 /// the stream is reset.
-struct Sending(AbortHandle);
+struct BodySender(AbortHandle);
 
-impl Sending {
-    fn new(source: Rc<Source>, stream: SendStream<Bytes>) -> Self {
+impl BodySender {
+    fn new(source: Rc<BodySource>, stream: SendStream<Bytes>) -> Self {
         Self(tokio::task::spawn_local(send_body(source, stream)).abort_handle())
     }
 }
 
-impl Drop for Sending {
+impl Drop for BodySender {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -254,7 +254,7 @@ impl Drop for Sending {
 
 /// Sends a body as the server accepts it. The task that waits for the response receives the error
 /// if sending fails.
-async fn send_body(source: Rc<Source>, mut stream: SendStream<Bytes>) {
+async fn send_body(source: Rc<BodySource>, mut stream: SendStream<Bytes>) {
     loop {
         let frame = std::future::poll_fn(|context| source.poll(context)).await;
         // An error means that the stream has ended: nothing more is to be sent.
@@ -280,7 +280,11 @@ async fn send_body(source: Rc<Source>, mut stream: SendStream<Bytes>) {
 
 /// Sends a piece as there is room for it, together with the end if that is known. Returns `None` if
 /// the peer no longer accepts data.
-async fn send_data(source: &Source, stream: &mut SendStream<Bytes>, mut data: Bytes) -> Option<()> {
+async fn send_data(
+    source: &BodySource,
+    stream: &mut SendStream<Bytes>,
+    mut data: Bytes,
+) -> Option<()> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
         let room = match stream.capacity() {
@@ -301,36 +305,36 @@ async fn send_data(source: &Source, stream: &mut SendStream<Bytes>, mut data: By
 
 /// A response body that is being received. If it is dropped before its end, only its stream is
 /// reset.
-pub struct Received {
+pub struct ReceivedBody {
     body: RecvStream,
     /// Data that was taken in and not passed on.
     buffer: BytesMut,
     /// The trailers or the failure after the data; `None` until the end has arrived.
     end: Option<Result<Option<HeaderMap>, Failure>>,
-    _sending: Option<Sending>,
+    _sending: Option<BodySender>,
     _slot: Slot,
 }
 
-impl Received {
+impl ReceivedBody {
     /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
     /// Returns why the rest does not arrive.
-    pub async fn next(&mut self) -> Option<Result<Piece, Failure>> {
+    pub async fn next(&mut self) -> Option<Result<BodyFrame, Failure>> {
         if !self.buffer.is_empty() {
-            return Some(Ok(Piece::Data(self.buffer.split().freeze())));
+            return Some(Ok(BodyFrame::Data(self.buffer.split().freeze())));
         }
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Piece, Failure>>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Failure>>> {
         if self.end.is_none()
             && let Some(data) = ready!(self.poll_data(context))
         {
-            return Poll::Ready(Some(Ok(Piece::Data(data))));
+            return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
         }
         Poll::Ready(match self.end.replace(Ok(None)) {
-            Some(Ok(Some(trailers))) => Some(Ok(Piece::Trailers(trailers))),
+            Some(Ok(Some(trailers))) => Some(Ok(BodyFrame::Trailers(trailers))),
             Some(Err(failure)) => Some(Err(failure)),
             Some(Ok(None)) | None => None,
         })
@@ -356,7 +360,7 @@ impl Received {
     }
 
     /// Takes in the data that has arrived, as one piece, however small the received pieces are.
-    pub fn take_in(&mut self, context: &mut Context<'_>) {
+    pub fn prefetch(&mut self, context: &mut Context<'_>) {
         while self.end.is_none() {
             match self.poll_data(context) {
                 Poll::Ready(Some(data)) => self.buffer.extend_from_slice(&data),
@@ -366,7 +370,7 @@ impl Received {
     }
 
     /// Records that this much of the body has been passed on.
-    pub fn passed_on(&mut self, bytes: usize) {
+    pub fn credit_passed_on(&mut self, bytes: usize) {
         // This cannot fail: the bytes have arrived, and are no more than what can be released.
         let _ = self.body.flow_control().release_capacity(bytes);
     }

@@ -2,24 +2,25 @@
 //!
 //! The worker has one thread. There is a task for each call, one that reads frames of the node, one
 //! that writes them, one that receives connections, one for each connection, and one for each body
-//! that is sent over HTTP/2. A call finds a *lane*: an HTTP/1.1 connection (`http1`, idle ones in
-//! `idle`), or a slot on an HTTP/2 connection (`http2`), which calls share (`shared`). The code
-//! above lanes does not know which of them it uses. The worker trusts the node, but no upstream. An
-//! upstream that takes over this process has the connections of one function, and nothing else.
+//! that is sent over HTTP/2. A call finds an *upstream connection*: an HTTP/1.1 connection
+//! (`http1`, idle ones in `idle`), or a slot on an HTTP/2 connection (`http2`), which calls share
+//! (`shared`). The code above upstream connections does not know which of them it uses. The worker
+//! trusts the node, but no upstream. An upstream that takes over this process has the connections
+//! of one function, and nothing else.
 
 mod body;
 mod call;
 mod failure;
+mod frame_buffer;
 mod http1;
 mod http2;
 mod idle;
-mod lane;
 mod request;
 mod response;
-mod said;
 mod shared;
 mod stream;
 mod tls;
+mod upstream_connection;
 mod usage;
 
 use std::cell::RefCell;
@@ -43,7 +44,7 @@ use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, Frame, FromWorker, LARGE_WINDOW, ToWorker, WorkerOptions};
 use crate::orders::{Passed, read};
 use crate::packet::PacketSocket;
-use said::Said;
+use frame_buffer::FrameBuffer;
 
 /// Serves the node's frames until the node closes `node`. Connections arrive on `connections`.
 ///
@@ -63,7 +64,7 @@ struct Worker {
     idle: idle::Idle,
     shared: shared::Shared,
     calls: RefCell<HashMap<u64, Call>>,
-    said: Said,
+    said: FrameBuffer,
 }
 
 /// A call under way, as other tasks reach it.
@@ -84,7 +85,7 @@ enum RequestPart {
 }
 
 impl Worker {
-    fn say(&self, call: u64, kind: FromWorker, bytes: &[u8]) {
+    fn send_frame(&self, call: u64, kind: FromWorker, bytes: &[u8]) {
         self.said.add(call, kind, bytes);
     }
 
@@ -94,7 +95,7 @@ impl Worker {
         if let Some(call) = self.calls.borrow_mut().get_mut(&call) {
             call.connection = Some(sender);
         }
-        self.say(call, FromWorker::Need, &[]);
+        self.send_frame(call, FromWorker::Need, &[]);
         let terminated = || Err(Failure::new(FailureCode::ConnectionTerminated));
         receiver.await.unwrap_or_else(|_| terminated())
     }
@@ -124,14 +125,14 @@ impl Worker {
     }
 
     /// Handles a frame. A frame of a call that is over is dropped.
-    fn hear(self: &Rc<Self>, frame: Frame<ToWorker>) -> io::Result<()> {
+    fn handle_frame(self: &Rc<Self>, frame: Frame<ToWorker>) -> io::Result<()> {
         let malformed = || io::Error::from(io::ErrorKind::InvalidData);
         let credit = frame.credit();
         let Frame { call, kind, bytes } = frame;
         match kind {
             ToWorker::Authority | ToWorker::Configure => return Err(malformed()),
             ToWorker::Begin => self.begin(call, bytes),
-            ToWorker::Probe => self.say(call, FromWorker::Alive, &[]),
+            ToWorker::Probe => self.send_frame(call, FromWorker::Alive, &[]),
             ToWorker::Cancel => {
                 let call = self.calls.borrow_mut().remove(&call);
                 if let Some(call) = call {
@@ -186,7 +187,7 @@ async fn serve(node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
         idle: idle::Idle::new(&options),
         shared: shared::Shared::new(&options),
         calls: RefCell::default(),
-        said: Said::default(),
+        said: FrameBuffer::default(),
     });
     // The first that ends ends all: the node has no use for part of a worker.
     tokio::select! {
@@ -229,7 +230,7 @@ async fn listen(
 ) -> io::Result<()> {
     loop {
         while let Some(frame) = Frame::<ToWorker>::take(&mut received).map_err(io::Error::other)? {
-            worker.hear(frame)?;
+            worker.handle_frame(frame)?;
         }
         received.reserve(FRAME_MAX);
         if socket.read_buf(&mut received).await? == 0 {

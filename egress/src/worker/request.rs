@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn host_and_what_is_of_the_connection_are_not_the_functions() {
+    fn host_and_connection_headers_are_not_set_by_the_function() {
         let head = head(&[
             ("host", "evil.example"),
             ("connection", "close, x-hop"),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_its_case() {
+    fn an_invalid_request_is_rejected_with_its_error_code() {
         use FailureCode as C;
         let with = |change: fn(&mut OutgoingHead)| {
             let mut head = head(&[]);

@@ -229,7 +229,7 @@ impl Drop for Wait {
 impl Dial {
     /// Records that the connection speaks HTTP/2, so that others share it from now on. Returns a
     /// slot on it.
-    pub fn shares(mut self, connection: Rc<Connection>) -> Slot {
+    pub fn share(mut self, connection: Rc<Connection>) -> Slot {
         let slot = Slot::new(&self.worker, &self.origin, &connection);
         self.is_over = true;
         self.worker.shared.with(&self.origin, |origin| {
@@ -241,7 +241,7 @@ impl Dial {
     }
 
     /// Records that the connection speaks HTTP/1.1.
-    pub fn shares_nothing(mut self) {
+    pub fn mark_unshareable(mut self) {
         self.is_over = true;
         self.worker.shared.with(&self.origin, |origin| {
             origin.dialling -= 1;

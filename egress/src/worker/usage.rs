@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 use super::http2::{CONNECTION_WINDOW, STREAMS_MAX};
 
 /// Stream limit of a server that has not announced one. No announced limit has this value.
-pub const UNSAID: usize = usize::MAX - 1;
+pub const UNKNOWN_LIMIT: usize = usize::MAX - 1;
 
 /// Shortest interval at which a connection in use is checked for becoming idle.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Usage of one connection, which its users and its driver share.
 pub struct Usage {
@@ -29,7 +29,7 @@ impl Usage {
     pub fn new(received: Rc<Cell<u64>>) -> Self {
         Self {
             streams: Cell::new(0),
-            most: Cell::new(UNSAID),
+            most: Cell::new(UNKNOWN_LIMIT),
             received,
             left: Cell::new((0, Instant::now())),
         }
@@ -42,7 +42,7 @@ impl Usage {
 
     /// Returns whether the server has announced how many streams it allows.
     pub fn is_settled(&self) -> bool {
-        self.most.get() != UNSAID
+        self.most.get() != UNKNOWN_LIMIT
     }
 
     /// Returns whether there is room for one more stream. Until the server has announced a limit,
@@ -90,7 +90,7 @@ impl Usage {
                 self.left.get().1 + time
             } else {
                 // If it becomes idle a moment from now, that is noticed soon enough.
-                Instant::now() + time.max(LOOK)
+                Instant::now() + time.max(POLL_INTERVAL)
             };
         }
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_request_goes_before_the_server_has_said_how_many_it_takes() {
+    fn one_request_is_sent_before_the_servers_limit_is_known() {
         let usage = Usage::new(Rc::default());
         assert!(usage.has_room() && !usage.is_settled());
         usage.enter();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_counts_while_nobody_uses_the_connection() {
+    fn received_bytes_count_while_the_connection_is_idle() {
         let received = Rc::new(Cell::new(0));
         let usage = Usage::new(received.clone());
         usage.enter();

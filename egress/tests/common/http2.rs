@@ -19,7 +19,7 @@ use super::tls::{Authority, identity};
 pub type Served = Connection<TlsStream<TcpStream>, Bytes>;
 
 /// A request, and the handle for its response.
-pub type Asked = (Request<RecvStream>, SendResponse<Bytes>);
+pub type IncomingRequest = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// A server of `upstream.example` that counts its connections.
 pub struct Server {
@@ -82,7 +82,7 @@ impl Server {
     pub fn answering<F>(
         authority: &Authority,
         builder: &Builder,
-        each: impl Fn(Asked) -> F + Clone + Send + Sync + 'static,
+        each: impl Fn(IncomingRequest) -> F + Clone + Send + Sync + 'static,
     ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,

@@ -21,10 +21,10 @@ mod testbed;
 
 use escape::attack::{Attack, Kernel};
 use escape::common;
-use faasw_jail::egress::Kind;
+use faasw_jail::egress::EgressRole;
 
 fn main() {
-    testbed::run(Kind::Connector, all);
+    testbed::run(EgressRole::Connector, all);
 }
 
 fn all() -> Vec<Attack> {

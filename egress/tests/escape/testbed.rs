@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
 use faasw_egress::jail;
-use faasw_jail::egress::{self, Kind, NODE_FD};
+use faasw_jail::egress::{self, EgressRole, NODE_FD};
 use faasw_jail::filter::{Filter, rule};
-use faasw_jail::group::{Groups, Place, Share};
-use faasw_jail::{ConfinementLevel, Network, Program, Site, out_of_the_way};
+use faasw_jail::group::{CgroupLocation, Groups, Share};
+use faasw_jail::{ConfinementLevel, Network, Program, Site, dup_to_high_fd};
 use libtest_mimic::Arguments;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
@@ -36,7 +36,7 @@ const CALLS: std::ops::Range<libc::c_long> = 0..600;
 const NOT_READY: i32 = 255;
 
 /// Runs the suite, or plays a part of it.
-pub fn run(kind: Kind, attacks: fn() -> Vec<Attack>) {
+pub fn run(kind: EgressRole, attacks: fn() -> Vec<Attack>) {
     if let Ok(part) = std::env::var(PART) {
         let code = play(&part, kind, attacks()).unwrap_or(NOT_READY);
         // SAFETY: ends this process.
@@ -68,7 +68,7 @@ fn is_possible() -> bool {
 }
 
 /// Makes two jails, runs the attack in one of them, and returns the outcome.
-fn attempt(kind: Kind, order: &Order) -> Outcome {
+fn attempt(kind: EgressRole, order: &Order) -> Outcome {
     let mut testbed = Testbed::prepare(kind, order.level);
     let sibling = testbed.start(SIBLING);
     sibling.is_closed();
@@ -92,7 +92,7 @@ fn attempt(kind: Kind, order: &Order) -> Outcome {
 
 /// The place where jails are made: a process with one thread that has left the host's namespaces.
 struct Testbed {
-    kind: Kind,
+    kind: EgressRole,
     site: Site,
     groups: Option<Groups>,
     program: OwnedFd,
@@ -109,11 +109,11 @@ struct Inmate {
 fn pair(kind: SocketType) -> [OwnedFd; 2] {
     let pair = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
     let (one, other) = pair.unwrap();
-    [one, other].map(|end| out_of_the_way(end).unwrap())
+    [one, other].map(|end| dup_to_high_fd(end).unwrap())
 }
 
 impl Testbed {
-    fn prepare(kind: Kind, level: ConfinementLevel) -> Self {
+    fn prepare(kind: EgressRole, level: ConfinementLevel) -> Self {
         // Nothing must remain when a test is stopped.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
         let share = Share {
@@ -122,14 +122,14 @@ impl Testbed {
             weight: 100,
         };
         let network = match kind {
-            Kind::Connector => Network::Host,
-            Kind::Worker => Network::Empty,
+            EgressRole::Connector => Network::Host,
+            EgressRole::Worker => Network::Empty,
         };
         Self {
             kind,
-            program: out_of_the_way(File::open("/proc/self/exe").unwrap()).unwrap(),
+            program: dup_to_high_fd(File::open("/proc/self/exe").unwrap()).unwrap(),
             // Before the site, as in the spawner.
-            groups: Place::find()
+            groups: CgroupLocation::find()
                 .and_then(|place| Groups::prepare(&place, share))
                 .ok(),
             site: Site::prepare(network, level).unwrap(),
@@ -185,7 +185,7 @@ impl Inmate {
 }
 
 /// Closes the jail and plays the part; the exit code is the result.
-fn play(part: &str, kind: Kind, attacks: Vec<Attack>) -> Option<i32> {
+fn play(part: &str, kind: EgressRole, attacks: Vec<Attack>) -> Option<i32> {
     if part == SIBLING {
         close(kind, &jail::filter(kind).ok()?)?;
         loop {
@@ -222,7 +222,7 @@ fn play(part: &str, kind: Kind, attacks: Vec<Attack>) -> Option<i32> {
     })
 }
 
-fn close(kind: Kind, filter: &Filter) -> Option<()> {
+fn close(kind: EgressRole, filter: &Filter) -> Option<()> {
     let mut words = std::env::args().skip_while(|word| word != "--jail");
     jail::close(kind, &words.nth(1)?, filter).ok()?;
     // SAFETY: sends bytes of a constant.

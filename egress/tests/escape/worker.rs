@@ -22,10 +22,10 @@ mod testbed;
 
 use escape::attack::Attack;
 use escape::common;
-use faasw_jail::egress::Kind;
+use faasw_jail::egress::EgressRole;
 
 fn main() {
-    testbed::run(Kind::Worker, all);
+    testbed::run(EgressRole::Worker, all);
 }
 
 fn all() -> Vec<Attack> {

@@ -22,7 +22,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use faasw_egress::{connector, jail, runtime, worker};
-use faasw_jail::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_jail::egress::{self, CONNECTIONS_FD, EgressRole, NODE_FD};
 use faasw_jail::filter::{Filter, Rule};
 use faasw_jail::{ConfinementLevel, Network, Program, Site};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -70,7 +70,7 @@ fn is_possible() -> bool {
     is_possible
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: EgressRole) -> &'static str {
     kind.argument().to_str().unwrap()
 }
 
@@ -82,7 +82,7 @@ fn trials() -> Vec<Trial> {
             "connector and worker ended by {codes:?}, and of the calls came {came:?}"
         ))),
     })];
-    for kind in [Kind::Connector, Kind::Worker] {
+    for kind in [EgressRole::Connector, EgressRole::Worker] {
         // The resolver decides which name server it queries, and thereby the address family.
         let is_sure = |rule: &Rule| !rule.name.starts_with("ask by IPv");
         for rule in jail::rules(kind).into_iter().filter(is_sure) {
@@ -90,8 +90,8 @@ fn trials() -> Vec<Trial> {
             trials.push(Trial::test(named, move || {
                 let ([connector, worker], _) = calls(Some((kind, rule.name)));
                 let code = match kind {
-                    Kind::Connector => connector,
-                    Kind::Worker => worker,
+                    EgressRole::Connector => connector,
+                    EgressRole::Worker => worker,
                 };
                 match code {
                     FORBIDDEN => Ok(()),
@@ -109,23 +109,31 @@ fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
 
 /// Makes calls through both processes. Returns the exit codes of both after their node has closed
 /// the sockets, and the result of the calls.
-fn calls(missing: Option<(Kind, &str)>) -> ([i32; 2], Result<(), String>) {
+fn calls(missing: Option<(EgressRole, &str)>) -> ([i32; 2], Result<(), String>) {
     let of = |kind| match missing {
         Some((which, rule)) if which == kind => rule,
         _ => NONE,
     };
     let (orders, theirs) = pair(SocketType::SEQPACKET);
     let null = File::open("/dev/null").unwrap().into();
-    let connector = start(Kind::Connector, of(Kind::Connector), [theirs, null]);
+    let connector = start(
+        EgressRole::Connector,
+        of(EgressRole::Connector),
+        [theirs, null],
+    );
     let (frames, theirs) = pair(SocketType::STREAM);
     let (passing, connections) = pair(SocketType::SEQPACKET);
-    let worker = start(Kind::Worker, of(Kind::Worker), [theirs, connections]);
+    let worker = start(
+        EgressRole::Worker,
+        of(EgressRole::Worker),
+        [theirs, connections],
+    );
     let came = work::through(orders, frames, passing);
     let codes = [connector, worker].map(|mut testbed| testbed.wait().unwrap().code().unwrap());
     (codes, came)
 }
 
-fn start(kind: Kind, missing: &str, fds: [OwnedFd; 2]) -> Child {
+fn start(kind: EgressRole, missing: &str, fds: [OwnedFd; 2]) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args([TESTBED, name(kind), missing]);
     // The descriptors are moved away from the numbers that they are to get.
@@ -153,11 +161,11 @@ fn start(kind: Kind, missing: &str, fds: [OwnedFd; 2]) -> Child {
 /// Makes a jail with this program in it, and waits for its end.
 fn testbed(kind: &str, missing: &str) -> i32 {
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
-    let kind = Kind::of_argument(kind).unwrap();
+    let kind = EgressRole::of_argument(kind).unwrap();
     let program = File::open("/proc/self/exe").unwrap();
     let network = match kind {
-        Kind::Connector => Network::Host,
-        Kind::Worker => Network::Empty,
+        EgressRole::Connector => Network::Host,
+        EgressRole::Worker => Network::Empty,
     };
     let site = Site::prepare(network, ConfinementLevel::Full);
     let variables = [CString::new(format!("{MISSING}={missing}")).unwrap()];
@@ -189,7 +197,7 @@ fn play(missing: &str) -> Result<(), String> {
     let [kind, _, jail] = words.as_slice() else {
         return Err("no jail".to_owned());
     };
-    let kind = Kind::of_argument(kind).ok_or("no kind")?;
+    let kind = EgressRole::of_argument(kind).ok_or("no kind")?;
     let mut rules = jail::rules(kind);
     rules.retain(|rule| rule.name != missing);
     rules.extend(jail::rare_rules(kind));
@@ -200,8 +208,8 @@ fn play(missing: &str) -> Result<(), String> {
     // them.
     let inherited = |number| unsafe { OwnedFd::from_raw_fd(number) };
     let served = match kind {
-        Kind::Connector => connector::run(&runtime, inherited(NODE_FD)),
-        Kind::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),
+        EgressRole::Connector => connector::run(&runtime, inherited(NODE_FD)),
+        EgressRole::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),
     };
     served.map_err(|error| error.to_string())
 }

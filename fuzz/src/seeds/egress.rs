@@ -7,7 +7,7 @@ use faasw_abi::outgoing::{Answer, Failure, FailureCode, OutgoingHead, Tail};
 use faasw_egress::frames::{FrameKind, FromWorker, ToWorker, WorkerOptions, credit_bytes, put};
 use faasw_egress::orders::{
     AddWorker, Alive, Cancel, Configure, Connect, Connected, NETWORKS_MAX, Names, Order, Passed,
-    Probe, RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer, spell,
+    Probe, RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer, encode,
 };
 use faasw_egress_policy::{AllowPrivate, Host};
 use zerocopy::IntoBytes as _;
@@ -115,7 +115,7 @@ fn frames<K: FrameKind>(who: u8, frames: &[(u64, K, &[u8])]) -> Vec<u8> {
 }
 
 fn order<O: Order>(order: &O) -> Vec<u8> {
-    [&[2][..], &spell(order)].concat()
+    [&[2][..], &encode(order)].concat()
 }
 
 /// Returns an answer to the question of `faasw_egress::fuzzing::reads_name_answer`: an alias, its

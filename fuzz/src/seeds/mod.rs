@@ -19,10 +19,11 @@ use faasw_abi::wire::{
 use faasw_abi::{script, state, store};
 use faasw_compiler::protocol::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::messages::{
-    Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
-    Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin, PacketHeader, Prepared, Preset,
-    Rang, Reset, Resume, Seal, Sealed, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper,
-    SpawnSandbox, Spawned, StepAside, SteppedAside, Survey, Used, VcpuState, Wake, WarmReport,
+    Activate, Answer, BackgroundGroupReport, Ended, Failed, Failure, Fork, Forked, Image,
+    Introduced, KeepGroups, Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin,
+    PacketHeader, WarmReport, Prepared, Preset, Rang, Reset, Resume, SandboxStarted, Seal, Sealed,
+    SetBackgroundGroup, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper, SpawnSandbox, Spawned,
+    Survey, Used, VcpuState, Wake,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -244,7 +245,7 @@ fn failed(failure: Failure) -> Failed {
 fn packet_of(kind: Kind) -> Seed {
     let (name, bytes) = match kind {
         Kind::Activate => ("activate", zeroes::<Activate>()),
-        Kind::Born => ("born", zeroes::<Born>()),
+        Kind::SandboxStarted => ("born", zeroes::<SandboxStarted>()),
         Kind::Ended => ("ended", zeroes::<Ended>()),
         Kind::Failed => ("failed-run", packet(&failed(Failure::Run))),
         Kind::Fork => ("fork", packet(&fork())),
@@ -270,8 +271,8 @@ fn packet_of(kind: Kind) -> Seed {
         Kind::SpawnHelper => ("spawn-helper", packet(&helper())),
         Kind::SpawnSandbox => ("spawn-sandbox", zeroes::<SpawnSandbox>()),
         Kind::Spawned => ("spawned", zeroes::<Spawned>()),
-        Kind::StepAside => ("step-aside", zeroes::<StepAside>()),
-        Kind::SteppedAside => ("stepped-aside", zeroes::<SteppedAside>()),
+        Kind::SetBackgroundGroup => ("step-aside", zeroes::<SetBackgroundGroup>()),
+        Kind::BackgroundGroupReport => ("stepped-aside", zeroes::<BackgroundGroupReport>()),
         Kind::Survey => ("survey", zeroes::<Survey>()),
         Kind::Used => ("used", packet(&used())),
         Kind::Wake => ("wake", zeroes::<Wake>()),

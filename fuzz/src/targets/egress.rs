@@ -4,7 +4,7 @@
 
 use bytes::BytesMut;
 use faasw_egress::frames::{Frame, FrameKind, ToWorker, put};
-use faasw_egress::fuzzing::{node_hears, reads_name_answer};
+use faasw_egress::fuzzing::{node_handles_frames, reads_name_answer};
 use faasw_egress::orders::{
     self, AddWorker, Alive, Cancel, Configure, Connect, Connected, Names, Order, OrderHeader,
     Passed, Probe, RemoveWorker, Unconnected, WireHost, WireNetwork, WireServer,
@@ -24,7 +24,7 @@ pub const TARGET: Target = Target {
 
 fn read(bytes: &[u8]) -> bool {
     match bytes.split_first() {
-        Some((0, said)) => node_hears(said),
+        Some((0, said)) => node_handles_frames(said),
         Some((1, said)) => frames::<ToWorker>(said),
         Some((3, message)) => reads_name_answer(message),
         Some((_, packet)) => packets(packet),
@@ -97,6 +97,6 @@ fn is<O: Order>(packet: &[u8]) -> bool {
     assert_eq!(orders::kind(packet), Some(O::KIND));
     let body = packet.get(size_of::<OrderHeader>()..);
     assert_eq!(body, Some(order.as_bytes()));
-    assert_eq!(orders::spell(&order), packet);
+    assert_eq!(orders::encode(&order), packet);
     true
 }

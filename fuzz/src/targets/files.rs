@@ -1,7 +1,7 @@
 //! A function's files: an upload from a client, which the compile helper packs, and a bundle, which
 //! a guest reads.
 
-use faasw_abi::files::bundle::{Bundle, Summary, What};
+use faasw_abi::files::bundle::{Bundle, EntryObject, Summary};
 use faasw_abi::files::upload;
 
 use crate::Target;
@@ -50,7 +50,8 @@ fn read(bytes: &[u8]) -> bool {
 fn walk(bundle: &Bundle<'_>) -> u32 {
     let (mut folders, mut seen) = (vec![0], 1);
     while let Some(folder) = folders.pop() {
-        let Some(What::Folder { first, count }) = bundle.entry(folder).map(|entry| entry.what)
+        let Some(EntryObject::Folder { first, count }) =
+            bundle.entry(folder).map(|entry| entry.what)
         else {
             panic!("no folder");
         };
@@ -63,8 +64,8 @@ fn walk(bundle: &Bundle<'_>) -> u32 {
             );
             seen += 1;
             match entry.what {
-                What::Folder { .. } => folders.push(index),
-                What::File(_) | What::Link(_) => {}
+                EntryObject::Folder { .. } => folders.push(index),
+                EntryObject::File(_) | EntryObject::Link(_) => {}
             }
         }
     }

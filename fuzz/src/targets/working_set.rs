@@ -46,7 +46,7 @@ fn read(bytes: &[u8]) -> bool {
             read: read_ranges(&mut input),
             code: read_ranges(&mut input),
         };
-        is_good &= PageSet::of_all_told(&used.written, RAM).is_some();
+        is_good &= PageSet::from_reported(&used.written, RAM).is_some();
         set.learn(set.current().generation, &used, RAM.bytes());
         is_bounded(&set);
         for _ in 0..input.byte() % 80 {
@@ -80,11 +80,11 @@ fn is_bounded(set: &WorkingSet) {
 
 /// Checks the overlay of the pages that a sandbox reports for its new layer over a parent's.
 fn layers(used: &UsedPages) {
-    let parent = PageSet::of_told(&used.read, RAM).coalesced(NonZeroU32::MIN, 8);
-    let own = PageSet::of_told(&used.written, RAM);
+    let parent = PageSet::from_reported_clipped(&used.read, RAM).coalesced(NonZeroU32::MIN, 8);
+    let own = PageSet::from_reported_clipped(&used.written, RAM);
     let windows = overlay([&parent, &own]);
     let ranges: Vec<_> = windows.iter().map(|window| window.range).collect();
-    let all = PageSet::of_all_told(&ranges, RAM);
+    let all = PageSet::from_reported(&ranges, RAM);
     assert_eq!(all, Some(parent.union(&own)));
     assert!(ranges.len() <= parent.ranges().len() + 2 * own.ranges().len());
 }

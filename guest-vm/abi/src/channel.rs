@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_told_apart() {
+    fn kinds_of_waiting_are_distinguished() {
         let mut all = alloc::vec![Waits::LOG];
         for channel in channels() {
             all.extend([Waits::bytes(channel), Waits::room(channel)]);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_alone_is_nothing_that_was_said_in_it() {
+    fn a_turn_without_a_message_is_empty() {
         let mut words = ChannelWords {
             turn: 7,
             ..ChannelWords::default()
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_how_long_the_tail_is() {
+    fn an_end_carries_the_length_of_the_tail() {
         let mut words = ChannelWords::default();
         assert_eq!(words.tail(), None);
         words.end = ChannelWords::end_with(0);

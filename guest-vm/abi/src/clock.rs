@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_hour_at_rest_monotonic_time_goes_on_and_wall_time_is_real() {
+    fn after_an_hour_idle_monotonic_time_continues_and_wall_time_is_real() {
         for khz in SPEEDS {
             let started = Duration::new(1_700_000_000, 999_999_999);
             let boot = ticks(HOUR * 5, khz);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_request_has_no_time_pass_but_that_of_the_wall() {
+    fn only_wall_time_passes_while_a_guest_waits_for_a_request() {
         for khz in SPEEDS {
             let wall = Duration::from_secs(1_700_000_000);
             let clock = Clock::start(&activation(7, wall, khz), 1000).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_say_how_fast_the_counter_runs_is_no_activation() {
+    fn an_activation_without_a_counter_frequency_is_invalid() {
         assert_eq!(Clock::start(&activation(1, HOUR, 0), 1), None);
         assert_eq!(Clock::stopped().monotonic(u64::MAX), 0);
         assert_eq!(Clock::stopped().wall(u64::MAX), Duration::ZERO);

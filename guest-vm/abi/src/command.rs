@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_refused() {
+    fn an_invalid_command_is_refused() {
         for command in all() {
             let bytes = Commands::of(&[command]).bytes().to_vec();
             for end in 0..bytes.len() {

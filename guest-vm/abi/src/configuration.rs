@@ -23,7 +23,7 @@ mod tests {
     use super::is_reader;
 
     #[test]
-    fn a_reader_is_told_by_its_interface() {
+    fn a_reader_is_identified_by_its_interface() {
         assert!(is_reader("wasi:config/store@0.2.0-rc.1#get-all"));
         assert!(is_reader("fermyon:spin/variables@2.0.0#get"));
         for import in [

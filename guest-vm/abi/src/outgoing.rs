@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_case_is_none() {
+    fn an_unknown_failure_code_is_none() {
         let last = Failure::new(FailureCode::InternalError).encode();
         assert!(Answer::decode(&last).is_ok());
         let change = |at: usize, to: u8| {

@@ -238,7 +238,7 @@ impl PageSet {
     /// order, not empty, and within `within`. The first invalid range and all that follow it are
     /// dropped.
     #[must_use]
-    pub fn of_told(told: &[PageRange], within: PageRange) -> Self {
+    pub fn from_reported_clipped(told: &[PageRange], within: PageRange) -> Self {
         let mut set = Self::new();
         let mut end = within.start;
         for range in told {
@@ -253,8 +253,8 @@ impl PageSet {
 
     /// Returns the ranges from an untrusted source as a set, if all of them are valid.
     #[must_use]
-    pub fn of_all_told(told: &[PageRange], within: PageRange) -> Option<Self> {
-        let set = Self::of_told(told, within);
+    pub fn from_reported(told: &[PageRange], within: PageRange) -> Option<Self> {
+        let set = Self::from_reported_clipped(told, within);
         let all: u64 = told.iter().map(|range| range.count()).sum();
         let has_empty = told.iter().any(|range| range.is_empty());
         (!has_empty && set.count() == all).then_some(set)
@@ -469,7 +469,7 @@ impl<const MOST: usize> Ranges<MOST> {
 
     /// Returns the ranges of the message, unchecked.
     #[must_use]
-    pub fn told(&self) -> &[PageRange] {
+    pub fn as_slice(&self) -> &[PageRange] {
         let count = self.0.iter().take_while(|range| !range.is_empty()).count();
         self.0.get(..count).unwrap_or_default()
     }

@@ -32,17 +32,17 @@ impl RingBuffer {
     /// Returns the pieces that hold the bytes from number `at` on: up to the ring's end, then from
     /// its start. `length` is cut to the ring's size.
     #[must_use]
-    pub fn pieces(&self, at: u64, length: usize) -> [Piece; 2] {
+    pub fn pieces(&self, at: u64, length: usize) -> [RingSpan; 2] {
         let size = self.area.size;
         // The position is shifted instead of the number, so that no number overflows.
         let at = at.modulo(size) + self.first;
         let (start, first, second) = split(size, at, length as u64);
         [
-            Piece {
+            RingSpan {
                 offset: self.area.offset + start,
                 length: first as usize,
             },
-            Piece {
+            RingSpan {
                 offset: self.area.offset,
                 length: second as usize,
             },
@@ -52,7 +52,7 @@ impl RingBuffer {
 
 /// A piece of a ring: offset in the mailbox and length, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct RingSpan {
     /// Offset from the start of the mailbox.
     pub offset: u64,
     /// Length; may be 0.
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_every_span_lies_where_its_number_says() {
+    fn every_byte_of_a_span_lies_at_its_counters_position() {
         for begin in 0..7 {
             for at in 0..21_u64 {
                 for length in 0..=10_usize {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_lie_in_the_ring_and_apart_whatever_is_asked() {
+    fn spans_lie_in_the_ring_and_never_overlap() {
         for size in 0..=u8::MAX {
             for at in 0..=u8::MAX {
                 for length in 0..=u8::MAX {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_believes_what_can_be_true_never_counts_too_far() {
+    fn a_reader_that_checks_counters_never_overruns() {
         // For each claim that the other side can make next, and each own position.
         for size in 0..=16_u8 {
             for read in 0..=u8::MAX {

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_longer_is_no_script() {
+    fn truncated_or_extended_scripts_are_refused() {
         let script = write(&[("a", b"xyz"), ("b", b"")]).unwrap();
         for end in 0..script.len() {
             assert!(read(&script[..end]).is_err(), "{end}");

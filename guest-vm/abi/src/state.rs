@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_read_as_it_was_told() {
+    fn a_state_is_read_as_it_was_written() {
         let told = told();
         let state = State::decode(&told).unwrap();
         assert_eq!(state.globals["g"], SEVEN);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_goes_on_is_refused() {
+    fn truncated_or_extended_states_are_refused() {
         let told = told();
         for end in 0..told.len() {
             assert_eq!(State::decode(&told[..end]), Err(WireError::Truncated));

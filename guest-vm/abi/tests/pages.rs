@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_coalesced_covers_the_set_with_few_ranges(
+    fn coalescing_covers_the_set_with_few_ranges(
         set in sets(), unit in 1_u32..9, most in 0_usize..6
     ) {
         let unit = NonZeroU32::new(unit).unwrap();
@@ -168,7 +168,7 @@ proptest! {
 
     /// Any numbers may come from an untrusted source.
     #[test]
-    fn what_is_told_is_believed_up_to_the_first_lie(
+    fn reported_ranges_are_accepted_up_to_the_first_invalid_one(
         told in prop::collection::vec(
             prop_oneof![
                 (0..PAGES, 0..PAGES),
@@ -180,7 +180,7 @@ proptest! {
     ) {
         let told: Vec<PageRange> = told.into_iter().map(|(start, end)| range(start, end)).collect();
         let within = range(within.0, within.1);
-        let set = PageSet::of_told(&told, within);
+        let set = PageSet::from_reported_clipped(&told, within);
         prop_assert!(is_normal(&set));
         prop_assert!(set.iter().all(|range| within.holds(range)));
         let mut end = 0;
@@ -194,15 +194,15 @@ proptest! {
         let believed: PageSet = told[..lie.unwrap_or(told.len())].iter().copied().collect();
         prop_assert_eq!(&set, &believed);
         prop_assert_eq!(
-            PageSet::of_all_told(&told, within),
+            PageSet::from_reported(&told, within),
             lie.is_none().then_some(believed)
         );
     }
 
     #[test]
-    fn a_message_tells_the_set_or_what_covers_it(set in sets()) {
+    fn a_message_holds_the_set_or_a_cover_of_it(set in sets()) {
         let told = Ranges::<4>::covering(&set);
-        let back = PageSet::of_told(told.told(), range(0, PAGES));
+        let back = PageSet::from_reported_clipped(told.as_slice(), range(0, PAGES));
         if set.ranges().len() <= 4 {
             prop_assert_eq!(&back, &set);
         }

@@ -7,18 +7,18 @@
 //!   | small: one 4 KiB frame after the other →  …  ← large: 2 MiB each |
 //! ```
 //!
-//! RAM can be added at any time; [`Room`] keeps account of the part that was never allocated. Small
-//! frames hold page tables and the ends of linear memories that fill no large page. Large frames
-//! hold memory that a function grows by megabytes, so that one fault on either side brings in 2
-//! MiB. Free frames are linked through their first word, which costs no further memory. Frames that
-//! were never allocated are zero, because the host provides zeroed memory. Freed frames are zeroed
-//! when they are allocated again.
+//! RAM can be added at any time; [`FreeRam`] keeps account of the part that was never allocated.
+//! Small frames hold page tables and the ends of linear memories that fill no large page. Large
+//! frames hold memory that a function grows by megabytes, so that one fault on either side brings
+//! in 2 MiB. Free frames are linked through their first word, which costs no further memory. Frames
+//! that were never allocated are zero, because the host provides zeroed memory. Freed frames are
+//! zeroed when they are allocated again.
 
 use core::ptr;
 
 use faasw_abi::memory_map::{FRAMES, LARGE_PAGE, PAGE, TABLE_ZONE, TABLE_ZONE_END};
 
-use crate::room::Room;
+use crate::free_ram::FreeRam;
 use crate::single::Single;
 
 /// Guest-physical address of a frame; also a pointer, since RAM is mapped one to one.
@@ -75,14 +75,14 @@ impl FreeList {
 }
 
 struct Frames {
-    room: Room,
+    room: FreeRam,
     next_table: u64,
     free_small: FreeList,
     free_large: FreeList,
 }
 
 static STATE: Single<Frames> = Single::new(Frames {
-    room: Room::none(),
+    room: FreeRam::none(),
     next_table: 0,
     free_small: FreeList(0),
     free_large: FreeList(0),
@@ -93,7 +93,7 @@ pub fn init(ram_bytes: u64) {
     // SAFETY: the closure calls nothing that comes back here.
     unsafe {
         STATE.with(|frames| {
-            frames.room = Room::of(FRAMES, ram_bytes);
+            frames.room = FreeRam::of(FRAMES, ram_bytes);
             frames.next_table = TABLE_ZONE;
         });
     }

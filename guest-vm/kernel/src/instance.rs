@@ -282,7 +282,7 @@ impl Platform for Instance {
         self.is_open(channel) && said.turn == self.channels[channel].turn && said.is_untouched()
     }
 
-    fn let_go(&mut self, channel: Channel) {
+    fn abandon_channel(&mut self, channel: Channel) {
         let turn = self.channels[channel].turn + 1;
         self.channels[channel] = Position {
             turn,

@@ -22,11 +22,11 @@ extern crate alloc;
 
 mod cpu;
 mod frames;
+mod free_ram;
 mod heap;
 mod host;
 mod instance;
 mod paging;
-mod room;
 mod serving;
 mod single;
 mod stage;

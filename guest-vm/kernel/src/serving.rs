@@ -29,7 +29,7 @@ pub fn serve(mut ready: Ready<Instance>) -> ! {
 /// Runs a command up to its func-entry point. An instance that continues from there has a request,
 /// which this run answers.
 pub fn run(mut ready: Ready<Instance>) -> ! {
-    let answered = ready.run_ahead();
+    let answered = ready.run_to_entry();
     conclude(&ready, &answered)
 }
 

@@ -26,7 +26,7 @@ const PAGE_FAULT: u8 = 14;
 
 /// The record of the last exception. Assembly in ring 0 writes it.
 #[repr(C)]
-struct Noted {
+struct TrapRecord {
     instruction: UnsafeCell<u64>,
     error: UnsafeCell<u64>,
     address: UnsafeCell<u64>,
@@ -34,10 +34,10 @@ struct Noted {
 }
 
 // SAFETY: there is one vCPU, and the stubs finish their writes before anything reads.
-unsafe impl Sync for Noted {}
+unsafe impl Sync for TrapRecord {}
 
 #[unsafe(no_mangle)]
-static trap_noted: Noted = Noted {
+static trap_noted: TrapRecord = TrapRecord {
     instruction: UnsafeCell::new(0),
     error: UnsafeCell::new(0),
     address: UnsafeCell::new(0),

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn renumbering_moves_what_it_stands_for() {
+    fn renumbering_moves_the_descriptor() {
         let mut descriptors = Descriptors::new(false);
         let stdout = Descriptor::Stream(Stream::Stdout);
         assert_eq!(descriptors.renumber(2, 1), Some(Some(stdout)));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_gets_the_lowest_number_that_is_free() {
+    fn an_opened_file_gets_the_lowest_free_descriptor() {
         let mut descriptors = Descriptors::new(true);
         let file = Descriptor::Folder {
             node: 7,

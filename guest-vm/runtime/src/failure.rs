@@ -1,6 +1,6 @@
 //! Reports of runs that did not end with a response.
 //!
-//! Host functions end a run with an `Ended`; Wasmtime ends it with a trap. Both become a
+//! Host functions end a run with an `RunEnd`; Wasmtime ends it with a trap. Both become a
 //! [`Failure`], whose report is for the function's owner.
 
 use alloc::format;
@@ -44,7 +44,7 @@ impl core::error::Error for Failure {}
 /// A failure before the function was ready, with the platform, so that the caller can report the
 /// failure through it.
 #[derive(Debug)]
-pub struct Unready<P> {
+pub struct PreparationFailure<P> {
     /// The platform that the function was to use.
     pub platform: P,
     /// The failure.
@@ -53,14 +53,14 @@ pub struct Unready<P> {
 
 /// A host function's way to end the run; it passes through Wasm as an error.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ended {
+pub(crate) enum RunEnd {
     /// The function exited.
     Exit(u32),
     /// The platform refused a part of the response.
     Refused(SendError),
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for RunEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exit(code) => write!(f, "exited with code {code}"),
@@ -74,7 +74,7 @@ impl fmt::Display for Ended {
     }
 }
 
-impl core::error::Error for Ended {}
+impl core::error::Error for RunEnd {}
 
 impl Failure {
     /// Returns a failure with a report and without an exit code.
@@ -98,10 +98,10 @@ impl Failure {
 
     /// Returns the failure of a call that ended with `error`, which is no exit with code 0.
     pub(crate) fn run(error: &Error, memory: &MemoryLimit) -> Self {
-        if let Some(ended) = error.downcast_ref::<Ended>() {
+        if let Some(ended) = error.downcast_ref::<RunEnd>() {
             return match *ended {
-                Ended::Exit(code) => Self::exit(code),
-                Ended::Refused(refusal) => Self::refused(refusal),
+                RunEnd::Exit(code) => Self::exit(code),
+                RunEnd::Refused(refusal) => Self::refused(refusal),
             };
         }
         let mut report = describe(error);
@@ -127,7 +127,7 @@ impl Failure {
     pub(crate) fn exit(code: u32) -> Self {
         Self {
             exit_code: code,
-            ..Self::new(Outcome::Exit, Ended::Exit(code).to_string())
+            ..Self::new(Outcome::Exit, RunEnd::Exit(code).to_string())
         }
     }
 
@@ -135,7 +135,7 @@ impl Failure {
     pub(crate) fn refused(refusal: SendError) -> Self {
         Self::new(
             Outcome::ResponseTooLarge,
-            Ended::Refused(refusal).to_string(),
+            RunEnd::Refused(refusal).to_string(),
         )
     }
 }
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_exit_keeps_its_code() {
-        let error = Error::from(Ended::Exit(7));
+        let error = Error::from(RunEnd::Exit(7));
         let failure = Failure::run(&error, &MemoryLimit::new(0));
         assert_eq!((failure.outcome, failure.exit_code), (Outcome::Exit, 7));
         assert_eq!(failure.trap, None);

@@ -16,8 +16,8 @@
 //! Internally there is one module for each family of host functions: `wasip1` (core modules),
 //! `wasip2` (components), `http` (`wasi:http`), and `cgi` (how commands answer requests). They all
 //! work on `state`, with the `descriptors` of a core module and the `invocation` of a component.
-//! `files` is the view of a function's files for both. `front` is their view of the platform.
-//! `memory` limits what the function allocates.
+//! `files` is the view of a function's files for both. `platform_proxy` is their view of the
+//! platform. `memory` limits what the function allocates.
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -31,13 +31,13 @@ pub mod draws;
 pub mod engine;
 pub mod failure;
 mod files;
-mod front;
 pub mod function;
 mod headers;
 mod http;
 mod invocation;
 mod memory;
 pub mod platform;
+mod platform_proxy;
 mod secrets;
 mod state;
 pub mod supported;

@@ -6,7 +6,7 @@ use core::fmt;
 
 use wasmtime::{ResourceLimiter, Result};
 
-use crate::files::{FileError, Room};
+use crate::files::{FileError, MemoryBudget};
 
 /// Bytes that Wasmtime needs for one table element.
 const TABLE_ELEMENT_BYTES: usize = size_of::<usize>();
@@ -129,7 +129,7 @@ impl MemoryLimit {
     }
 }
 
-impl Room for MemoryLimit {
+impl MemoryBudget for MemoryLimit {
     fn take(&mut self, bytes: usize) -> core::result::Result<(), FileError> {
         let total = self.used.saturating_add(bytes);
         if total > self.limit {
@@ -140,7 +140,7 @@ impl Room for MemoryLimit {
         Ok(())
     }
 
-    fn give_back(&mut self, bytes: usize) {
+    fn release(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
     }
 }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_told_in_the_unit_that_suits_them() {
+    fn sizes_print_in_a_suitable_unit() {
         assert_eq!(size(1), "1 KiB");
         assert_eq!(size(64 << 10), "64 KiB");
         assert_eq!(size(128 << 20), "128 MiB");

@@ -77,7 +77,7 @@ pub trait Platform: 'static {
 
     /// Ends both messages of a channel of calls, however much of them was transferred. Neither side
     /// sees the rest.
-    fn let_go(&mut self, channel: Channel);
+    fn abandon_channel(&mut self, channel: Channel);
 
     /// Returns whether the head of the incoming message on a channel is present.
     fn has_head(&self, channel: Channel) -> bool;

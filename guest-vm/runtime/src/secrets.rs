@@ -13,7 +13,7 @@ use crate::platform::Platform;
 
 /// The error for a read of secrets before they are present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotYet;
+pub(crate) struct SecretsNotReady;
 
 /// The secrets of a function.
 #[derive(Debug, Default)]
@@ -42,11 +42,11 @@ impl Secrets {
     /// Returns all secrets that have a value.
     ///
     /// # Errors
-    /// Returns [`NotYet`] before a request.
-    pub(crate) fn all(&mut self, platform: &mut impl Platform) -> Result<&[Pair], NotYet> {
+    /// Returns [`SecretsNotReady`] before a request.
+    pub(crate) fn all(&mut self, platform: &mut impl Platform) -> Result<&[Pair], SecretsNotReady> {
         if self.given.is_none() {
             if !platform.is_open(Channel::SECRETS) {
-                return Err(NotYet);
+                return Err(SecretsNotReady);
             }
             // The node sent it, so it is a valid list.
             let told = decode(&platform.head(Channel::SECRETS)).unwrap_or_default();
@@ -58,12 +58,12 @@ impl Secrets {
     /// Returns the value of a secret, if it has one.
     ///
     /// # Errors
-    /// Returns [`NotYet`] before a request.
+    /// Returns [`SecretsNotReady`] before a request.
     pub(crate) fn value(
         &mut self,
         name: &[u8],
         platform: &mut impl Platform,
-    ) -> Result<Option<&[u8]>, NotYet> {
+    ) -> Result<Option<&[u8]>, SecretsNotReady> {
         let mut all = self.all(platform)?.iter();
         let found = all.find(|(own, _)| own == name);
         Ok(found.map(|(_, value)| value.as_slice()))

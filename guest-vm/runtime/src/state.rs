@@ -13,12 +13,12 @@ use wasmtime::component::ResourceTable;
 use crate::cgi::{self, Output};
 use crate::descriptors::Descriptors;
 use crate::draws::{Draws, Kind};
-use crate::failure::Ended;
-use crate::files::Files;
-use crate::front::Front;
 use crate::invocation::Invocation;
+use crate::failure::RunEnd;
+use crate::files::Files;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
+use crate::platform_proxy::PlatformProxy;
 use crate::secrets::Secrets;
 
 /// Maximum number of resources that a component may hold at one time.
@@ -41,7 +41,7 @@ pub(crate) enum Stdio {
 
 /// The store's data of one function.
 pub(crate) struct State<P> {
-    pub(crate) platform: Front<P>,
+    pub(crate) platform: PlatformProxy<P>,
     pub(crate) table: ResourceTable,
     pub(crate) memory: MemoryLimit,
     pub(crate) draws: Draws,
@@ -62,7 +62,7 @@ pub(crate) struct State<P> {
     /// Whether the function may still declare its func-entry point.
     pub(crate) may_enter: bool,
     /// Whether the function is a command on its way to its func-entry point.
-    pub(crate) runs_ahead: bool,
+    pub(crate) runs_to_entry: bool,
 }
 
 impl<P: Platform> State<P> {
@@ -71,7 +71,7 @@ impl<P: Platform> State<P> {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
         Self {
-            platform: Front::new(platform),
+            platform: PlatformProxy::new(platform),
             table,
             memory: MemoryLimit::new(config.memory_limit),
             draws: Draws::default(),
@@ -84,7 +84,7 @@ impl<P: Platform> State<P> {
             files: files.map(Box::new),
             invocation: Invocation::default(),
             may_enter: !config.tells_state,
-            runs_ahead: false,
+            runs_to_entry: false,
         }
     }
 
@@ -158,13 +158,13 @@ impl<P: Platform> State<P> {
     /// Writes to standard output. If that is the response, waits until there is space for it.
     ///
     /// # Errors
-    /// Returns an `Ended`, which ends the run, if the response's head is too large.
-    pub(crate) fn write_stdout(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+    /// Returns an `RunEnd`, which ends the run, if the response's head is too large.
+    pub(crate) fn write_stdout(&mut self, bytes: &[u8]) -> Result<(), RunEnd> {
         match &mut self.stdio {
             Stdio::Log => self.platform.log(LogStream::Out, bytes),
             Stdio::Command(output) => output
                 .write(bytes, self.invocation.is_head, &mut self.platform)
-                .map_err(Ended::Refused)?,
+                .map_err(RunEnd::Refused)?,
         }
         Ok(())
     }

@@ -74,7 +74,7 @@ fn trailers(name: &str, value: &str) -> Tail {
 }
 
 #[test]
-fn a_request_is_sent_and_its_answer_told() {
+fn a_request_is_sent_and_its_response_reported() {
     let mut answer = whole(&["one ", "two"]);
     answer.tail = Some(trailers("x-sum", "7").encode());
     answer.delay = 3;
@@ -129,7 +129,7 @@ fn without_channels_a_request_is_denied() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_before_anything_is() {
+fn an_unsendable_request_is_refused_before_anything_is_sent() {
     for (what, code) in [
         ("scheme", "HttpProtocolError"),
         ("connect", "HttpRequestMethodInvalid"),
@@ -160,7 +160,7 @@ fn what_cannot_be_sent_is_refused_before_anything_is() {
 }
 
 #[test]
-fn each_failure_is_told_in_its_case_before_a_head_and_in_a_body() {
+fn each_failure_has_its_error_code_before_a_head_and_in_a_body() {
     for (code, told) in cases() {
         let failure = Failure {
             number: Some(40),
@@ -295,7 +295,7 @@ fn bodies_pass_at_the_pace_at_which_they_are_taken() {
 }
 
 #[test]
-fn what_was_written_before_its_request_was_sent_goes_on_while_the_answer_is_waited_for() {
+fn a_body_written_before_the_request_is_sent_while_the_response_is_awaited() {
     let answer = MemoryAnswer {
         delay: 400,
         ..whole(&["got it"])
@@ -312,7 +312,7 @@ fn what_was_written_before_its_request_was_sent_goes_on_while_the_answer_is_wait
 }
 
 #[test]
-fn a_body_that_is_not_whole_is_said_to_be_so() {
+fn an_incomplete_body_is_reported() {
     let failure = |asked: &[MemoryCall]| match &asked[0].tail {
         Some(Tail::Failed(failure)) => (failure.code, failure.number),
         other => panic!("{other:?}"),
@@ -372,7 +372,7 @@ fn a_channel_is_used_again_and_one_that_is_still_held_by_the_node_is_waited_for(
 }
 
 #[test]
-fn who_drops_what_comes_lets_go_of_the_request() {
+fn dropping_the_response_cancels_the_request() {
     for what in ["future", "response", "stream", "trailers"] {
         let endless = MemoryAnswer {
             tail: None,

@@ -137,7 +137,7 @@ fn lines_may_end_in_cr_lf() {
 }
 
 #[test]
-fn framing_headers_are_dropped_and_others_kept() {
+fn framing_headers_are_dropped_and_other_headers_kept() {
     let answer = probe("/forged-headers");
     assert_eq!(answer.text(), "forged body\n");
     for name in ["connection", "transfer-encoding", "keep-alive"] {
@@ -155,7 +155,7 @@ fn a_body_of_any_size_passes_through_a_small_ring() {
 }
 
 #[test]
-fn an_exit_code_is_told_and_none_is_no_failure() {
+fn an_exit_code_is_reported_and_zero_is_no_failure() {
     let answer = probe("/exit/7");
     assert_eq!(answer.failure(Outcome::Exit), "exited with code 7");
     assert_eq!(answer.result.unwrap_err().exit_code, 7);
@@ -166,7 +166,7 @@ fn an_exit_code_is_told_and_none_is_no_failure() {
 }
 
 #[test]
-fn who_has_told_of_a_failure_may_exit_with_any_code() {
+fn any_exit_code_is_accepted_after_a_reported_failure() {
     let answer = wat("exit-told");
     assert_eq!(answer.failure(Outcome::Exit), "exited with code 3");
     assert_eq!(answer.head.as_ref().unwrap().status, 500);
@@ -203,7 +203,7 @@ fn traps_name_their_function() {
 }
 
 #[test]
-fn a_refused_growth_is_told_with_the_limit() {
+fn a_refused_growth_is_reported_with_the_limit() {
     let answer = wat("grow-forever");
     let report = answer.failure(Outcome::Trap);
     assert!(

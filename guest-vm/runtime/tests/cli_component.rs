@@ -91,7 +91,7 @@ fn it_sleeps_at_the_platform_and_logs_its_standard_error() {
 }
 
 #[test]
-fn its_traps_and_exits_are_told() {
+fn its_traps_and_exits_are_reported() {
     assert!(
         probe("/trap")
             .failure(Outcome::Trap)
@@ -140,7 +140,7 @@ fn several_versions_of_an_interface_link_side_by_side() {
 }
 
 #[test]
-fn asking_for_too_many_random_bytes_traps_and_says_so() {
+fn requesting_too_many_random_bytes_traps_with_a_message() {
     let answer = component(
         r#"(import "wasi:random/random@0.2.0" (instance $random
              (export "get-random-bytes" (func (param "len" u64) (result (list u8))))))"#,

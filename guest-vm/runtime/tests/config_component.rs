@@ -25,7 +25,7 @@ fn configured(path: &str) -> Call {
 }
 
 #[test]
-fn every_interface_gives_the_same() {
+fn every_interface_returns_the_same_configuration() {
     for (path, expected) in [
         ("/get/colour", "some gr\u{fc}n"),
         ("/get/A-b.c", "some "),
@@ -55,7 +55,7 @@ fn reading_it_draws_nothing_that_requests_may_not_share() {
 }
 
 #[test]
-fn what_is_refused_says_why_and_the_function_goes_on() {
+fn a_refusal_has_a_reason_and_the_function_continues() {
     for (what, case, name) in [
         ("sqlite", "Io", "fermyon:spin/sqlite@2.0.0"),
         ("sqlite3", "Io", "spin:sqlite/sqlite@3.1.0"),
@@ -76,7 +76,7 @@ fn what_is_refused_says_why_and_the_function_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_answered_with_an_error_ends_the_function_with_the_reason() {
+fn a_refusal_without_an_error_type_traps_with_the_reason() {
     let answer = get(HttpComponent, "/refused/postgres4-builder").run(&PROBE);
     let told = answer.failure(Outcome::Trap);
     let expected = "spin:postgres/postgres@4.2.0 is refused: functions make no connections here";

@@ -23,11 +23,11 @@ fn command(mode: &str) -> (Vec<u8>, Call) {
 }
 
 #[test]
-fn a_command_runs_ahead_without_a_request_and_ends_with_one() {
+fn a_command_runs_to_its_entry_point_without_a_request() {
     let (code, call) = command("a");
     let mut ready = call.ready(&code).unwrap();
     ready.platform_mut().request_head = call.request.clone();
-    ready.run_ahead().unwrap();
+    ready.run_to_entry().unwrap();
     assert_is_answered(ready.platform());
 }
 
@@ -79,7 +79,7 @@ fn a_file_that_is_opened_may_be_it_and_has_the_requests_variables() {
         let mut ready = call.ready(&code).unwrap();
         ready.platform_mut().request_head = call.request.clone();
         if is_ahead {
-            ready.run_ahead().unwrap()
+            ready.run_to_entry().unwrap()
         } else {
             ready.handle(call.request).unwrap()
         }
@@ -102,9 +102,9 @@ fn a_file_that_is_opened_may_be_it_and_has_the_requests_variables() {
 }
 
 #[test]
-fn who_opens_another_file_does_not_come_there() {
+fn opening_another_file_does_not_reach_the_entry_point() {
     let (code, call) = opening("/d/other");
-    let failure = call.ready(&code).unwrap().run_ahead().unwrap_err();
+    let failure = call.ready(&code).unwrap().run_to_entry().unwrap_err();
     assert_eq!(failure.outcome, Outcome::LoadFailed);
     for path in ["/d", "/d/none", "/request", "/dx/request"] {
         let (code, call) = opening(path);
@@ -131,13 +131,13 @@ fn answered(change: impl FnOnce(String) -> String, path: &str, mode: &str) -> (V
     call.config.files.as_mut().unwrap().freeze_at = Some("/d/linked".to_owned());
     let mut ready = call.ready(&code).unwrap();
     ready.platform_mut().request_head = call.request.clone();
-    ready.run_ahead().unwrap();
+    ready.run_to_entry().unwrap();
     let platform = ready.platform();
     (platform.response_body.clone(), platform.frozen.len())
 }
 
 #[test]
-fn the_file_is_the_same_by_whatever_name_and_however_often_it_is_opened() {
+fn the_entry_file_is_recognised_by_any_path_and_any_number_of_opens() {
     const OPEN: &str = "(i32.const 3) (i32.const 0) (i32.const 80) (i32.const 7)";
     const LINKED: &str = "(i32.const 3) (i32.const 1) (i32.const 80) (i32.const 6)";
     let by_link = |text: String| {
@@ -190,10 +190,10 @@ fn no_text_of_a_request_or_a_deployer_is_a_variable_of_its_own_there() {
 }
 
 #[test]
-fn what_was_drawn_before_is_told_there_and_what_comes_behind_is_not() {
+fn draws_before_the_entry_point_are_reported_and_later_ones_are_not() {
     let (code, call) = command("draws");
     let mut ready = call.ready(&code).unwrap();
-    ready.run_ahead().unwrap();
+    ready.run_to_entry().unwrap();
     assert_eq!(
         ready.platform().frozen,
         ["wasi_snapshot_preview1#environ_get: 1 read\nwasi_snapshot_preview1#random_get: 8 bytes"]
@@ -204,7 +204,7 @@ fn what_was_drawn_before_is_told_there_and_what_comes_behind_is_not() {
 fn the_point_means_nothing_twice_and_behind_a_request() {
     let (code, call) = command("twice");
     let mut ready = call.ready(&code).unwrap();
-    ready.run_ahead().unwrap();
+    ready.run_to_entry().unwrap();
     assert_eq!(ready.platform().frozen.len(), 1);
     let code = compile(HttpComponent, &fixture(COMPONENT));
     let later = String::from_utf8(fixture(COMPONENT)).unwrap();
@@ -221,7 +221,7 @@ fn the_point_means_nothing_twice_and_behind_a_request() {
 }
 
 #[test]
-fn a_component_comes_to_it_while_it_is_instantiated() {
+fn a_component_reaches_the_entry_point_during_instantiation() {
     let code = compile(HttpComponent, &fixture(COMPONENT));
     let mut ready = get(HttpComponent, "/").ready(&code).unwrap();
     assert_eq!(ready.platform().frozen, [""]);
@@ -231,7 +231,7 @@ fn a_component_comes_to_it_while_it_is_instantiated() {
 }
 
 #[test]
-fn who_never_comes_there_is_told() {
+fn a_function_that_never_reaches_its_entry_point_is_reported() {
     for (mode, outcome) in [
         ("never", Outcome::LoadFailed),
         ("exits", Outcome::Exit),
@@ -239,11 +239,11 @@ fn who_never_comes_there_is_told() {
         ("traps-later", Outcome::Trap),
     ] {
         let (code, call) = command(mode);
-        let failure = call.ready(&code).unwrap().run_ahead().unwrap_err();
+        let failure = call.ready(&code).unwrap().run_to_entry().unwrap_err();
         assert_eq!(failure.outcome, outcome, "{failure}");
     }
     let code = compile(HttpComponent, &fixture(COMPONENT));
     let mut ready = get(HttpComponent, "/").ready(&code).unwrap();
-    let failure = ready.run_ahead().unwrap_err();
+    let failure = ready.run_to_entry().unwrap_err();
     assert_eq!(failure.outcome, Outcome::LoadFailed);
 }

@@ -123,7 +123,7 @@ fn both_interfaces_have_the_same_files() {
 }
 
 #[test]
-fn they_are_where_they_are_said_to_be() {
+fn files_are_at_their_declared_paths() {
     both_answer(
         |call| call.files("/srv/data", &SOME),
         &[
@@ -145,7 +145,7 @@ fn they_are_where_they_are_said_to_be() {
 }
 
 #[test]
-fn what_is_written_is_paid_for_from_the_functions_memory() {
+fn written_files_count_against_the_functions_memory() {
     for (kind, code) in PROBES.iter() {
         let answer = get(*kind, "/fill/large")
             .files("/", &SOME)

@@ -131,7 +131,7 @@ const EVALUATED: &str = r#"(module
     (call $say)))"#;
 
 #[test]
-fn what_an_export_does_before_the_freeze_is_kept_and_counted() {
+fn effects_of_an_export_before_the_freeze_are_kept_and_counted() {
     let code = compile(CgiModule, EVALUATED.as_bytes());
     let call = get(CgiModule, "/");
     let mut ready = call.ready(&code).unwrap();
@@ -155,7 +155,7 @@ fn what_an_export_does_before_the_freeze_is_kept_and_counted() {
 }
 
 #[test]
-fn an_export_that_cannot_be_evaluated_says_why() {
+fn an_export_that_cannot_be_evaluated_reports_the_reason() {
     let code = compile(CgiModule, EVALUATED.as_bytes());
     let evaluate = |export: &str| {
         let mut ready = get(CgiModule, "/").ready(&code).unwrap();
@@ -251,7 +251,7 @@ fn a_missing_entry_is_named() {
 }
 
 #[test]
-fn what_is_no_compiled_code_is_refused() {
+fn invalid_compiled_code_is_refused() {
     let failure = support::load(CgiModule, &[0; 64]).err().unwrap();
     assert_eq!(failure.outcome, Outcome::LoadFailed);
     let component = compile(HttpComponent, b"(component)");
@@ -259,7 +259,7 @@ fn what_is_no_compiled_code_is_refused() {
 }
 
 #[test]
-fn the_platform_comes_back_from_a_failure() {
+fn the_platform_is_returned_after_a_failure() {
     use faasw_runtime::function::{Linkers, Prepared};
     use faasw_runtime::testing::MemoryPlatform;
     let code = compile(CgiModule, &fixture("tests/fixtures/wat/start-trap.wasm"));

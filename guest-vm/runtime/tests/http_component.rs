@@ -44,7 +44,7 @@ fn the_example_answers() {
 }
 
 #[test]
-fn endless_recursion_is_told_once() {
+fn endless_recursion_is_reported_once() {
     let answer = probe("/trap/recurse");
     assert!(
         answer.failure(Outcome::Trap).lines().count() < 5,
@@ -251,13 +251,13 @@ fn standard_output_and_error_are_log() {
 }
 
 #[test]
-fn no_response_is_told_as_such() {
+fn a_missing_response_is_reported() {
     let answer = probe("/no-response");
     assert!(answer.failure(Outcome::NoResponse).contains("response"));
 }
 
 #[test]
-fn exits_before_the_response_are_told_with_their_code() {
+fn exits_before_the_response_are_reported_with_their_code() {
     let answer = probe("/exit/3");
     assert_eq!(answer.failure(Outcome::Exit), "exited with code 1");
     probe("/exit/0").failure(Outcome::NoResponse);
@@ -306,7 +306,7 @@ fn a_panic_is_a_trap_whose_message_is_logged() {
 }
 
 #[test]
-fn memory_ends_at_the_limit_and_the_report_says_so() {
+fn memory_growth_stops_at_the_limit_and_is_reported() {
     let answer = get(HttpComponent, "/alloc").memory(16 << 20).run(&PROBE);
     let report = answer.failure(Outcome::Trap);
     assert!(
@@ -316,7 +316,7 @@ fn memory_ends_at_the_limit_and_the_report_says_so() {
 }
 
 #[test]
-fn memory_grows_as_asked() {
+fn memory_grows_on_request() {
     let answer = probe("/grow/16");
     let words = line(answer.text(), "old");
     let [old, new] = [1, 3].map(|index| words[index].trim().parse::<u32>().unwrap());

@@ -111,7 +111,7 @@ fn modules_are_found_by_their_paths() {
 }
 
 #[test]
-fn what_is_wrong_with_a_script_is_told_with_its_place() {
+fn script_errors_are_reported_with_their_location() {
     for (text, wanted) in [
         ("let a = ;", "a.js:1: SyntaxError: "),
         (

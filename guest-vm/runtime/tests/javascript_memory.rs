@@ -117,7 +117,7 @@ fn a_request_that_allocates_a_gigabyte_in_small_pieces_uses_its_memory_again() {
 /// Objects from before the first request stay, and later ones do not: references between them do
 /// not prevent collection.
 #[test]
-fn cycles_of_a_request_are_collected_though_they_refer_to_what_lasts() {
+fn cycles_of_a_request_are_collected_though_they_refer_to_lasting_objects() {
     let script = b"
         const root = { latest: null };
         const class_of = class Node { constructor() { this.root = root; this.self = this; this.data = new Array(50).fill(root); } };
@@ -132,7 +132,7 @@ fn cycles_of_a_request_are_collected_though_they_refer_to_what_lasts() {
 /// Properties of long-lived objects can be added and removed, and their prototypes can be changed,
 /// as before.
 #[test]
-fn what_lasts_can_be_changed() {
+fn lasting_objects_can_be_changed() {
     let script = b"
         const many = {}, shared = [{ a: 1 }, { a: 2 }, { a: 3 }], map = new Map([['k', 1]]), weak = new WeakMap();
         for (let n = 0; n < 2000; n++) many['k' + n] = n;

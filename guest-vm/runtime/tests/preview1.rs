@@ -163,7 +163,7 @@ fn overlapping_buffers_end_in_a_short_write() {
 }
 
 #[test]
-fn descriptors_are_what_they_are() {
+fn descriptors_have_their_types() {
     let i = |count: usize| "i32 ".repeat(count);
     for (name, parameters, arguments, expected) in [
         (

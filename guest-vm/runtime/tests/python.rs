@@ -13,7 +13,7 @@ use support::fixture;
 use support::scripts::{PYTHON, asked};
 
 #[test]
-fn scripts_find_what_they_are_promised() {
+fn scripts_find_the_documented_interfaces() {
     let api = fixture("tests/fixtures/scripts/api.py");
     let files: [(&str, &[u8]); 4] = [
         ("api.py", &api),
@@ -73,7 +73,7 @@ def handler(request):
 }
 
 #[test]
-fn what_is_wrong_with_a_script_is_told_with_its_place() {
+fn script_errors_are_reported_with_their_location() {
     for (text, wanted) in [
         ("def f(:\n  pass", "a.py:1: SyntaxError: "),
         ("\n\tx = 1\n  y = 2", "a.py:2: IndentationError: "),
@@ -204,7 +204,7 @@ app = A()",
 }
 
 #[test]
-fn servers_are_told_what_their_interfaces_promise() {
+fn servers_receive_the_documented_environment() {
     let wsgi = b"
 import io
 from wsgiref.validate import validator
@@ -261,7 +261,7 @@ async def app(scope, receive, send):
 
 /// RFC 9110 and PEP 3333: a field cannot pass for another one.
 #[test]
-fn header_fields_are_not_mistaken_for_others() {
+fn header_fields_are_not_confused() {
     let text = b"
 def app(environ, start_response):
     start_response('200 OK', [])
@@ -294,7 +294,7 @@ fn modules_of_a_script_come_before_the_library_s() {
 
 /// A response without a body may state the length that it would have (RFC 9110, section 8.6).
 #[test]
-fn a_response_that_has_no_body_says_what_it_would_have() {
+fn a_response_without_a_body_declares_its_length() {
     let text = b"def app(environ, start_response):\n  start_response('304 Not Modified', \
          [('Content-Length', '5'), ('ETag', 'x')])\n  return []";
     let ready = PYTHON.answered(&[("a.py", text)], asked("/"));

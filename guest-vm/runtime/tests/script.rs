@@ -57,7 +57,7 @@ fn an_engine_becomes_the_function_of_its_script() {
 }
 
 #[test]
-fn what_the_script_drew_is_told_and_not_what_the_engine_drew() {
+fn draws_of_the_script_are_reported_and_those_of_the_engine_are_not() {
     let call = get(HttpComponent, "/");
     let ready = lua("return function() return random(4) end", &call).unwrap();
     assert!(ready.draws().is_empty());
@@ -68,7 +68,7 @@ fn what_the_script_drew_is_told_and_not_what_the_engine_drew() {
 }
 
 #[test]
-fn an_error_is_told_with_its_file_line_and_stack() {
+fn an_error_is_reported_with_file_line_and_stack() {
     let call = get(HttpComponent, "/");
     let text = "local function f() error('no\\nway') end\nf()";
     let report = refused(lua(text, &call), Outcome::LoadFailed);
@@ -95,7 +95,7 @@ fn a_script_has_its_own_memory_limit() {
 }
 
 #[test]
-fn what_is_no_script_or_no_engine_is_refused() {
+fn an_invalid_script_or_engine_is_refused() {
     let call = get(HttpComponent, "/");
     let script = script::write(&[("a.lua", b"return print")]).unwrap();
     let cut = script[..script.len() - 1].to_vec();

@@ -39,7 +39,7 @@ fn secretive(path: &str) -> Call {
 }
 
 #[test]
-fn every_interface_gives_them_out() {
+fn every_interface_returns_the_secrets() {
     let given = [("api_key", "s3cr\u{e9}t"), ("other", "")];
     for (path, expected) in [
         ("/get/api_key", "some s3cr\u{e9}t"),
@@ -74,13 +74,13 @@ fn one_without_a_value_is_as_if_it_were_not_there() {
 }
 
 #[test]
-fn what_came_that_has_no_name_is_not_given_out_by_it() {
+fn a_secret_without_a_name_is_not_returned() {
     let call = get(HttpComponent, "/get/api_key");
     assert_eq!(answered(&call, Some(&[("api_key", "x")])), "none");
 }
 
 #[test]
-fn before_a_request_to_ask_for_one_is_a_draw_and_refused() {
+fn reading_a_secret_before_a_request_is_a_refused_draw() {
     let early = get(HttpComponent, "/at-start").secret("colour");
     let ready = early.ready(&PROBE).unwrap();
     assert_eq!(ready.draws().bits(), DRAW_SECRET);

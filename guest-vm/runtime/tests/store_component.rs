@@ -68,7 +68,7 @@ fn check(path: &str, operation: &Operation<'_>, answer: Answer<'_>, expected: &s
 }
 
 #[test]
-fn what_all_have_is_one_record() {
+fn all_interfaces_share_one_record() {
     for api in ["draft", "draft2", "spin"] {
         let path = |rest: &str| format!("/{api}/s/{rest}");
         let value = Answer::Values(vec![Some(b"1")]);
@@ -142,7 +142,7 @@ fn lists_go_on_where_they_ended() {
 }
 
 #[test]
-fn a_swap_that_fails_has_what_is_there_now() {
+fn a_failed_swap_returns_the_current_value() {
     let answers = [
         Answer::Values(vec![Some(b"1")]),
         Answer::Done,
@@ -162,7 +162,7 @@ fn a_swap_that_fails_has_what_is_there_now() {
 }
 
 #[test]
-fn what_cannot_be_is_told_without_asking_the_node() {
+fn invalid_operations_fail_without_a_call_to_the_node() {
     for (rest, why) in [
         ("set/*1025/v", "a key has 1 to 1024 bytes, not 1025"),
         ("get/", "a key has 1 to 1024 bytes, not 0"),

@@ -34,7 +34,7 @@ fn warm(ready: &mut Ready<MemoryPlatform>, path: &str, body: &[u8]) -> Result<()
 }
 
 #[test]
-fn requests_begin_with_what_they_left() {
+fn requests_start_with_the_state_after_warm_up() {
     let mut ready = ready();
     for path in [
         "/count",
@@ -74,7 +74,7 @@ fn each_has_a_body_of_its_own() {
 }
 
 #[test]
-fn what_they_draw_counts_until_a_request_begins() {
+fn draws_of_warm_up_requests_count_until_a_request_begins() {
     let mut ready = ready();
     warm(&mut ready, "/hello", b"").unwrap();
     assert!(ready.draws().is_empty());
@@ -88,7 +88,7 @@ fn what_they_draw_counts_until_a_request_begins() {
 }
 
 #[test]
-fn what_answers_badly_is_told() {
+fn a_bad_warm_up_response_is_reported() {
     for (path, outcome, why) in [
         ("/status/500", Outcome::FunctionError, "status 500"),
         ("/panic", Outcome::Trap, "unreachable"),

@@ -117,7 +117,10 @@ fn text(details: &FunctionDetails) -> String {
     if let Some(Lacking { instances, why }) = details.lacking {
         line(
             "missing",
-            format!("{instances} of the instances of --min-warm: {}", why.told()),
+            format!(
+                "{instances} of the instances of --min-warm: {}",
+                why.description()
+            ),
         );
     }
     line("hosts", list(function.hosts.iter().map(HostName::as_str)));

@@ -71,7 +71,7 @@ impl Prepared {
         let budgets = budgets(args)?;
         // This has to run before anything else is started. If it fails, jails have no groups, and
         // admission alone keeps them within the container's memory.
-        faasw_jail::group::make_way();
+        faasw_jail::group::delegate_container_group();
         let of_all = |port| SocketAddr::new(all_addresses(), port);
         let listen = match args.listen {
             Some(address) => address,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use faasw_client::{Digest, EngineInfo, Extension, FunctionName};
-use faasw_wasm_runtimes::{ALL, Carried};
+use faasw_wasm_runtimes::{ALL, BundledRuntime};
 
 use super::{
     core::{Core, blocking},
@@ -20,19 +20,19 @@ use crate::{
 
 /// Returns the name and the digest of a carried engine. A test checks that all carried data is well
 /// formed.
-fn known(carried: &Carried) -> Option<(FunctionName, Digest)> {
+fn known(carried: &BundledRuntime) -> Option<(FunctionName, Digest)> {
     let name = FunctionName::new(carried.name).ok()?;
     let digest = Digest::try_from(carried.sha256.to_owned()).ok()?;
     Some((name, digest))
 }
 
-fn extensions(carried: &Carried) -> Vec<Extension> {
+fn extensions(carried: &BundledRuntime) -> Vec<Extension> {
     let texts = carried.extensions.iter();
     texts.filter_map(|text| Extension::new(text).ok()).collect()
 }
 
 /// Returns the carried engine with this name and digest, if there is one.
-pub(super) fn is_carried(name: &FunctionName, digest: Digest) -> Option<&'static Carried> {
+pub(super) fn is_carried(name: &FunctionName, digest: Digest) -> Option<&'static BundledRuntime> {
     let its = (name.clone(), digest);
     ALL.iter()
         .find(|carried| known(carried).as_ref() == Some(&its))
@@ -40,7 +40,7 @@ pub(super) fn is_carried(name: &FunctionName, digest: Digest) -> Option<&'static
 
 impl Core {
     /// Whether an engine of the operator displaces this carried engine.
-    fn is_displaced(&self, carried: &Carried) -> bool {
+    fn is_displaced(&self, carried: &BundledRuntime) -> bool {
         let taken = |(name, _)| self.engines.taken(&name, &extensions(carried), true);
         known(carried).and_then(taken).is_some()
     }
@@ -66,7 +66,8 @@ impl Core {
         let Some(extension) = first_file(module)?.and_then(Extension::of_path) else {
             return Ok(());
         };
-        let is_its_script = |carried: &&Carried| carried.extensions.contains(&extension.as_str());
+        let is_its_script =
+            |carried: &&BundledRuntime| carried.extensions.contains(&extension.as_str());
         let Some(carried) = ALL.iter().find(is_its_script) else {
             return Ok(());
         };
@@ -86,7 +87,7 @@ impl Core {
         }
     }
 
-    async fn bring(self: &Arc<Self>, carried: &'static Carried) -> Result<(), EngineError> {
+    async fn bring(self: &Arc<Self>, carried: &'static BundledRuntime) -> Result<(), EngineError> {
         let Some((name, digest)) = known(carried).filter(|_| !self.is_displaced(carried)) else {
             return Ok(());
         };

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::place::{folder, mounted};
+use super::location::{folder, mounted};
 
 /// Files by which a group limits the memory of its processes; the first is that of version 1.
 const FILES: [&str; 3] = ["memory.limit_in_bytes", "memory.max", "memory.high"];
@@ -153,7 +153,11 @@ mod tests {
 
     /// Makes a folder of groups, mounted as the kernel would mount it, and returns the result of
     /// `ask`.
-    fn told_of<T>(version: u8, groups: &[(&str, &str, &str)], ask: impl Fn(&str, &str) -> T) -> T {
+    fn result_for_groups<T>(
+        version: u8,
+        groups: &[(&str, &str, &str)],
+        ask: impl Fn(&str, &str) -> T,
+    ) -> T {
         let root = std::env::temp_dir().join(format!(
             "faasw-limit-{}-{:?}",
             std::process::id(),
@@ -189,12 +193,12 @@ mod tests {
     }
 
     fn told(version: u8, groups: &[(&str, &str, &str)]) -> Option<u64> {
-        told_of(version, groups, smallest)
+        result_for_groups(version, groups, smallest)
     }
 
     #[test]
-    fn what_the_limiting_group_has_counts_and_nobody_elses() {
-        let of = |version, groups: &[_]| told_of(version, groups, used);
+    fn memory_use_is_read_from_the_limiting_group() {
+        let of = |version, groups: &[_]| result_for_groups(version, groups, used);
         let stat = (
             "a",
             "memory.stat",
@@ -223,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_quota_of_processors_on_the_way_up_counts() {
-        let quota = |version, groups: &[_]| told_of(version, groups, fewest);
+    fn the_smallest_processor_quota_of_all_ancestors_counts() {
+        let quota = |version, groups: &[_]| result_for_groups(version, groups, fewest);
         let max = "cpu.max";
         assert_eq!(quota(2, &[("a/b", max, "max 100000\n")]), None);
         assert_eq!(quota(2, &[("a/b", max, "150000 100000\n")]), Some(1500));
@@ -242,23 +246,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_for_a_container_is_its_group_whatever_its_path() {
+    fn a_containers_mount_is_its_group_whatever_its_path() {
         let file = "memory.max";
         assert_eq!(told(3, &[("a/b", file, "900\n")]), Some(900));
         assert_eq!(told(3, &[("a/b", file, "max\n")]), None);
-        let quota = told_of(3, &[("a/b", "cpu.max", "20000 100000")], fewest);
+        let quota = result_for_groups(3, &[("a/b", "cpu.max", "20000 100000")], fewest);
         assert_eq!(quota, Some(200));
     }
 
     #[test]
-    fn what_is_used_here_is_less_than_the_machine_has() {
+    fn memory_used_is_less_than_the_machine_has() {
         if let Some(used) = memory_used() {
             assert!((1 << 16..1 << 50).contains(&used), "{used}");
         }
     }
 
     #[test]
-    fn the_smallest_limit_on_the_way_up_counts() {
+    fn the_smallest_memory_limit_of_all_ancestors_counts() {
         let file = "memory.limit_in_bytes";
         let none = "9223372036854771712\n";
         let groups = [("a/b", file, none), ("a", file, "1000\n"), ("", file, none)];

@@ -6,12 +6,12 @@
 //! If memory is still charged to a group, it is made anew, and the charge goes to the group above,
 //! which is the node's.
 
-mod aside;
-mod kept;
+mod background;
+mod delegate;
+mod free_list;
 mod limit;
+mod location;
 mod owner;
-mod place;
-mod way;
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,15 +20,15 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use self::aside::Aside;
-pub use self::kept::GroupCounts;
-use self::kept::Kept;
+use self::background::BackgroundGroups;
+pub use self::delegate::delegate_container_group;
+pub use self::free_list::GroupCounts;
+use self::free_list::GroupFreeList;
 pub use self::limit::{GroupLimits, group_limits, memory_limit, memory_used};
+use self::location::{CONTROLLERS, KILLS, NEEDED, has_limits};
+pub use self::location::{CgroupLocation, CgroupVersion};
 use self::owner::{is_alive, own_name};
-use self::place::{CONTROLLERS, KILLS, NEEDED, has_limits};
-pub use self::place::{Place, Version};
-pub use self::way::make_way;
-use crate::descriptors::out_of_the_way;
+use crate::descriptors::dup_to_high_fd;
 
 /// Bytes that a VM and its process take in the kernel in addition to the guest's memory; groups
 /// allow for them.
@@ -82,29 +82,29 @@ struct Hierarchy {
 /// The groups that one process makes for its jails.
 #[derive(Debug)]
 pub struct Groups {
-    version: Version,
+    version: CgroupVersion,
     name: String,
     hierarchies: Vec<Hierarchy>,
     share: Share,
     /// Some groups of an ended process still have processes that are ending.
-    has_left: Cell<bool>,
-    kept: RefCell<Kept>,
-    may_be_aside: Result<(), &'static str>,
-    aside: RefCell<Aside>,
+    has_stale_groups: Cell<bool>,
+    free_list: RefCell<GroupFreeList>,
+    background_support: Result<(), &'static str>,
+    background: RefCell<BackgroundGroups>,
     /// The memory limit of all groups together, in bytes, once it was set.
-    of_all: Cell<Option<u64>>,
+    total_memory_limit: Cell<Option<u64>>,
 }
 
 /// A group of one jail, open so that the jail can be created in it.
 #[derive(Debug)]
 pub struct Group {
-    version: Version,
+    version: CgroupVersion,
     folders: Vec<OwnedFd>,
 }
 
 fn open_folder(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    out_of_the_way(rustix::fs::openat(at, path, flags, Mode::empty())?)
+    dup_to_high_fd(rustix::fs::openat(at, path, flags, Mode::empty())?)
 }
 
 fn make_folder(at: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
@@ -149,9 +149,9 @@ fn number(text: &str) -> Option<u64> {
 /// RCU, some 5 to 30 ms (`cgroup_threadgroup_rwsem` of `kernel/cgroup`), which all moves in that
 /// time share. The calling process is moved to the group that it is in. Does nothing with version
 /// 2, or if a process cannot be moved.
-pub fn begin_moving() {
-    if let Ok(place) = Place::find()
-        && place.version == Version::One
+pub fn warm_up_cgroup_move() {
+    if let Ok(place) = CgroupLocation::find()
+        && place.version == CgroupVersion::One
         && let Some(own) = place.folders.first()
         && let Ok(own) = open_folder(rustix::fs::CWD, own.as_path())
     {
@@ -178,9 +178,10 @@ impl Groups {
     ///
     /// # Errors
     /// Returns the reason if this host does not allow it, for people to read.
-    pub fn prepare(place: &Place, share: Share) -> Result<Self, String> {
+    pub fn prepare(place: &CgroupLocation, share: Share) -> Result<Self, String> {
         let own = Self::below(place, share);
-        let (Err(why), Version::Two, [folder]) = (&own, place.version, place.folders.as_slice())
+        let (Err(why), CgroupVersion::Two, [folder]) =
+            (&own, place.version, place.folders.as_slice())
         else {
             return own;
         };
@@ -189,8 +190,8 @@ impl Groups {
             .take_while(|folder| !has_limits(folder))
             .filter_map(Path::parent)
             .take_while(|folder| folder.join("cgroup.controllers").exists());
-        let place = |folder: &Path| Place {
-            version: Version::Two,
+        let place = |folder: &Path| CgroupLocation {
+            version: CgroupVersion::Two,
             folders: vec![folder.to_owned()],
         };
         above
@@ -199,43 +200,43 @@ impl Groups {
             .ok_or_else(|| why.clone())
     }
 
-    fn below(place: &Place, share: Share) -> Result<Self, String> {
+    fn below(place: &CgroupLocation, share: Share) -> Result<Self, String> {
         let name = format!("{PREFIX}{}", own_name().map_err(|error| error.to_string())?);
         let mut groups = Self {
             version: place.version,
             name,
             hierarchies: Vec::new(),
             share,
-            has_left: Cell::new(true),
-            kept: RefCell::new(Kept::new(FREE_MAX)),
-            may_be_aside: Err("there are no control groups"),
-            aside: RefCell::default(),
-            of_all: Cell::new(None),
+            has_stale_groups: Cell::new(true),
+            free_list: RefCell::new(GroupFreeList::new(FREE_MAX)),
+            background_support: Err("there are no control groups"),
+            background: RefCell::default(),
+            total_memory_limit: Cell::new(None),
         };
         // If groups cannot be used, that must be noticed now, and nothing must be left of them.
         let made = groups.make(place);
         made.inspect_err(|_| groups.remove())?;
-        groups.may_be_aside = aside::check(place);
+        groups.background_support = background::check(place);
         Ok(groups)
     }
 
-    fn make(&mut self, place: &Place) -> Result<(), String> {
+    fn make(&mut self, place: &CgroupLocation) -> Result<(), String> {
         for path in &place.folders {
             let told = |errno: Errno| format!("{}: {errno}", path.display());
             let above = open_folder(rustix::fs::CWD, path.as_path()).map_err(told)?;
-            if self.version == Version::Two {
-                delegate(above.as_fd()).map_err(told)?;
+            if self.version == CgroupVersion::Two {
+                delegate_controllers(above.as_fd()).map_err(told)?;
             }
             let ours = make_folder(above.as_fd(), &self.name).map_err(told)?;
             self.hierarchies.push(Hierarchy { above, ours });
-            if let (Version::Two, Some(made)) = (self.version, self.hierarchies.last()) {
-                delegate(made.ours.as_fd()).map_err(told)?;
+            if let (CgroupVersion::Two, Some(made)) = (self.version, self.hierarchies.last()) {
+                delegate_controllers(made.ours.as_fd()).map_err(told)?;
             }
         }
-        self.remove_left();
-        self.weigh_all(false);
+        self.remove_stale_groups();
+        self.set_total_weight(false);
         self.open(0).map_err(|errno| errno.to_string())?;
-        self.kept.borrow_mut().add(0);
+        self.free_list.borrow_mut().add(0);
         Ok(())
     }
 
@@ -243,7 +244,7 @@ impl Groups {
     /// the scheduler, their group is one among the node's own threads, and a request that has begun
     /// should be done before others begin. While several functions contend for processors, all
     /// jails together weigh less, because each request needs the node, too.
-    pub fn weigh_all(&self, is_contended: bool) {
+    pub fn set_total_weight(&self, is_contended: bool) {
         let each = if is_contended {
             WEIGHT_CONTENDED
         } else {
@@ -259,7 +260,7 @@ impl Groups {
     /// # Errors
     /// Returns `NOTSUP` if control groups have no controller of processors, and `NOENT` if
     /// there is no such group.
-    pub fn weigh(&self, number: u32, weight: u64) -> Result<(), Errno> {
+    pub fn set_weight(&self, number: u32, weight: u64) -> Result<(), Errno> {
         let ours = self.processors().ok_or(Errno::NOTSUP)?.ours.as_fd();
         let (file, value) = weight_file(self.version, weight);
         put(ours, &format!("{number}/{file}"), &value.to_string())
@@ -276,25 +277,25 @@ impl Groups {
 
     /// Returns the version of the kernel's interface.
     #[must_use]
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
     /// Returns the number of a group that waits for a jail.
     #[must_use]
     pub fn free(&self) -> Option<u32> {
-        self.kept.borrow().first()
+        self.free_list.borrow().first()
     }
 
     /// Returns how groups are used.
     #[must_use]
     pub fn counts(&self) -> GroupCounts {
-        self.kept.borrow().counts()
+        self.free_list.borrow().counts()
     }
 
     /// Keeps at most so many groups for the next jails, and removes surplus ones.
     pub fn keep(&self, free_max: usize) {
-        let surplus = self.kept.borrow_mut().limit(free_max);
+        let surplus = self.free_list.borrow_mut().limit(free_max);
         for number in surplus {
             self.remove_one(number);
         }
@@ -307,12 +308,12 @@ impl Groups {
     /// Returns the error of making the group or of setting its limits.
     pub fn group(&self, number: u32) -> Result<Group, Errno> {
         let group = self.open(number)?;
-        self.kept.borrow_mut().take(number);
+        self.free_list.borrow_mut().take(number);
         Ok(group)
     }
 
     fn open(&self, number: u32) -> Result<Group, Errno> {
-        self.remove_left();
+        self.remove_stale_groups();
         let name = number.to_string();
         let mut folders = Vec::with_capacity(self.hierarchies.len());
         for hierarchy in &self.hierarchies {
@@ -334,7 +335,7 @@ impl Groups {
         let folder = self.hierarchies.first().ok_or(Errno::NOENT)?;
         let file = format!("{number}/{}", self.version.memory());
         put(folder.ours.as_fd(), &file, &bytes.to_string())?;
-        self.lend_memory(number, bytes)
+        self.set_background_memory(number, bytes)
     }
 
     /// Sets the memory limit of all groups together.
@@ -345,7 +346,7 @@ impl Groups {
         let memory = self.hierarchies.first().ok_or(Errno::NOENT)?;
         // The largest number of bytes that the kernel accepts is no limit.
         let bytes = bytes.min(i64::MAX.unsigned_abs());
-        self.of_all.set(Some(bytes));
+        self.total_memory_limit.set(Some(bytes));
         put(
             memory.ours.as_fd(),
             self.version.memory(),
@@ -376,23 +377,26 @@ impl Groups {
         };
         let memory = self.hierarchies.first();
         let own = memory.and_then(|memory| kills(memory.ours.as_fd(), &number.to_string()));
-        let lent = memory
-            .filter(|_| self.has_lent(number))
-            .and_then(|memory| kills(memory.above.as_fd(), &self.aside_name(number)));
-        [own, lent].into_iter().flatten().any(|kills| kills > 0)
+        let in_background = memory
+            .filter(|_| self.has_background_limits(number))
+            .and_then(|memory| kills(memory.above.as_fd(), &self.background_name(number)));
+        [own, in_background]
+            .into_iter()
+            .flatten()
+            .any(|kills| kills > 0)
     }
 
     /// Takes back a group whose jail has ended, or was never made. It is kept for the next jail if
     /// it may be, unless enough groups are kept, or memory is still charged to it: the group above
     /// takes over that charge.
     pub fn give_back(&self, number: u32, may_be_kept: bool) {
-        self.end_aside(number);
-        let mut kept = self.kept.borrow_mut();
-        if !kept.release(number) {
+        self.end_background(number);
+        let mut free_list = self.free_list.borrow_mut();
+        if !free_list.release(number) {
             return;
         }
-        if may_be_kept && kept.has_room() && self.is_clean(number) {
-            kept.add(number)
+        if may_be_kept && free_list.has_room() && self.is_clean(number) {
+            free_list.add(number)
         } else {
             self.remove_one(number)
         }
@@ -415,8 +419,8 @@ impl Groups {
 
     /// Removes the groups of processes that ended without removing them, as soon as that is
     /// possible.
-    fn remove_left(&self) {
-        if !self.has_left.replace(false) {
+    fn remove_stale_groups(&self) {
+        if !self.has_stale_groups.replace(false) {
             return;
         }
         for hierarchy in &self.hierarchies {
@@ -427,8 +431,8 @@ impl Groups {
                     && let Ok(folder) = open_folder(above, &*name)
                 {
                     remove_below(folder.as_fd());
-                    self.has_left
-                        .set(self.has_left.get() | !remove(above, &name));
+                    self.has_stale_groups
+                        .set(self.has_stale_groups.get() | !remove(above, &name));
                 }
             }
         }
@@ -436,8 +440,8 @@ impl Groups {
 
     /// Removes all groups. Their jails must have ended.
     pub fn remove(&self) {
-        self.remove_left();
-        self.remove_all_aside();
+        self.remove_stale_groups();
+        self.remove_all_background_groups();
         for hierarchy in &self.hierarchies {
             remove_below(hierarchy.ours.as_fd());
             remove(hierarchy.above.as_fd(), &self.name);
@@ -457,22 +461,22 @@ fn for_processors(each: u64) -> u64 {
 }
 
 /// Returns the name of the file for a weight, and the value to write to it.
-fn weight_file(version: Version, weight: u64) -> (&'static str, u64) {
+fn weight_file(version: CgroupVersion, weight: u64) -> (&'static str, u64) {
     match version {
         // The kernel takes no less than 2.
-        Version::One => ("cpu.shares", (weight.saturating_mul(1024) / 100).max(2)),
-        Version::Two => ("cpu.weight", weight.max(1)),
+        CgroupVersion::One => ("cpu.shares", (weight.saturating_mul(1024) / 100).max(2)),
+        CgroupVersion::Two => ("cpu.weight", weight.max(1)),
     }
 }
 
 /// Sets a weight. Without effect if the kernel does not account for processors.
-fn put_weight(version: Version, folder: BorrowedFd<'_>, weight: u64) {
+fn put_weight(version: CgroupVersion, folder: BorrowedFd<'_>, weight: u64) {
     let (file, value) = weight_file(version, weight);
     let _ = put(folder, file, &value.to_string());
 }
 
 /// Lets groups below have the controllers that are used.
-fn delegate(folder: BorrowedFd<'_>) -> Result<(), Errno> {
+fn delegate_controllers(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     for (index, controller) in CONTROLLERS.iter().enumerate() {
         match put(folder, "cgroup.subtree_control", &format!("+{controller}")) {
             // Then processors are shared evenly.
@@ -519,7 +523,7 @@ impl Group {
     pub fn set(&self, share: Share) -> Result<(), Errno> {
         // Each file is in the hierarchy of its controller; the unified hierarchy has all.
         let [memory, processes, processors] = match (self.version, self.folders.as_slice()) {
-            (Version::Two, [all]) => [Some(all), Some(all), Some(all)],
+            (CgroupVersion::Two, [all]) => [Some(all), Some(all), Some(all)],
             (_, folders) => [folders.first(), folders.get(1), folders.get(2)],
         };
         let (Some(memory), Some(processes)) = (memory, processes) else {
@@ -530,8 +534,8 @@ impl Group {
         put(processes.as_fd(), "pids.max", &share.processes.to_string())?;
         // Some kernels do not account for swap, or do not share processors.
         let _ = match self.version {
-            Version::One => put(memory.as_fd(), "memory.swappiness", "0"),
-            Version::Two => put(memory.as_fd(), "memory.swap.max", "0"),
+            CgroupVersion::One => put(memory.as_fd(), "memory.swappiness", "0"),
+            CgroupVersion::Two => put(memory.as_fd(), "memory.swap.max", "0"),
         };
         if let Some(processors) = processors {
             put_weight(self.version, processors.as_fd(), share.weight);
@@ -543,8 +547,8 @@ impl Group {
     /// (`CLONE_INTO_CGROUP`); `None` if the process has to enter it itself.
     pub(crate) fn birthplace(&self) -> Option<&OwnedFd> {
         match self.version {
-            Version::One => None,
-            Version::Two => self.folders.first(),
+            CgroupVersion::One => None,
+            CgroupVersion::Two => self.folders.first(),
         }
     }
 

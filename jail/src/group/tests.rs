@@ -1,6 +1,6 @@
 //! Tests of weights as the kernel reports them.
 
-use super::aside::tests::groups;
+use super::background::tests::groups;
 use super::*;
 
 /// Reads the weight of one group, or of all groups together.
@@ -23,21 +23,21 @@ fn a_weight_is_written_to_the_group_that_it_is_for() {
     let [one, other] = [3, 5].map(|number| groups.group(number).unwrap());
     drop((one, other));
     for weight in [WEIGHT_FULL, WEIGHT_FULL / 64, 1, 0, 100] {
-        groups.weigh(3, weight).unwrap();
+        groups.set_weight(3, weight).unwrap();
         assert_eq!(weight_of(&groups, Some(3)), of(weight), "{weight}");
         assert_eq!(weight_of(&groups, Some(5)), of(groups.share.weight));
     }
-    assert!(groups.weigh(4, 1).is_err(), "there is none");
+    assert!(groups.set_weight(4, 1).is_err(), "there is none");
     let processors = std::thread::available_parallelism().unwrap().get() as u64;
     for (is_contended, each) in [(true, WEIGHT_CONTENDED), (false, WEIGHT)] {
-        groups.weigh_all(is_contended);
+        groups.set_total_weight(is_contended);
         assert_eq!(
             weight_of(&groups, None),
             of((each * processors).min(WEIGHT_MAX))
         );
     }
     // The next jail in the group has the usual weight.
-    groups.weigh(3, 1).unwrap();
+    groups.set_weight(3, 1).unwrap();
     groups.give_back(3, true);
     groups.group(3).unwrap();
     assert_eq!(weight_of(&groups, Some(3)), of(groups.share.weight));
@@ -45,12 +45,12 @@ fn a_weight_is_written_to_the_group_that_it_is_for() {
 }
 
 #[test]
-fn what_is_written_is_what_the_kernel_takes() {
+fn weights_are_converted_for_each_version() {
     let of = |version, weight| weight_file(version, weight);
-    assert_eq!(of(Version::One, 100), ("cpu.shares", 1024));
-    assert_eq!(of(Version::One, 0), ("cpu.shares", 2));
-    assert_eq!(of(Version::One, WEIGHT_FULL), ("cpu.shares", 102_400));
-    assert_eq!(of(Version::Two, 100), ("cpu.weight", 100));
-    assert_eq!(of(Version::Two, 0), ("cpu.weight", 1));
-    assert_eq!(of(Version::Two, WEIGHT_FULL), ("cpu.weight", 10_000));
+    assert_eq!(of(CgroupVersion::One, 100), ("cpu.shares", 1024));
+    assert_eq!(of(CgroupVersion::One, 0), ("cpu.shares", 2));
+    assert_eq!(of(CgroupVersion::One, WEIGHT_FULL), ("cpu.shares", 102_400));
+    assert_eq!(of(CgroupVersion::Two, 100), ("cpu.weight", 100));
+    assert_eq!(of(CgroupVersion::Two, 0), ("cpu.weight", 1));
+    assert_eq!(of(CgroupVersion::Two, WEIGHT_FULL), ("cpu.weight", 10_000));
 }

@@ -2,14 +2,15 @@
 //!
 //! Every message is one packet of a `SOCK_SEQPACKET` Unix socket: a header, and a body whose size
 //! its kind fixes. Descriptors travel only downwards, to the spawner and to sandboxes. The one
-//! exception is a descriptor that a sandbox sends when it is born ([`messages::Born`]). After that,
-//! the node receives messages of a sandbox without a buffer for descriptors, so none can arrive.
+//! exception is a descriptor that a sandbox sends when it is born ([`messages::SandboxStarted`]).
+//! After that, the node receives messages of a sandbox without a buffer for descriptors, so none
+//! can arrive.
 //!
 //! ```text
 //!   node ── SpawnSandbox, SpawnHelper, Kill … ▶ spawner     (descriptors attached)
 //!   node ◀── Spawned, SpawnFailed, Ended ──── spawner
 //!   node ── Preset, Fork, Activate, Seal … ─▶ sandbox        (descriptors attached)
-//!   node ◀── Born, Prepared, Forked, Rang, Sealed, Failed ── sandbox
+//!   node ◀── SandboxStarted, Prepared, Forked, Rang, Sealed, Failed ── sandbox
 //! ```
 //!
 //! `destroy` is not a message: a sandbox is killed by its parent, whatever it does. The design's

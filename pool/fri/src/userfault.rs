@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_touches_a_page_waits_until_it_is_there() {
+    fn a_page_access_waits_until_the_page_is_filled() {
         const PAGE: u64 = 4096;
         let Some(faults) = faults() else { return };
         let file = faasw_seedtree::memory_file("faults").unwrap();

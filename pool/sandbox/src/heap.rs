@@ -1,7 +1,7 @@
 //! The heap of the spawner and of sandboxes: a fixed range of this program's own memory. Allocating
 //! needs no system call, and nothing that a guest does makes a sandbox grow beyond the range.
 
-use faasw_sandbox::process::ending::Ending;
+use faasw_sandbox::process::exit_on_oom::ExitOnOom;
 use spinning_top::RawSpinlock;
 use talc::TalcLock;
 use talc::source::Claim;
@@ -13,5 +13,5 @@ static mut HEAP: [u8; BYTES] = [0; BYTES];
 
 // SAFETY: this allocator is the only user of the range.
 #[global_allocator]
-static ALLOCATOR: Ending<TalcLock<RawSpinlock, Claim>> =
-    Ending(TalcLock::new(unsafe { Claim::array(&raw mut HEAP) }));
+static ALLOCATOR: ExitOnOom<TalcLock<RawSpinlock, Claim>> =
+    ExitOnOom(TalcLock::new(unsafe { Claim::array(&raw mut HEAP) }));

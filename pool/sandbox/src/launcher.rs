@@ -123,7 +123,7 @@ fn hand_names_over(socket: &OwnedFd) -> io::Result<()> {
 impl Launched {
     /// Kills the spawner if the node has sent a message. If the node has closed the socket, the
     /// spawner ends by itself and leaves nothing.
-    fn hear(&mut self) {
+    fn handle_message(&mut self) {
         if let Some(life) = self.life.take()
             && receive(&life, RecvFlags::DONTWAIT).is_ok()
         {
@@ -159,7 +159,7 @@ impl Launcher {
         let (ordered, has_ended) = (came.next() == Some(true), came.next() == Some(true));
         for launched in &mut self.launched {
             if launched.life.is_some() && came.next() == Some(true) {
-                launched.hear();
+                launched.handle_message();
             }
         }
         Ok((ordered, has_ended))

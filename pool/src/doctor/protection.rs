@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD, Version};
+use faasw_jail::group::{CgroupLocation, CgroupVersion, Groups, Share, VM_OVERHEAD};
 use faasw_jail::{ConfinementLevel, Obstacle};
 
 use super::finding::{Finding, State};
@@ -78,7 +78,7 @@ fn users(confinement: Confinement) -> Finding {
 /// Reports the obstacle to namespaces on this host, with its remedy. Without namespaces, only the
 /// reduced level works.
 fn namespaces(confinement: Confinement) -> Option<Finding> {
-    let advice = Obstacle::ahead().advice()?;
+    let advice = Obstacle::predict().advice()?;
     let (state, then) = match confinement {
         Confinement::Reduced => (State::Poor, "not needed for --confinement reduced"),
         Confinement::Jailed | Confinement::InProcess => (
@@ -98,15 +98,15 @@ fn groups() -> (Finding, Finding) {
         processes: 1,
         weight: 100,
     };
-    match Place::find().and_then(|place| Groups::prepare(&place, share)) {
+    match CgroupLocation::find().and_then(|place| Groups::prepare(&place, share)) {
         Ok(groups) => {
             let sharing = sharing(groups.share_processors());
             groups.remove();
             let version = match groups.version() {
-                Version::One => 1,
-                Version::Two => 2,
+                CgroupVersion::One => 1,
+                CgroupVersion::Two => 2,
             };
-            let hot = match groups.can_step_aside() {
+            let hot = match groups.check_background_support() {
                 Ok(()) => "microVMs may look for requests behind everything else (--poll)".into(),
                 Err(why) => format!("no microVM looks for requests by itself (--poll): {why}"),
             };

@@ -96,7 +96,7 @@ impl Images {
         }
         // The image is there. A power failure might bring back its predecessor, which is older and
         // equally valid.
-        frozen.has_content(content);
+        frozen.set_content(content);
         if let Err(error) = self.disk.sync_folder(&self.folder) {
             let error = Line(&error);
             tracing::warn!(%error, "a func-image may not outlive a power failure");

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use faasw_jail::egress::Kind;
+use faasw_jail::egress::EgressRole;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
@@ -99,7 +99,7 @@ impl Egress {
         let (socket, theirs) = pair(SocketType::SEQPACKET)?;
         let spawner = self.inner.outside.spawner()?;
         let fds = [theirs.as_fd()];
-        let process = spawner.egress(Kind::Connector, &fds).await?;
+        let process = spawner.egress(EgressRole::Connector, &fds).await?;
         Ok(Connector {
             process: EgressProcess { process },
             socket,
@@ -119,7 +119,7 @@ impl Egress {
         silenced.map_err(failed)?;
         let spawner = self.inner.stock.spawner()?;
         let fds = [theirs.as_fd(), connections.as_fd()];
-        let process = spawner.egress(Kind::Worker, &fds).await?;
+        let process = spawner.egress(EgressRole::Worker, &fds).await?;
         Ok(Worker {
             process: EgressProcess { process },
             socket,

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use faasw_jail::carried::executable;
+use faasw_jail::embedded_program::create_executable_memfd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -42,7 +42,7 @@ pub struct Later {
 /// Returns the error of the system if no file can be made.
 pub fn prepare_for_later(name: &CStr, program: &'static [u8]) -> io::Result<Later> {
     if let Some(place) = own_file::place_of(program)
-        && let Ok(file) = executable(name)
+        && let Ok(file) = create_executable_memfd(name)
     {
         let place = Some(place);
         return Ok(Later { file, place });
@@ -52,7 +52,7 @@ pub fn prepare_for_later(name: &CStr, program: &'static [u8]) -> io::Result<Late
 }
 
 fn in_memory(name: &CStr, program: &[u8]) -> Result<OwnedFd, Errno> {
-    let file = executable(name)?;
+    let file = create_executable_memfd(name)?;
     write_all(&file, program)?;
     faasw_seedtree::seal(&file)?;
     Ok(file)

@@ -11,7 +11,7 @@ use faasw_fri::messages::{Kill, Launch, NamesOpened, OpenNames};
 use faasw_fri::{receive, send};
 use faasw_jail::{ConfinementLevel, Network};
 use faasw_sandbox::launcher::{ARGUMENT, OUTSIDE, REDUCED};
-use faasw_sandbox::process::programs::{self, Numbers};
+use faasw_sandbox::process::programs::{self, ProgramDescriptors};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
@@ -204,12 +204,16 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
 
 /// A program that the spawner executes, or its place in this process's file.
 struct Carried {
-    numbers: Numbers,
+    numbers: ProgramDescriptors,
     later: Later,
 }
 
 impl Carried {
-    fn prepare(numbers: Numbers, name: &CStr, program: &'static [u8]) -> io::Result<Self> {
+    fn prepare(
+        numbers: ProgramDescriptors,
+        name: &CStr,
+        program: &'static [u8],
+    ) -> io::Result<Self> {
         let later = executable::prepare_for_later(name, program)?;
         Ok(Self { numbers, later })
     }
@@ -236,7 +240,7 @@ impl Carried {
     reason = "the child's descriptors must be at fixed numbers before exec"
 )]
 fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
-    // Numbers that the moves below cannot overwrite.
+    // ProgramDescriptors that the moves below cannot overwrite.
     let clear = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, programs::END);
     // The originals stay open, too, so that the pipe over which the standard library reports errors
     // has none of the child's numbers.

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use faasw_fri::messages::{
-    Ended, GroupVersion, Introduced, Kill, Limit, NO_FUNCTION, SetPriority, SpawnEgress,
-    SpawnFailed, SpawnHelper, SpawnSandbox, Spawned, StepAside, SteppedAside,
+    BackgroundGroupReport, Ended, GroupVersion, Introduced, Kill, Limit, NO_FUNCTION,
+    SetBackgroundGroup, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper, SpawnSandbox, Spawned,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_jail::{ConfinementLevel, Network, Obstacle, Step, egress};
@@ -54,7 +54,7 @@ enum Order {
     Kill(Kill),
     Limit(Limit),
     SetPriority(SetPriority),
-    StepAside(StepAside),
+    SetBackgroundGroup(SetBackgroundGroup),
 }
 
 /// A requested process; it keeps the spawner alive.
@@ -110,9 +110,9 @@ impl Made for Asked {
             // The spawner reports when it is aside again.
             self.aside.is_so.store(false, Ordering::Release);
         }
-        let aside = aside.into();
+        let background = aside.into();
         let token = self.token;
-        let order = Order::StepAside(StepAside { token, aside });
+        let order = Order::SetBackgroundGroup(SetBackgroundGroup { token, background });
         let _ = self.spawner.orders.send(order);
     }
 
@@ -262,7 +262,7 @@ impl Spawner {
     /// Returns an error if the spawner is gone, could not fork, or is in another network.
     pub async fn egress(
         self: &Arc<Self>,
-        kind: egress::Kind,
+        kind: egress::EgressRole,
         fds: &[BorrowedFd<'_>],
     ) -> Result<Process, PlatformError> {
         let token = self.token();
@@ -359,10 +359,10 @@ impl Spawner {
                     let _ = waiting.send(Ok(spawned));
                 }
             }
-            Some(Kind::SteppedAside) => {
-                let SteppedAside {
+            Some(Kind::BackgroundGroupReport) => {
+                let BackgroundGroupReport {
                     token,
-                    aside,
+                    background,
                     refused,
                 } = packet.message()?;
                 if refused.is_yes() {
@@ -370,7 +370,7 @@ impl Spawner {
                 }
                 if let Some(expected) = self.expected().get(&token) {
                     let is_so = &expected.aside.is_so;
-                    is_so.store(aside.is_yes(), Ordering::Release);
+                    is_so.store(background.is_yes(), Ordering::Release);
                 }
             }
             Some(Kind::Introduced) => {
@@ -499,7 +499,7 @@ async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>
             Order::Kill(kill) => spawner.tell(kill, &[]).await,
             Order::Limit(limit) => spawner.tell(limit, &[]).await,
             Order::SetPriority(order) => spawner.tell(order, &[]).await,
-            Order::StepAside(order) => spawner.tell(order, &[]).await,
+            Order::SetBackgroundGroup(order) => spawner.tell(order, &[]).await,
         };
         if given.is_err() {
             return;

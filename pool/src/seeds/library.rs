@@ -198,7 +198,7 @@ fn write_all(images: &Images, orders: &Receiver<Order>, is_let_go: impl Fn(Owner
         let Some(frozen) = frozen.upgrade() else {
             continue;
         };
-        if frozen.layer().is_whole()
+        if frozen.layer().is_fully_loaded()
             && let Ok(Some(of)) = recipe.image()
         {
             let bytes = images.keep(&of, &frozen);

@@ -15,7 +15,7 @@ use faasw_abi::mailbox::{
 };
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
-use faasw_seedtree::{LayerBuilder, PageSets, laid_over};
+use faasw_seedtree::{LayerBuilder, PageSets, overlay_layer};
 use std::sync::Arc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -430,10 +430,10 @@ impl Making {
                 let sealed = self.sandbox.seal(Some(&ram)).await?;
                 let (state, told) = sealed.map_err(guest_failed)?;
                 let all = PageRange::around(0, ram_bytes);
-                let own = PageSet::of_all_told(&told, all);
+                let own = PageSet::from_reported(&told, all);
                 // A seed with more windows could never be forked.
                 let own =
-                    own.filter(|own| laid_over(parent.windows(), own, 0).len() <= WINDOWS_MAX);
+                    own.filter(|own| overlay_layer(parent.windows(), own, 0).len() <= WINDOWS_MAX);
                 let own = own.ok_or_else(|| {
                     let what = "a new layer's pages make no sense";
                     PlatformError::Protocol(what.to_owned())

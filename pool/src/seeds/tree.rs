@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::Owner;
-use faasw_seedtree::graph::{Budget, Defined};
+use faasw_seedtree::graph::{Budget, SeedHandle};
 use faasw_seedtree::image::ImageError;
 
 use super::engine::EngineVersion;
@@ -39,8 +39,8 @@ const HOLDINGS: usize = 64;
 #[derive(Debug)]
 pub struct Tree {
     seeds: Arc<Seeds>,
-    booted: Defined<Frozen, Recipe>,
-    linked: Defined<Frozen, Recipe>,
+    booted: SeedHandle<Frozen, Recipe>,
+    linked: SeedHandle<Frozen, Recipe>,
     keeper: Arc<Keeper>,
     function_budget: u64,
     functions: Mutex<Vec<Weak<Function>>>,

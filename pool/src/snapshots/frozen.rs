@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use faasw_fri::messages::VcpuState;
-use faasw_seedtree::graph::Beside;
+use faasw_seedtree::graph::CompanionState;
 use faasw_seedtree::{Owner, Snapshot};
 use tokio::sync::oneshot;
 
@@ -88,7 +88,7 @@ impl From<Box<VcpuState>> for State {
     }
 }
 
-impl Beside for State {
+impl CompanionState for State {
     fn bytes(&self) -> u64 {
         let held = self.code.get();
         held.filter(|held| held.counted.as_ref().is_some_and(|kept| kept.may_leave()))
@@ -107,7 +107,8 @@ fn line(frozen: &Frozen) -> impl Iterator<Item = &Frozen> {
 /// its instances may only use what is present, or have to wait for the rest.
 pub fn is_whole(frozen: &Frozen) -> bool {
     let code = frozen.state().code();
-    line(frozen).all(|frozen| frozen.layer().is_whole()) && code.is_none_or(|code| code.is_whole())
+    line(frozen).all(|frozen| frozen.layer().is_fully_loaded())
+        && code.is_none_or(|code| code.is_whole())
 }
 
 /// Returns whether some of that will never be present: nothing may be forked from it.
@@ -122,7 +123,7 @@ pub fn has_failed(frozen: &Frozen) -> bool {
 pub async fn whole(frozen: &Frozen) -> bool {
     for frozen in line(frozen) {
         let (teller, told) = oneshot::channel();
-        frozen.layer().when_whole(move |is_whole| {
+        frozen.layer().on_fully_loaded(move |is_whole| {
             // The receiver may be gone.
             let _ = teller.send(is_whole);
         });

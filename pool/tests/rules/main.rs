@@ -19,7 +19,7 @@ mod support;
 use std::path::PathBuf;
 
 use faasw_jail::ConfinementLevel;
-use faasw_jail::filter::{Must, rule};
+use faasw_jail::filter::{ArgCondition, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
 use faasw_sandbox::process::jail::{self, Host};
 use faasw_sandbox::vm::{PageWalk, Template};
@@ -46,7 +46,7 @@ fn main() {
             }
             if cfg!(debug_assertions) {
                 // The standard library checks each descriptor that it closes in debug builds.
-                let get = Must::Be(1, libc::F_GETFD.cast_unsigned());
+                let get = ArgCondition::Equals(1, libc::F_GETFD.cast_unsigned());
                 rules.push(rule("check a descriptor", libc::SYS_fcntl, &[get]));
             }
             rules

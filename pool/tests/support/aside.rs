@@ -3,20 +3,20 @@
 
 use std::sync::LazyLock;
 
-use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD};
+use faasw_jail::group::{CgroupLocation, Groups, Share, VM_OVERHEAD};
 
 /// Whether this host supports a control group of lowest priority.
-fn can_step_aside() -> bool {
+fn check_background_support() -> bool {
     let share = Share {
         memory: VM_OVERHEAD,
         processes: 1,
         weight: 100,
     };
-    Place::find()
+    CgroupLocation::find()
         .and_then(|place| Groups::prepare(&place, share))
         .is_ok_and(|groups| {
             groups.remove();
-            groups.can_step_aside().is_ok()
+            groups.check_background_support().is_ok()
         })
 }
 
@@ -24,7 +24,7 @@ fn can_step_aside() -> bool {
 pub fn can_be_hot() -> bool {
     static CAN: LazyLock<bool> = LazyLock::new(|| {
         let processors = std::thread::available_parallelism().unwrap().get();
-        processors > 1 && can_step_aside()
+        processors > 1 && check_background_support()
     });
     *CAN
 }

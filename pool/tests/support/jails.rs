@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD};
+use faasw_jail::group::{CgroupLocation, Groups, Share, VM_OVERHEAD};
 
 /// Whether this user may inspect other users' processes. Prints a notice if not.
 pub fn may_look() -> bool {
@@ -25,7 +25,7 @@ pub fn have_groups() -> bool {
         processes: 1,
         weight: 100,
     };
-    let groups = Place::find().and_then(|place| Groups::prepare(&place, share));
+    let groups = CgroupLocation::find().and_then(|place| Groups::prepare(&place, share));
     match groups {
         Ok(groups) => {
             groups.remove();

@@ -28,7 +28,7 @@ impl Ticket {
 /// A step to be executed. Its result must be passed to [`Graph::built`], even if the job was
 /// abandoned: until then its node counts as being built, and waiters wait.
 #[derive(Debug)]
-#[must_use = "its node counts as being built until `built` is told what became of it"]
+#[must_use = "its node counts as being built until `finish_job` is told what became of it"]
 pub struct Job<T, R> {
     /// Identifies the job when its result is reported.
     pub ticket: Ticket,
@@ -43,7 +43,7 @@ pub struct Job<T, R> {
 /// The result of a request for a snapshot.
 #[derive(Debug)]
 #[must_use = "it may be a job"]
-pub enum Asked<T, R, W> {
+pub enum SnapshotRequest<T, R, W> {
     /// The snapshot is in memory. The waiter is returned, because it need not wait.
     InMemory(Arc<T>, Option<W>),
     /// The snapshot will be in memory once this job and those that follow from it are complete.
@@ -57,9 +57,9 @@ pub enum Asked<T, R, W> {
 /// The consequences of a job's end.
 #[derive(Debug)]
 #[must_use = "waiters have to be told, and jobs done"]
-pub struct Done<T, R, W, E> {
+pub struct JobOutcome<T, R, W, E> {
     /// The waiters, and the result for each of them.
-    pub told: Vec<(W, Result<Arc<T>, E>)>,
+    pub results: Vec<(W, Result<Arc<T>, E>)>,
     /// Jobs that can be executed now.
     pub jobs: Vec<Job<T, R>>,
     /// Snapshots that left the graph.
@@ -69,12 +69,12 @@ pub struct Done<T, R, W, E> {
 impl<T: Resident, R, W> Graph<T, R, W> {
     /// Requests a snapshot. The `waiter`, if there is one, is notified when the snapshot is in
     /// memory or cannot be made.
-    pub fn ask(&mut self, key: Key, waiter: Option<W>) -> Asked<T, R, W> {
+    pub fn request(&mut self, key: Key, waiter: Option<W>) -> SnapshotRequest<T, R, W> {
         let Some(node) = self.nodes.get_mut(&key) else {
-            return Asked::Unknown(waiter);
+            return SnapshotRequest::Unknown(waiter);
         };
         if let Some(snapshot) = node.slot.get() {
-            return Asked::InMemory(snapshot, waiter);
+            return SnapshotRequest::InMemory(snapshot, waiter);
         }
         node.waiters.extend(waiter);
         let mut at = key;
@@ -94,15 +94,15 @@ impl<T: Resident, R, W> Graph<T, R, W> {
                 },
             };
             if let Some(job) = self.open(at, parent) {
-                return Asked::Build(job);
+                return SnapshotRequest::Build(job);
             }
         }
-        Asked::UnderWay
+        SnapshotRequest::UnderWay
     }
 
     /// Removes the waiters of a snapshot for which `has_gone` returns true. Returns the snapshots
     /// that leave the graph as a consequence.
-    pub fn leave(&mut self, key: Key, has_gone: impl Fn(&W) -> bool) -> Vec<Arc<T>> {
+    pub fn remove_waiters(&mut self, key: Key, has_gone: impl Fn(&W) -> bool) -> Vec<Arc<T>> {
         let mut gone = Vec::new();
         if let Some(node) = self.nodes.get_mut(&key) {
             node.waiters.retain(|waiter| !has_gone(waiter));
@@ -128,13 +128,13 @@ impl<T: Resident, R, W> Graph<T, R, W> {
     /// Records the result of a job. On success it is the snapshot, which holds the job's parent,
     /// and its cost. On failure all waiters for it or for a node below it receive the error. A
     /// second report of the same job has no effect.
-    pub fn built<E: Clone>(
+    pub fn finish_job<E: Clone>(
         &mut self,
         job: Ticket,
         result: Result<(Arc<T>, Duration), E>,
-    ) -> Done<T, R, W, E> {
-        let mut done = Done {
-            told: Vec::new(),
+    ) -> JobOutcome<T, R, W, E> {
+        let mut done = JobOutcome {
+            results: Vec::new(),
             jobs: Vec::new(),
             gone: Vec::new(),
         };
@@ -170,7 +170,13 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         })
     }
 
-    fn keep<E>(&mut self, key: Key, snapshot: Arc<T>, cost: Duration, done: &mut Done<T, R, W, E>) {
+    fn keep<E>(
+        &mut self,
+        key: Key,
+        snapshot: Arc<T>,
+        cost: Duration,
+        done: &mut JobOutcome<T, R, W, E>,
+    ) {
         let Some(node) = self.nodes.get_mut(&key) else {
             return;
         };
@@ -186,7 +192,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         node.cost = cost;
         node.progress = Progress::Idle;
         let waiters = node.waiters.drain(..);
-        done.told
+        done.results
             .extend(waiters.map(|waiter| (waiter, Ok(snapshot.clone()))));
         if !node.is_pinned {
             self.accounts.put(node.owner, key, snapshot.bytes());
@@ -205,7 +211,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         self.prune(key, &mut done.gone);
     }
 
-    fn fail<E: Clone>(&mut self, key: Key, error: &E, done: &mut Done<T, R, W, E>) {
+    fn fail<E: Clone>(&mut self, key: Key, error: &E, done: &mut JobOutcome<T, R, W, E>) {
         let mut failed = Vec::new();
         let mut open = vec![key];
         while let Some(key) = open.pop() {
@@ -217,7 +223,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             }
             node.progress = Progress::Idle;
             let waiters = node.waiters.drain(..);
-            done.told
+            done.results
                 .extend(waiters.map(|waiter| (waiter, Err(error.clone()))));
             open.extend_from_slice(&node.children);
             failed.push(key);

@@ -27,10 +27,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use build::{Asked, Done, Job, Ticket};
+pub use build::{Job, JobOutcome, SnapshotRequest, Ticket};
 pub use describe::{Description, State};
 pub use evict::{Budget, OwnerEvictions, Resting};
-pub use resident::{Beside, Resident};
+pub use resident::{CompanionState, Resident};
 pub use slot::Slot;
 
 use self::node::{Accounts, Node};
@@ -51,7 +51,7 @@ pub struct Graph<T, R, W> {
 
 /// A handle of a node.
 #[derive(Debug)]
-pub struct Defined<T, R> {
+pub struct SeedHandle<T, R> {
     /// Name of the node.
     pub key: Key,
     /// The slot of its snapshot.
@@ -111,7 +111,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         recipe: R,
         is_pinned: bool,
         now: Instant,
-    ) -> Result<Defined<T, R>, DefineError> {
+    ) -> Result<SeedHandle<T, R>, DefineError> {
         let key = Key::new(parent, owner, step);
         let depth = match parent {
             None => 0,
@@ -140,7 +140,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             node.is_pinned = true;
             self.accounts.remove(owner, key);
         }
-        Ok(Defined {
+        Ok(SeedHandle {
             key,
             slot: node.slot.clone(),
             recipe: node.recipe.clone(),

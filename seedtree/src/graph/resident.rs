@@ -13,7 +13,7 @@ pub trait Resident: Sized {
 }
 
 /// State that accompanies a snapshot's memory, from the graph's view.
-pub trait Beside {
+pub trait CompanionState {
     /// Returns the bytes that are in memory for as long as the snapshot is.
     fn bytes(&self) -> u64;
 }

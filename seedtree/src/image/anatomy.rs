@@ -146,7 +146,7 @@ mod tests {
         let file = File::from(crate::file::memory_file("image").unwrap());
         let purpose = Purpose::of(&[]);
         let written = snapshot.write_image(snapshot.state(), purpose, &key(), &file);
-        snapshot.has_content(written.unwrap());
+        snapshot.set_content(written.unwrap());
         file
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_counted_where_it_comes_from() {
+    fn used_pages_are_counted_by_their_origin() {
         let [parent, child] = parent_and_child();
         image_of(&parent);
         let used = UsedPages {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_anywhere_does_not_verify() {
+    fn an_image_damaged_anywhere_fails_verification() {
         let [parent, child] = parent_and_child();
         image_of(&parent);
         let file = image_of(&child);

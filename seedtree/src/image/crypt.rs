@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_of_its_key_its_number_and_what_it_is_bound_to() {
+    fn a_sealed_part_is_bound_to_key_number_and_context() {
         let key = ImageKey::new(&[7; KEY]);
         let (data, wrapped) = key.wrap(b"here").unwrap();
         let mut part = *b"the same part";
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_their_parts_apart_to_those_who_have_the_key() {
+    fn names_differ_by_their_parts_and_key() {
         let key = ImageKey::new(&[7; KEY]);
         let name = key.name(&[b"ab", b"c"]);
         assert_eq!((name.len(), &name), (64, &key.name(&[b"ab", b"c"])));

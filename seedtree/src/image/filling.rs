@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use faasw_abi::pages::{Page, PageRange, PageSet};
 
 use super::error::ImageError;
-use super::pages::{CHUNKS_AT_ONCE, Pages, Room, chunks_with, in_turns};
+use super::pages::{CHUNKS_AT_ONCE, ChunkBuffer, Pages, chunks_with, fill_concurrently};
 use super::read::Source;
 use crate::layer::{LayerBuilder, Progress};
 use crate::reading::Parts;
@@ -35,7 +35,7 @@ trait Fill: fmt::Debug + Send + Sync {
         &self,
         chunks: Range<usize>,
         layer: &LayerBuilder,
-        room: &mut Room,
+        room: &mut ChunkBuffer,
     ) -> Result<(), ImageError>;
 }
 
@@ -48,7 +48,7 @@ impl<F: Source + fmt::Debug + Send + Sync> Fill for Pages<F> {
         &self,
         chunks: Range<usize>,
         layer: &LayerBuilder,
-        room: &mut Room,
+        room: &mut ChunkBuffer,
     ) -> Result<(), ImageError> {
         Pages::fill(self, chunks, layer, room)
     }
@@ -65,7 +65,7 @@ pub struct Filling {
     layer: LayerBuilder,
     /// Each stored range of pages, in order of address, with its chunk.
     places: Vec<(PageRange, usize)>,
-    chunks: Parts<Room>,
+    chunks: Parts<ChunkBuffer>,
     progress: Arc<Progress>,
     /// Number of pages that a guest needed before they were present.
     asked: AtomicU64,
@@ -82,7 +82,7 @@ impl Filling {
         progress: Arc<Progress>,
     ) -> Self {
         let pieces = pages.pieces();
-        let chunks = Parts::new(pieces.len(), first.iter().copied(), Room::for_chunks);
+        let chunks = Parts::new(pieces.len(), first.iter().copied(), ChunkBuffer::for_chunks);
         let numbered = pieces.iter().enumerate();
         let mut places: Vec<(PageRange, usize)> = numbered
             .flat_map(|(number, piece)| piece.iter().map(move |range| (*range, number)))
@@ -151,7 +151,7 @@ impl Filling {
     pub fn fill_set(&self, pages: &PageSet) -> Result<(), ImageError> {
         let mut wanted = self.pages.chunks_with(pages);
         wanted.retain(|chunk| self.chunks.is_missing(*chunk));
-        in_turns(&wanted, |run| self.fill(run))
+        fill_concurrently(&wanted, |run| self.fill(run))
     }
 
     /// Loads some more pages, in the image's order, and returns whether there were any.
@@ -160,8 +160,8 @@ impl Filling {
     /// Returns [`ImageError::Damaged`] if a chunk is not what was sealed, and the errors of the
     /// disk and the system. The layer can never be fully loaded then.
     pub fn fill_next(&self) -> Result<bool, ImageError> {
-        let fill = |run, room: &mut Room| self.pages.fill(run, &self.layer, room);
-        self.chunks.bring_next(STEP.min(CHUNKS_AT_ONCE), fill)
+        let fill = |run, room: &mut ChunkBuffer| self.pages.fill(run, &self.layer, room);
+        self.chunks.load_next(STEP.min(CHUNKS_AT_ONCE), fill)
     }
 
     /// Returns the number of pages that guests needed before they were present.
@@ -201,8 +201,8 @@ impl Filling {
     /// Loads these chunks, or waits until other threads have loaded them. Missing chunks are read
     /// at once.
     fn fill(&self, chunks: Range<usize>) -> Result<(), ImageError> {
-        let fill = |run, room: &mut Room| self.pages.fill(run, &self.layer, room);
-        self.chunks.bring(chunks, fill)
+        let fill = |run, room: &mut ChunkBuffer| self.pages.fill(run, &self.layer, room);
+        self.chunks.load(chunks, fill)
     }
 
     fn lock_late(&self) -> MutexGuard<'_, PageSet> {

@@ -10,7 +10,7 @@ use super::error::{ImageError, Part};
 use super::header::CHUNK;
 use super::read::{Source, read};
 use crate::layer::LayerBuilder;
-use crate::reading::{self, Rooms, runs};
+use crate::reading::{self, BufferPool, runs};
 
 /// Bytes that are read at once. A disk is no faster with more, and one part is decrypted while
 /// another is read.
@@ -29,9 +29,9 @@ struct Aligned([u8; 4096]);
 
 /// A buffer that a disk can write to without a copy (open(2), `O_DIRECT`): both ends of every read
 /// are multiples of a page, in the file and here.
-pub(super) struct Room(Vec<Aligned>);
+pub(super) struct ChunkBuffer(Vec<Aligned>);
 
-impl Room {
+impl ChunkBuffer {
     /// Returns a buffer of at least `bytes` bytes, in whole pages.
     pub fn of(bytes: usize) -> Self {
         let pages = bytes.div_ceil(size_of::<Aligned>());
@@ -103,7 +103,7 @@ impl<F: Source> Pages<F> {
         &self,
         chunks: Range<usize>,
         layer: &LayerBuilder,
-        room: &mut Room,
+        room: &mut ChunkBuffer,
     ) -> Result<(), ImageError> {
         self.open(chunks, room, |piece, chunk| {
             let mut rest = chunk;
@@ -126,7 +126,7 @@ impl<F: Source> Pages<F> {
     /// Returns [`ImageError::Damaged`] if a chunk is not what was sealed, and the errors of the
     /// disk.
     pub fn verify(&self) -> Result<(), ImageError> {
-        let mut room = Room::for_chunks();
+        let mut room = ChunkBuffer::for_chunks();
         let count = self.pieces.len();
         (0..count).step_by(CHUNKS_AT_ONCE).try_for_each(|first| {
             let chunks = first..count.min(first + CHUNKS_AT_ONCE);
@@ -138,7 +138,7 @@ impl<F: Source> Pages<F> {
     fn open(
         &self,
         chunks: Range<usize>,
-        room: &mut Room,
+        room: &mut ChunkBuffer,
         mut take: impl FnMut(&[PageRange], &[u8]) -> Result<(), ImageError>,
     ) -> Result<(), ImageError> {
         let pieces = self.pieces.get(chunks.clone()).unwrap_or_default();
@@ -171,22 +171,22 @@ impl<F: Source> Pages<F> {
     where
         F: Sync,
     {
-        let rooms = Rooms::new(Room::for_chunks);
-        in_turns(chunks, |run| rooms.with(|room| self.fill(run, layer, room)))
+        let rooms = BufferPool::new(ChunkBuffer::for_chunks);
+        fill_concurrently(chunks, |run| rooms.with(|room| self.fill(run, layer, room)))
     }
 }
 
 /// Fills each run of these chunks, which are in order. Uses two threads if there are many.
 ///
 /// # Errors
-/// Returns the errors of [`reading::in_turns`].
-pub(super) fn in_turns(
+/// Returns the errors of [`reading::read_concurrently`].
+pub(super) fn fill_concurrently(
     chunks: &[usize],
     fill: impl Fn(Range<usize>) -> Result<(), ImageError> + Sync,
 ) -> Result<(), ImageError> {
     let readers = if chunks.len() * CHUNK < SHARED { 1 } else { 2 };
     let runs = runs(chunks, CHUNKS_AT_ONCE);
-    reading::in_turns(&runs, readers, |run| fill(run.clone()))
+    reading::read_concurrently(&runs, readers, |run| fill(run.clone()))
 }
 
 /// Returns the chunks that have any of these pages, in order.
@@ -202,8 +202,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_lies_where_a_disk_can_write_to_it() {
-        let mut room = Room::of(5000);
+    fn read_buffers_are_aligned_for_direct_io() {
+        let mut room = ChunkBuffer::of(5000);
         assert_eq!(room.bytes().as_ptr().addr() % 4096, 0);
         assert_eq!(room.bytes().len(), 8192);
         assert_eq!(room.first(4096).unwrap().len(), 4096);

@@ -13,14 +13,14 @@ use super::crypt::ImageKey;
 use super::error::{ImageError, Part};
 use super::filling::Filling;
 use super::header::{CHUNK, Header, PREFIX, Prefix, Purpose};
-use super::pages::{Pages, Room, chunks_with};
+use super::pages::{ChunkBuffer, Pages, chunks_with};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
-use crate::freeze::Told;
+use crate::freeze::SnapshotMetadata;
 use crate::key::Owner;
 use crate::layer::{Layer, LayerBuilder, Progress};
 use crate::limits::WINDOWS_MAX;
-use crate::overlay::laid_over;
+use crate::overlay::overlay_layer;
 use crate::snapshot::{Snapshot, Sorted};
 
 /// A source that an image is read from.
@@ -72,14 +72,14 @@ impl<F: Source> Image<F> {
     /// Returns the [`ImageError`] that names the fault if the file is no image, was sealed with
     /// another key, is damaged or inconsistent. Returns [`ImageError::Io`] if the disk fails.
     pub fn open(source: F, key: &ImageKey) -> Result<Self, ImageError> {
-        let mut room = Room::of(PREFIX);
+        let mut room = ChunkBuffer::of(PREFIX);
         read(&source, room.bytes(), 0)?;
         let (prefix, _) = Prefix::read_from_prefix(room.bytes()).map_err(|_| ImageError::CutOff)?;
         prefix.check()?;
         let key = key.unwrap(prefix.bound_to_key(), prefix.key)?;
         let length = prefix.header_bytes as usize;
         // The chunks after the header begin at a page boundary, too.
-        let mut room = Room::of(length);
+        let mut room = ChunkBuffer::of(length);
         read(&source, room.bytes(), PREFIX as u64)?;
         let (header, between) = room
             .bytes()
@@ -255,7 +255,7 @@ impl<F: Source> Image<F> {
         let builder = self.read_chunks(&first, name, parent.as_deref())?;
         let progress = Arc::new(Progress::default());
         let pages = self.header.stored_bytes() + self.header.inherited.bytes();
-        let layer = builder.lend(self.header.own.clone(), pages, progress.clone());
+        let layer = builder.partial_layer(self.header.own.clone(), pages, progress.clone());
         let layer = layer.map_err(ImageError::Layer)?;
         let filling = Filling::new(self.pages, builder, &first, progress);
         let snapshot = restored(self.header, layer, parent, state, owner)?;
@@ -275,8 +275,8 @@ fn restored<S>(
         return Err(ImageError::Parent);
     }
     let windows = match &parent {
-        None => laid_over(&[], &header.own, 0),
-        Some(parent) => laid_over(parent.windows(), &header.own, parent.depth() + 1),
+        None => overlay_layer(&[], &header.own, 0),
+        Some(parent) => overlay_layer(parent.windows(), &header.own, parent.depth() + 1),
     };
     if windows.len() > WINDOWS_MAX {
         return Err(ImageError::Senseless("in how many pieces it is"));
@@ -290,7 +290,7 @@ fn restored<S>(
         layer,
         windows,
         state,
-        Told {
+        SnapshotMetadata {
             monotonic_nanoseconds: header.monotonic_nanoseconds,
             difference: header.difference,
             sorted: Sorted {

@@ -37,7 +37,7 @@ impl Arrangement {
 impl<S> Snapshot<S> {
     /// Writes the snapshot's image into an empty file, with the encoded state of its vCPU and its
     /// purpose. Returns the digest of its content, to be set once the file is in its final place
-    /// ([`Snapshot::has_content`]).
+    /// ([`Snapshot::set_content`]).
     ///
     /// The pages that requests write come first, then those that they read, then others that a
     /// first instance needs, and the rest (Spice §4.1 stores the working set in one block, too).

@@ -68,7 +68,7 @@ pub struct UsedPages {
 
 /// A working set, and the number of its pages that are no gaps.
 #[derive(Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedSets {
     pub sets: Arc<PageSets>,
     /// Pages of the set that had changed.
     pub changed: u64,
@@ -103,11 +103,11 @@ pub struct Reuse {
 #[derive(Debug)]
 pub struct WorkingSet {
     is_learnt: bool,
-    known: Mutex<Known>,
+    known: Mutex<WorkingSetState>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct WorkingSetState {
     sets: Arc<PageSets>,
     is_recorded: bool,
     /// Pages of the set that differed from the seed in instances that reported. The set has more
@@ -138,9 +138,9 @@ impl WorkingSet {
     }
 
     /// Returns the set for the seed's image; it is empty before the first recording.
-    pub(crate) fn recorded(&self) -> Recorded {
+    pub(crate) fn recorded(&self) -> RecordedSets {
         let known = self.known();
-        Recorded {
+        RecordedSets {
             sets: known.sets.clone(),
             changed: known.changed,
         }
@@ -292,12 +292,12 @@ impl WorkingSet {
         self.known().reuse
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, WorkingSetState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl WorkingSetState {
     /// Replaces the current sets by others, whose use is not known yet.
     fn replace(&mut self, sets: PageSets) {
         self.sets = Arc::new(PageSets {
@@ -313,7 +313,7 @@ impl Known {
 
 /// Returns the valid part of a reported set for `ram_bytes` of memory, within the limits.
 fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
-    let believed = PageSet::of_told(told, PageRange::around(0, ram_bytes));
+    let believed = PageSet::from_reported_clipped(told, PageRange::around(0, ram_bytes));
     let joined = believed
         .first_ranges(SET_PAGES_MAX)
         .coalesced(NonZeroU32::MIN, SET_MAX);
@@ -328,5 +328,5 @@ fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
 /// Returns the valid part of a reported set of code pages, in few ranges of whole units.
 fn sensible_code(told: &[PageRange]) -> PageSet {
     let all = PageRange::around(0, CODE_MAX);
-    PageSet::of_told(told, all).coalesced(CODE_UNIT, SET_MAX)
+    PageSet::from_reported_clipped(told, all).coalesced(CODE_UNIT, SET_MAX)
 }

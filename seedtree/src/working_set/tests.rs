@@ -36,7 +36,7 @@ fn learnt(told: &[PageRange]) -> Vec<PageRange> {
 }
 
 #[test]
-fn what_all_share_learns_nothing_of_anybody() {
+fn a_shared_seed_learns_no_working_set() {
     let set = WorkingSet::of(Owner::Shared);
     let lost = Misses {
         outside: 5000,
@@ -73,7 +73,7 @@ fn until_forgotten(set: &WorkingSet, unused: u64, most: u32) -> Option<u32> {
 }
 
 #[test]
-fn a_write_set_is_what_makes_sense_of_what_was_told() {
+fn a_write_set_is_the_valid_part_of_a_report() {
     let good = [pages(1, 3), pages(5, 6)];
     assert_eq!(learnt(&good), good);
     assert_eq!(learnt(&[]), []);
@@ -115,7 +115,7 @@ fn a_set_that_keeps_missing_is_recorded_anew_ever_more_rarely() {
 }
 
 #[test]
-fn a_set_that_goes_unused_is_forgotten_ever_more_rarely() {
+fn an_unused_set_is_forgotten_with_growing_backoff() {
     let large = [pages(0, 1000)];
     let set = recorded(&large);
     for round in 0..4 {
@@ -197,7 +197,7 @@ fn growing_and_forgetting_are_damped_apart() {
 }
 
 #[test]
-fn instances_of_older_sets_are_not_heard() {
+fn reports_of_older_sets_are_ignored() {
     let set = recorded(&[pages(0, 1000)]);
     let lost = Misses {
         outside: 5000,
@@ -241,7 +241,7 @@ fn how_a_set_is_used_is_counted_until_it_is_another() {
 }
 
 #[test]
-fn what_is_used_of_code_is_told_in_whole_units_and_few_ranges() {
+fn used_code_is_reported_in_units_and_few_ranges() {
     let learnt = |told: &[PageRange]| {
         let set = WorkingSet::of(Owner::Function(7));
         set.learn(0, &of_code(told), 100_000 * PAGE);
@@ -265,7 +265,7 @@ fn what_is_used_of_code_is_told_in_whole_units_and_few_ranges() {
 }
 
 #[test]
-fn what_is_used_of_code_stays_known_where_nobody_knows_better() {
+fn used_code_stays_known_without_newer_reports() {
     let set = WorkingSet::of(Owner::Function(7));
     set.learn(0, &of_code(&[pages(16, 32)]), 100_000 * PAGE);
     let known = set.current().code.clone();
@@ -293,7 +293,7 @@ fn restored() -> WorkingSet {
 }
 
 #[test]
-fn what_comes_late_is_taken_in_where_it_is_much() {
+fn late_pages_are_added_if_there_are_many() {
     let late = |start, end| PageSet::from(pages(start, end));
     let none = PageSet::new();
     let set = restored();
@@ -316,7 +316,7 @@ fn what_comes_late_is_taken_in_where_it_is_much() {
 }
 
 #[test]
-fn a_set_takes_in_what_it_has_room_for() {
+fn a_set_grows_up_to_its_limit() {
     let none = PageSet::new();
     let set = restored();
     let most = PageSet::from(pages(2000, 2000 + SET_PAGES_MAX));
@@ -340,7 +340,7 @@ fn a_set_takes_in_what_it_has_room_for() {
 }
 
 #[test]
-fn where_nothing_is_known_what_comes_late_tells_nothing() {
+fn late_pages_are_ignored_without_a_known_set() {
     let late = PageSet::from(pages(2000, 2100));
     let set = WorkingSet::of(Owner::Function(7));
     assert!(!set.learn_late(&late, &late) && set.is_wanted());

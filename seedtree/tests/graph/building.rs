@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use faasw_seedtree::graph::{Asked, DefineError, State};
+use faasw_seedtree::graph::{DefineError, SnapshotRequest, State};
 use faasw_seedtree::limits::LAYERS_MAX;
 use faasw_seedtree::{Key, Owner, StepDigest};
 
@@ -65,7 +65,7 @@ fn a_tree_of_fifty_seeds_is_built_evicted_and_built_again() {
 }
 
 #[test]
-fn twenty_who_wait_are_one_job_a_step() {
+fn twenty_waiters_cause_one_job_per_step() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 3);
     let mut jobs: Vec<Step> = (0..20)
@@ -78,26 +78,26 @@ fn twenty_who_wait_are_one_job_a_step() {
         steps += 1;
         jobs = done.jobs;
         if steps < 3 {
-            assert!(done.told.is_empty());
+            assert!(done.results.is_empty());
             continue;
         }
-        let told: Vec<u64> = done.told.iter().map(|(waiter, _)| *waiter).collect();
+        let told: Vec<u64> = done.results.iter().map(|(waiter, _)| *waiter).collect();
         assert_eq!(told, (0..20).collect::<Vec<_>>());
-        for (_, snapshot) in done.told {
+        for (_, snapshot) in done.results {
             assert_eq!(snapshot.unwrap().key, keys[2]);
         }
         break;
     }
     assert!(jobs.is_empty());
     // The snapshot is in memory, so nothing needs to wait.
-    let Asked::InMemory(snapshot, Some(7)) = graph.ask(keys[2], Some(7)) else {
+    let SnapshotRequest::InMemory(snapshot, Some(7)) = graph.request(keys[2], Some(7)) else {
         panic!("it was built");
     };
     assert_eq!(snapshot.key, keys[2]);
 }
 
 #[test]
-fn a_failed_step_fails_who_waits_below_it_once_and_nobody_else() {
+fn a_failed_step_fails_only_the_waiters_below_it_once() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 5);
     let beside = define(&mut graph, Some(keys[0]), Owner::Shared, 9, false).key;
@@ -107,13 +107,13 @@ fn a_failed_step_fails_who_waits_below_it_once_and_nobody_else() {
     }
     assert!(ask(&mut graph, beside, 9).is_none());
     let mut done = succeed(&mut graph, root, 1);
-    assert_eq!(done.told.len(), 1);
+    assert_eq!(done.results.len(), 1);
     done.jobs.sort_by_key(|job| job.ticket.key() == beside);
     let [first, second] = <[Step; 2]>::try_from(done.jobs).unwrap();
     assert_eq!((first.ticket.key(), second.ticket.key()), (keys[1], beside));
 
-    let failed = graph.built(first.ticket, Err("no"));
-    let mut told: Vec<_> = failed.told.into_iter().collect();
+    let failed = graph.finish_job(first.ticket, Err("no"));
+    let mut told: Vec<_> = failed.results.into_iter().collect();
     told.sort_by_key(|(waiter, _)| *waiter);
     let told: Vec<_> = told
         .iter()
@@ -122,10 +122,10 @@ fn a_failed_step_fails_who_waits_below_it_once_and_nobody_else() {
     assert_eq!(told, [2, 3, 4].map(|waiter| (waiter, Some(&"no"))));
     assert!(failed.jobs.is_empty());
     // A second report of the same job notifies no waiter.
-    let twice = graph.built(first.ticket, Err("again"));
-    assert!(twice.told.is_empty() && twice.jobs.is_empty());
+    let twice = graph.finish_job(first.ticket, Err("again"));
+    assert!(twice.results.is_empty() && twice.jobs.is_empty());
 
-    assert_eq!(succeed(&mut graph, second, 1).told.len(), 1);
+    assert_eq!(succeed(&mut graph, second, 1).results.len(), 1);
     for node in graph.describe(Instant::now()) {
         let is_there = matches!(node.state, State::InMemory(_));
         let is_absent = matches!(node.state, State::Absent);
@@ -136,7 +136,7 @@ fn a_failed_step_fails_who_waits_below_it_once_and_nobody_else() {
 }
 
 #[test]
-fn a_job_that_is_lost_is_told_like_one_that_failed() {
+fn a_lost_job_is_reported_like_a_failed_one() {
     let mut graph = Seeds::default();
     let key = path(&mut graph, None, 1)[0];
     let ticket = {
@@ -144,12 +144,12 @@ fn a_job_that_is_lost_is_told_like_one_that_failed() {
         job.ticket
     };
     assert!(ask(&mut graph, key, 2).is_none(), "it might still be done");
-    let done = graph.built(ticket, Err("lost"));
-    assert_eq!(done.told.len(), 2);
+    let done = graph.finish_job(ticket, Err("lost"));
+    assert_eq!(done.results.len(), 2);
     // A new job is independent: the end of the lost one does not affect it.
     let job = ask(&mut graph, key, 3).unwrap();
-    assert!(graph.built(ticket, Err("late")).told.is_empty());
-    assert_eq!(succeed(&mut graph, job, 1).told.len(), 1);
+    assert!(graph.finish_job(ticket, Err("late")).results.is_empty());
+    assert_eq!(succeed(&mut graph, job, 1).results.len(), 1);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_seed_has_no_more_layers_than_there_may_be() {
 }
 
 #[test]
-fn no_function_has_anything_below_anothers() {
+fn no_function_can_define_a_seed_below_another_functions() {
     let mut graph = Seeds::default();
     let now = Instant::now();
     let root = define(&mut graph, None, Owner::Shared, 0, true).key;
@@ -200,13 +200,13 @@ fn the_same_twice_is_one_node_with_two_handles() {
     assert!(graph.describe(Instant::now()).is_empty());
     assert!(second.slot.get().is_none());
     assert!(matches!(
-        graph.ask(first.key, Some(1)),
-        Asked::Unknown(Some(1))
+        graph.request(first.key, Some(1)),
+        SnapshotRequest::Unknown(Some(1))
     ));
 }
 
 #[test]
-fn what_is_forgotten_while_it_is_built_is_told_and_goes() {
+fn a_seed_forgotten_while_built_notifies_its_waiters_and_is_removed() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 2);
     build(&mut graph, keys[0]);
@@ -219,7 +219,7 @@ fn what_is_forgotten_while_it_is_built_is_told_and_goes() {
     assert!(ask(&mut graph, keys[1], 2).is_none());
     let done = succeed(&mut graph, job, 1);
     let told = done
-        .told
+        .results
         .iter()
         .map(|(_, snapshot)| snapshot.as_ref().unwrap().key);
     assert_eq!(told.collect::<Vec<_>>(), [keys[1]; 2]);
@@ -230,10 +230,10 @@ fn what_is_forgotten_while_it_is_built_is_told_and_goes() {
 }
 
 #[test]
-fn a_step_that_awaits_another_goes_when_it_is_forgotten() {
+fn a_waiting_step_is_removed_when_it_is_forgotten() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 3);
-    let Asked::Build(root) = graph.ask(keys[2], None) else {
+    let SnapshotRequest::Build(root) = graph.request(keys[2], None) else {
         panic!("the root is missing");
     };
     graph.forget(keys[2]);
@@ -243,7 +243,7 @@ fn a_step_that_awaits_another_goes_when_it_is_forgotten() {
 }
 
 #[test]
-fn the_nearest_ancestor_and_what_is_missing_from_there_are_known() {
+fn the_nearest_ancestor_and_the_missing_steps_are_found() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 4);
     assert!(graph.nearest(keys[3]).is_none());
@@ -257,7 +257,7 @@ fn the_nearest_ancestor_and_what_is_missing_from_there_are_known() {
 }
 
 #[test]
-fn whoever_goes_is_not_told() {
+fn removed_waiters_are_not_notified() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 2);
     let job = ask(&mut graph, keys[1], 1).unwrap();
@@ -265,10 +265,10 @@ fn whoever_goes_is_not_told() {
         assert!(ask(&mut graph, keys[1], waiter).is_none());
     }
     let even = |waiter: &u64| waiter.is_multiple_of(2);
-    assert!(graph.leave(keys[0], even).is_empty());
-    assert!(graph.leave(keys[1], even).is_empty());
+    assert!(graph.remove_waiters(keys[0], even).is_empty());
+    assert!(graph.remove_waiters(keys[1], even).is_empty());
     let next = succeed(&mut graph, job, 100).jobs.pop().unwrap();
-    let told = succeed(&mut graph, next, 100).told;
+    let told = succeed(&mut graph, next, 100).results;
     let told: Vec<u64> = told.into_iter().map(|(waiter, _)| waiter).collect();
     assert_eq!(told, [1, 3, 5, 7]);
     // A job whose node only a waiter kept leaves with the waiter.
@@ -279,7 +279,7 @@ fn whoever_goes_is_not_told() {
     for key in [keys[1], keys[0]] {
         assert!(graph.forget(key).is_empty());
     }
-    assert!(graph.leave(keys[1], |_| true).is_empty());
-    assert!(succeed(&mut graph, job, 100).told.is_empty());
+    assert!(graph.remove_waiters(keys[1], |_| true).is_empty());
+    assert!(succeed(&mut graph, job, 100).results.is_empty());
     assert!(graph.describe(std::time::Instant::now()).is_empty());
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use faasw_seedtree::graph::{Asked, Defined, Done, Job, Resident};
+use faasw_seedtree::graph::{Job, JobOutcome, Resident, SeedHandle, SnapshotRequest};
 use faasw_seedtree::{Graph, Key, Layer, LayerBuilder, Owner, StepDigest};
 
 /// A snapshot without a guest.
@@ -31,7 +31,7 @@ impl Resident for Frozen {
 /// The recipe of a step is its number, and waiters are numbers.
 pub type Seeds = Graph<Frozen, u64, u64>;
 pub type Step = Job<Frozen, u64>;
-pub type End = Done<Frozen, u64, u64, &'static str>;
+pub type End = JobOutcome<Frozen, u64, u64, &'static str>;
 
 /// The cost of each build.
 pub const COST: Duration = Duration::from_millis(10);
@@ -56,7 +56,7 @@ pub fn define(
     owner: Owner,
     number: u64,
     is_pinned: bool,
-) -> Defined<Frozen, u64> {
+) -> SeedHandle<Frozen, u64> {
     let step = StepDigest::of(&[&number.to_le_bytes()]);
     let defined = graph.define(parent, owner, step, number, is_pinned, Instant::now());
     defined.unwrap()
@@ -74,13 +74,13 @@ pub fn path(graph: &mut Seeds, parent: Option<Key>, steps: u64) -> Vec<Key> {
 
 pub fn succeed(graph: &mut Seeds, job: Step, bytes: u64) -> End {
     let snapshot = frozen(&job, bytes, None);
-    graph.built(job.ticket, Ok((snapshot, COST)))
+    graph.finish_job(job.ticket, Ok((snapshot, COST)))
 }
 
 pub fn ask(graph: &mut Seeds, key: Key, waiter: u64) -> Option<Step> {
-    match graph.ask(key, Some(waiter)) {
-        Asked::Build(job) => Some(job),
-        Asked::UnderWay => None,
+    match graph.request(key, Some(waiter)) {
+        SnapshotRequest::Build(job) => Some(job),
+        SnapshotRequest::UnderWay => None,
         other => panic!("{other:?}"),
     }
 }

@@ -16,7 +16,7 @@ fn fit(graph: &mut Seeds, budget: u64) -> Vec<Key> {
 }
 
 #[test]
-fn what_somebody_has_stays_and_so_do_its_ancestors() {
+fn snapshots_in_use_and_their_ancestors_stay() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 3);
     let beside = define(&mut graph, Some(keys[1]), Owner::Shared, 9, false);
@@ -32,12 +32,12 @@ fn what_somebody_has_stays_and_so_do_its_ancestors() {
     let ticket = job.ticket;
     drop(job);
     assert_eq!(fit(&mut graph, 0), []);
-    drop(graph.built(ticket, Err("lost")));
+    drop(graph.finish_job(ticket, Err("lost")));
     assert_eq!(fit(&mut graph, 0), [keys[1], keys[0]]);
 }
 
 #[test]
-fn what_was_forgotten_but_is_in_use_keeps_its_parent() {
+fn a_forgotten_seed_in_use_keeps_its_parent() {
     let mut graph = Seeds::default();
     let keys = path(&mut graph, None, 2);
     build(&mut graph, keys[1]);
@@ -74,7 +74,7 @@ fn pinned_seeds_are_neither_counted_nor_evicted() {
 }
 
 #[test]
-fn what_has_grown_is_counted_again() {
+fn a_grown_snapshot_is_recounted() {
     let mut graph = Seeds::default();
     let root = define(&mut graph, None, Owner::Shared, 0, true).key;
     let owner = Owner::Function(1);
@@ -145,7 +145,7 @@ fn a_budget_that_cannot_be_met_is_met_when_something_can_go() {
 }
 
 #[test]
-fn the_seldom_used_goes_first_and_uses_of_children_count_by_half() {
+fn the_least_used_is_evicted_first_and_uses_of_children_count_half() {
     let mut graph = Seeds::default();
     let start = Instant::now();
     let [one, other] = [0, 1].map(|number| define(&mut graph, None, Owner::Shared, number, false));
@@ -254,7 +254,7 @@ fn an_owners_resting_instances_end_before_its_seeds_are_evicted() {
 }
 
 #[test]
-fn what_anothers_seed_is_made_of_does_not_count_as_what_can_go() {
+fn ancestors_of_other_owners_seeds_are_not_evictable() {
     let mut graph = Seeds::default();
     let [used, free] = [0, 1].map(|number| define(&mut graph, None, Owner::Shared, number, false));
     let child = define(&mut graph, Some(used.key), Owner::Function(1), 2, false);
@@ -277,7 +277,7 @@ fn a_parent_is_not_evicted_without_its_children() {
 }
 
 #[test]
-fn what_is_of_no_use_goes_with_all_that_descends_from_it_once_that_is_asked_for() {
+fn a_useless_snapshot_is_discarded_with_its_descendants() {
     let mut graph = Seeds::default();
     let root = define(&mut graph, None, Owner::Shared, 0, false);
     let engine = define(&mut graph, Some(root.key), Owner::Shared, 1, false);
@@ -329,7 +329,7 @@ impl Drop for End<'_> {
 
 /// Requests take snapshots without the graph's lock while others evict them.
 #[test]
-fn nobody_has_what_is_evicted() {
+fn an_evicted_snapshot_is_not_held() {
     let mut graph = Seeds::default();
     let root = define(&mut graph, None, Owner::Shared, 0, false).key;
     let child = define(&mut graph, Some(root), Owner::Shared, 1, false);
@@ -353,10 +353,12 @@ fn nobody_has_what_is_evicted() {
         let began = Instant::now();
         while evicted < 2000 && began.elapsed().as_secs() < 20 {
             let mut graph = graph.lock().unwrap();
-            if let faasw_seedtree::graph::Asked::Build(job) = graph.ask(child.key, None) {
+            if let faasw_seedtree::graph::SnapshotRequest::Build(job) =
+                graph.request(child.key, None)
+            {
                 let mut jobs = succeed(&mut graph, job, 1).jobs;
                 if let Some(job) = jobs.pop() {
-                    drop(graph.built::<()>(job.ticket, Ok((frozen(&job, 1, None), COST))));
+                    drop(graph.finish_job::<()>(job.ticket, Ok((frozen(&job, 1, None), COST))));
                 }
             }
             for (_, snapshot) in graph.fit(0, Instant::now()) {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
-use super::message::{Kind, LINKS_MAX, NO_ERROR, Question, Reply, WireName};
+use super::message::{LINKS_MAX, NO_ERROR, Question, RecordType, Reply, WireName};
 
 /// Most bytes of a datagram. A question here allows 512 (RFC 1035, 4.2.1); some servers send more.
 const DATAGRAM_MAX: usize = 4096;
@@ -22,7 +22,7 @@ const STRANGE_MAX: usize = 64;
 
 /// A name's addresses, and for how long they hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct LookupAnswer {
     /// The addresses.
     pub addresses: Vec<IpAddr>,
     /// For how long they hold.
@@ -31,7 +31,7 @@ pub struct Found {
 
 /// Why a server has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfound {
+pub enum LookupFailure {
     /// The name does not exist or has no address: the response code. This is conclusive.
     Known(u16),
     /// The server has no conclusive answer: its response code, if it sent one. Another server may
@@ -44,7 +44,7 @@ pub enum Unfound {
     SilentOnAll,
 }
 
-impl Unfound {
+impl LookupFailure {
     /// Returns whether the server answered nothing about the name.
     pub fn is_silent(self) -> bool {
         matches!(self, Self::SilentOnName | Self::SilentOnAll)
@@ -69,7 +69,7 @@ pub trait Network {
         server: SocketAddr,
         name: &WireName,
         wait: Duration,
-    ) -> Result<Found, Unfound>;
+    ) -> Result<LookupAnswer, LookupFailure>;
 }
 
 /// The sockets of this process.
@@ -82,10 +82,10 @@ impl Network for Sockets {
         server: SocketAddr,
         name: &WireName,
         wait: Duration,
-    ) -> Result<Found, Unfound> {
+    ) -> Result<LookupAnswer, LookupFailure> {
         let begun = Instant::now();
         let deadline = begun + wait;
-        let mut families = [Kind::A, Kind::Aaaa].map(|kind| Family::new(kind, name));
+        let mut families = [RecordType::A, RecordType::Aaaa].map(|kind| Family::new(kind, name));
         // Each time round a server has left the next alias to this resolver.
         for _ in 0..=LINKS_MAX {
             let mut open: Vec<_> = families.iter_mut().filter(|it| it.is_open()).collect();
@@ -98,7 +98,7 @@ impl Network for Sockets {
             open.into_iter().for_each(Family::conclude);
         }
         let [four, six] =
-            families.map(|family| family.outcome.unwrap_or(Err(Unfound::Failed(None))));
+            families.map(|family| family.outcome.unwrap_or(Err(LookupFailure::Failed(None))));
         match (four, six) {
             (Ok(mut four), Ok(six)) => {
                 four.addresses.extend(six.addresses);
@@ -114,25 +114,25 @@ impl Network for Sockets {
 
 /// The search for addresses of one family.
 struct Family {
-    kind: Kind,
+    kind: RecordType,
     name: WireName,
     /// Aliases on the way so far, and for how many seconds they hold.
     links: usize,
     ttl: u32,
     question: Option<Question>,
-    reply: Result<Reply, Unfound>,
-    outcome: Option<Result<Found, Unfound>>,
+    reply: Result<Reply, LookupFailure>,
+    outcome: Option<Result<LookupAnswer, LookupFailure>>,
 }
 
 impl Family {
-    fn new(kind: Kind, name: &WireName) -> Self {
+    fn new(kind: RecordType, name: &WireName) -> Self {
         Self {
             kind,
             name: name.clone(),
             links: 0,
             ttl: u32::MAX,
             question: None,
-            reply: Err(Unfound::Failed(None)),
+            reply: Err(LookupFailure::Failed(None)),
             outcome: None,
         }
     }
@@ -144,10 +144,10 @@ impl Family {
     /// Evaluates the reply: addresses, the next name of a chain of aliases, or a failure.
     fn conclude(&mut self) {
         self.question = None;
-        let failed = Err(Unfound::Failed(None));
+        let failed = Err(LookupFailure::Failed(None));
         self.outcome = Some(match std::mem::replace(&mut self.reply, failed) {
             Err(unfound) => Err(unfound),
-            Ok(Reply::Addresses(addresses, ttl)) => Ok(Found {
+            Ok(Reply::Addresses(addresses, ttl)) => Ok(LookupAnswer {
                 addresses,
                 time: Duration::from_secs(self.ttl.min(ttl).into()),
             }),
@@ -158,11 +158,11 @@ impl Family {
                     self.name = name;
                     return;
                 }
-                Err(Unfound::Failed(None))
+                Err(LookupFailure::Failed(None))
             }
-            Ok(Reply::Nothing(code)) => Err(Unfound::Known(code)),
-            Ok(Reply::Failed(code)) => Err(Unfound::Failed(code)),
-            Ok(Reply::Truncated) => Err(Unfound::Failed(None)),
+            Ok(Reply::Nothing(code)) => Err(LookupFailure::Known(code)),
+            Ok(Reply::Failed(code)) => Err(LookupFailure::Failed(code)),
+            Ok(Reply::Truncated) => Err(LookupFailure::Failed(None)),
         });
     }
 }
@@ -171,16 +171,16 @@ impl Family {
 /// for the root goes along from the second time on: a server that answers it is running.
 async fn ask_by_datagrams(server: SocketAddr, families: &mut [&mut Family], pace: Duration) {
     let silent = match exchange_datagrams(server, families, pace).await {
-        Ok(true) => Unfound::SilentOnName,
-        Ok(false) => Unfound::SilentOnAll,
+        Ok(true) => LookupFailure::SilentOnName,
+        Ok(false) => LookupFailure::SilentOnAll,
         // The kernel reports that no server listens there, or that it is unreachable.
-        Err(error) if is_of_the_server(&error) => Unfound::SilentOnAll,
+        Err(error) if is_of_the_server(&error) => LookupFailure::SilentOnAll,
         // This process has no more descriptors or memory, which is no fault of the server.
-        Err(_) => Unfound::SilentOnName,
+        Err(_) => LookupFailure::SilentOnName,
     };
     let is_there = families.iter().any(|family| family.reply.is_ok());
     let silent = if is_there {
-        Unfound::SilentOnName
+        LookupFailure::SilentOnName
     } else {
         silent
     };
@@ -209,7 +209,7 @@ async fn exchange_datagrams(
     for family in families.iter_mut() {
         family.question = Some(question(&family.name, family.kind)?);
     }
-    let root = question(&WireName::root(), Kind::Ns)?;
+    let root = question(&WireName::root(), RecordType::Ns)?;
     let own = match server {
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -270,11 +270,11 @@ async fn ask_by_stream(server: SocketAddr, families: &mut [&mut Family], deadlin
             Ok(Ok(stream)) => {
                 match timeout_at(deadline, exchange_by_stream(stream, family)).await {
                     Ok(reply) => Ok(reply.unwrap_or(Reply::Failed(None))),
-                    Err(_) => Err(Unfound::SilentOnName),
+                    Err(_) => Err(LookupFailure::SilentOnName),
                 }
             }
-            Ok(Err(_)) => Err(Unfound::Failed(None)),
-            Err(_) => Err(Unfound::SilentOnName),
+            Ok(Err(_)) => Err(LookupFailure::Failed(None)),
+            Err(_) => Err(LookupFailure::SilentOnName),
         };
     }
 }
@@ -296,7 +296,7 @@ async fn exchange_by_stream(stream: &mut TcpStream, family: &Family) -> io::Resu
 }
 
 /// Builds a question with a random id.
-fn question(name: &WireName, kind: Kind) -> io::Result<Question> {
+fn question(name: &WireName, kind: RecordType) -> io::Result<Question> {
     let mut id = [0; 2];
     let flags = rustix::rand::GetRandomFlags::empty();
     rustix::rand::getrandom(&mut id, flags)?;

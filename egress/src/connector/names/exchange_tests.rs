@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::*;
-use crate::connector::reach::ADDRESSES_MAX;
+use crate::connector::dial::ADDRESSES_MAX;
 
 /// Longer than any answer on loopback takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -80,7 +80,7 @@ fn is_root(question: &[u8]) -> bool {
     question[12] == 0
 }
 
-fn ask(server: SocketAddr, wait: Duration) -> Result<Found, Unfound> {
+fn ask(server: SocketAddr, wait: Duration) -> Result<LookupAnswer, LookupFailure> {
     let runtime = crate::runtime().unwrap();
     let name = WireName::new("a.example").unwrap();
     runtime.block_on(Sockets.ask(server, &name, wait))
@@ -90,7 +90,7 @@ const FOUR: [u8; 4] = [192, 0, 2, 1];
 const SIX: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 #[test]
-fn both_families_are_asked_for_and_strange_datagrams_are_passed_over() {
+fn both_address_families_are_queried_and_unrelated_datagrams_ignored() {
     let server = server(|question, _| {
         let data = match kind(question) {
             1 => FOUR.to_vec(),
@@ -124,7 +124,7 @@ fn one_family_is_enough() {
 }
 
 #[test]
-fn a_truncated_answer_is_asked_for_by_a_stream_and_read_in_part() {
+fn a_truncated_answer_is_queried_again_over_tcp() {
     // Nearly 64 KiB of addresses for one family, and of aliases of the name for the other.
     let server = server(|question, is_stream| match (is_stream, kind(question)) {
         (false, _) => vec![answer(question, TRUNCATED, &[])],
@@ -144,9 +144,9 @@ fn a_stream_that_answers_something_else_or_nothing_fails() {
             vec![answer(question, TRUNCATED, &[])]
         }
     });
-    assert_eq!(ask(strange, LONG), Err(Unfound::Failed(None)));
+    assert_eq!(ask(strange, LONG), Err(LookupFailure::Failed(None)));
     let truncated = server(|question, _| vec![answer(question, TRUNCATED, &[])]);
-    assert_eq!(ask(truncated, LONG), Err(Unfound::Failed(None)));
+    assert_eq!(ask(truncated, LONG), Err(LookupFailure::Failed(None)));
     let silent = server(|question, is_stream| {
         if is_stream {
             vec![]
@@ -154,13 +154,13 @@ fn a_stream_that_answers_something_else_or_nothing_fails() {
             vec![answer(question, TRUNCATED, &[])]
         }
     });
-    assert_eq!(ask(silent, SILENT), Err(Unfound::SilentOnName));
+    assert_eq!(ask(silent, SILENT), Err(LookupFailure::SilentOnName));
 }
 
 #[test]
-fn silence_about_a_name_is_told_from_silence_about_everything() {
+fn silence_about_one_name_differs_from_a_silent_server() {
     let silent = server(|_, _| vec![]);
-    assert_eq!(ask(silent, SILENT), Err(Unfound::SilentOnAll));
+    assert_eq!(ask(silent, SILENT), Err(LookupFailure::SilentOnAll));
     let slow = server(|question, _| {
         if is_root(question) {
             vec![answer(question, 5, &[])]
@@ -168,12 +168,12 @@ fn silence_about_a_name_is_told_from_silence_about_everything() {
             vec![]
         }
     });
-    assert_eq!(ask(slow, SILENT), Err(Unfound::SilentOnName));
+    assert_eq!(ask(slow, SILENT), Err(LookupFailure::SilentOnName));
     // No server listens: the kernel reports that at once.
     let nobody = StdUdpSocket::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);
-    assert_eq!(ask(address, LONG), Err(Unfound::SilentOnAll));
+    assert_eq!(ask(address, LONG), Err(LookupFailure::SilentOnAll));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn aliases_that_the_server_leaves_to_the_resolver_are_followed_to_their_bound() 
         answer(question, 0, &[(5, target)])
     };
     let endless = server(move |question, _| vec![alias(question)]);
-    assert_eq!(ask(endless, LONG), Err(Unfound::Failed(None)));
+    assert_eq!(ask(endless, LONG), Err(LookupFailure::Failed(None)));
     let ends = server(move |question, _| match (question[12], kind(question)) {
         (5, 1) => vec![answer(question, 0, &[(1, FOUR.to_vec())])],
         (5, _) => vec![answer(question, 0, &[])],
@@ -203,15 +203,19 @@ fn aliases_that_the_server_leaves_to_the_resolver_are_followed_to_their_bound() 
 }
 
 #[test]
-fn what_two_families_come_to_says_as_much_as_is_known() {
-    let known = Unfound::Known(3);
-    let failed = Unfound::Failed(Some(2));
+fn the_results_of_two_address_families_are_combined() {
+    let known = LookupFailure::Known(3);
+    let failed = LookupFailure::Failed(Some(2));
     for (one, other, expected) in [
         (known, known, known),
         (known, failed, failed),
-        (known, Unfound::SilentOnName, Unfound::SilentOnName),
-        (Unfound::SilentOnAll, failed, failed),
-        (failed, Unfound::SilentOnAll, failed),
+        (
+            known,
+            LookupFailure::SilentOnName,
+            LookupFailure::SilentOnName,
+        ),
+        (LookupFailure::SilentOnAll, failed, failed),
+        (failed, LookupFailure::SilentOnAll, failed),
     ] {
         assert_eq!(one.or(other), expected);
     }

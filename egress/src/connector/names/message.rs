@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use crate::connector::reach::ADDRESSES_MAX;
+use crate::connector::dial::ADDRESSES_MAX;
 
 /// Most records of an answer that are read. A name with more addresses has enough of them, and a
 /// function cannot have the connector read thousands.
@@ -46,7 +46,7 @@ const RECURSION: u16 = 0x0100;
 pub const NO_ERROR: u16 = 0;
 pub const NO_NAME: u16 = 3;
 
-/// A name as messages spell it, without pointers and in lower case.
+/// A name as messages encode it, without pointers and in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireName(Vec<u8>);
 
@@ -85,7 +85,7 @@ impl WireName {
 
 /// The type of record that a question is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordType {
     /// IPv4 addresses.
     A,
     /// IPv6 addresses.
@@ -94,7 +94,7 @@ pub enum Kind {
     Ns,
 }
 
-impl Kind {
+impl RecordType {
     fn number(self) -> u16 {
         match self {
             Self::A => A,
@@ -112,7 +112,7 @@ pub struct Question {
     /// The name.
     pub name: WireName,
     /// The type.
-    pub kind: Kind,
+    pub kind: RecordType,
 }
 
 /// A server's answer to a question.
@@ -202,7 +202,7 @@ impl Question {
             if record.kind == self.kind.number() && name_is(message, record.owner, &name)? {
                 let data = message.get(record.data.clone())?;
                 addresses.push(match self.kind {
-                    Kind::Aaaa => Ipv6Addr::from(<[u8; 16]>::try_from(data).ok()?).into(),
+                    RecordType::Aaaa => Ipv6Addr::from(<[u8; 16]>::try_from(data).ok()?).into(),
                     _ => Ipv4Addr::from(<[u8; 4]>::try_from(data).ok()?).into(),
                 });
                 ttl = ttl.min(record.ttl);
@@ -233,7 +233,7 @@ impl Question {
             let (record, behind) = Record::read(message, at)?;
             at = behind;
             let is_useful = record.kind == CNAME || record.kind == self.kind.number();
-            if record.class == IN && is_useful && self.kind != Kind::Ns {
+            if record.class == IN && is_useful && self.kind != RecordType::Ns {
                 records.push(record);
             }
         }

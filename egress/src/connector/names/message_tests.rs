@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn question(name: &str, kind: Kind) -> Question {
+fn question(name: &str, kind: RecordType) -> Question {
     Question {
         id: 0x1234,
         name: WireName::new(name).unwrap(),
@@ -35,8 +35,8 @@ fn named(name: &[u8], kind: u16, ttl: u32, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn addresses_of_the_name_are_taken_and_no_others() {
-    let asked = question("A.example", Kind::A);
+fn only_addresses_of_the_queried_name_are_accepted() {
+    let asked = question("A.example", RecordType::A);
     let stranger = WireName::new("b.example").unwrap();
     let records = [
         named(&stranger.0, A, 60, &[10, 0, 0, 1]),
@@ -60,7 +60,7 @@ fn addresses_of_the_name_are_taken_and_no_others() {
 
 #[test]
 fn only_an_answer_to_the_question_is_taken() {
-    let asked = question("a.example", Kind::A);
+    let asked = question("a.example", RecordType::A);
     let good = answer(&asked, 0, 1, &record(A, 60, &[192, 0, 2, 1]));
     assert!(asked.reply(&good).is_some());
     // The bits change the id, the response flag, the operation, the name, the type and the class.
@@ -91,8 +91,8 @@ fn only_an_answer_to_the_question_is_taken() {
 }
 
 #[test]
-fn response_codes_say_what_they_say() {
-    let asked = question("a.example", Kind::Aaaa);
+fn response_codes_map_to_their_outcomes() {
+    let asked = question("a.example", RecordType::Aaaa);
     for (code, expected) in [
         (0, Reply::Nothing(NO_ERROR)),
         (2, Reply::Failed(Some(2))),
@@ -114,7 +114,7 @@ fn response_codes_say_what_they_say() {
 
 #[test]
 fn chains_of_aliases_are_followed_in_any_order_to_their_bound() {
-    let asked = question("n0.example", Kind::A);
+    let asked = question("n0.example", RecordType::A);
     let chain = |links: usize| {
         let name = |at: usize| WireName::new(&format!("n{at}.example")).unwrap();
         let mut records: Vec<_> = (0..links)
@@ -140,8 +140,8 @@ fn chains_of_aliases_are_followed_in_any_order_to_their_bound() {
 }
 
 #[test]
-fn an_alias_without_an_end_is_left_to_the_resolver_unless_the_server_says_that_it_is_the_end() {
-    let asked = question("a.example", Kind::Aaaa);
+fn an_unresolved_alias_is_followed_unless_the_server_is_authoritative() {
+    let asked = question("a.example", RecordType::Aaaa);
     let target = WireName::new("b.example").unwrap();
     let alias = record(CNAME, 60, &target.0);
     let reply = asked.reply(&answer(&asked, 0, 1, &alias));
@@ -159,7 +159,7 @@ fn an_alias_without_an_end_is_left_to_the_resolver_unless_the_server_says_that_i
 
 #[test]
 fn of_an_answer_of_64_kib_a_bounded_part_is_read() {
-    let asked = question("a.example", Kind::A);
+    let asked = question("a.example", RecordType::A);
     let one = record(A, 60, &[192, 0, 2, 1]);
     let count = (65_535 - 64) / one.len();
     let message = answer(&asked, 0, u16::try_from(count).unwrap(), &one.repeat(count));
@@ -235,7 +235,7 @@ fn names_are_spelled_and_bounded() {
 #[test]
 fn no_message_makes_it_panic_or_exceed_its_bounds() {
     let mut random = fastrand::Rng::with_seed(32);
-    let asked = question("www.a.example", Kind::A);
+    let asked = question("www.a.example", RecordType::A);
     let alias = WireName::new("b.example").unwrap();
     let records = [
         record(CNAME, 60, &alias.0),

@@ -21,14 +21,14 @@ use faasw_abi::outgoing::FailureCode;
 use faasw_egress_policy::Host;
 
 use self::cache::CacheLimits;
-use self::exchange::{Network, Sockets, Unfound, is_without_address};
+use self::exchange::{LookupFailure, Network, Sockets, is_without_address};
 pub use self::function::Function;
 use self::hosts::Hosts;
 use self::message::{NO_NAME, WireName};
 use self::servers::Servers;
-use super::Failed;
+use super::ConnectFailure;
+use super::dial::ADDRESSES_MAX;
 use super::fair::{FairLimits, FairPool};
-use super::reach::ADDRESSES_MAX;
 
 /// Lookups at once. Each holds one socket and at most 64 KiB of an answer, so that 128 functions
 /// that all wait for long answers take 192 descriptors and 12 MiB. One function alone may have 14.
@@ -130,7 +130,11 @@ impl<N: Network> Resolver<N> {
     ///
     /// # Errors
     /// Returns why there are none.
-    pub async fn addresses(&self, host: &Host, function: &Function) -> Result<Vec<IpAddr>, Failed> {
+    pub async fn addresses(
+        &self,
+        host: &Host,
+        function: &Function,
+    ) -> Result<Vec<IpAddr>, ConnectFailure> {
         let name = match host {
             Host::Address(address) => return Ok(vec![*address]),
             Host::Name(name) => name.as_str(),
@@ -174,26 +178,28 @@ impl<N: Network> Resolver<N> {
 }
 
 /// Answers for reserved names, for which no server is queried (RFC 6761, 6.3 and 6.4; RFC 7686).
-fn reserved(name: &str) -> Option<Result<Vec<IpAddr>, Failed>> {
+fn reserved(name: &str) -> Option<Result<Vec<IpAddr>, ConnectFailure>> {
     match name.rsplit('.').next() {
         Some("localhost") => Some(Ok(vec![
             Ipv6Addr::LOCALHOST.into(),
             Ipv4Addr::LOCALHOST.into(),
         ])),
-        Some("invalid" | "onion") => Some(Err(Unfound::Known(NO_NAME).into())),
+        Some("invalid" | "onion") => Some(Err(LookupFailure::Known(NO_NAME).into())),
         _ => None,
     }
 }
 
-impl From<Unfound> for Failed {
-    fn from(unfound: Unfound) -> Self {
+impl From<LookupFailure> for ConnectFailure {
+    fn from(unfound: LookupFailure) -> Self {
         let rcode = match unfound {
-            Unfound::Known(code) if is_without_address(code) => {
+            LookupFailure::Known(code) if is_without_address(code) => {
                 return FailureCode::DestinationNotFound.into();
             }
-            Unfound::SilentOnName | Unfound::SilentOnAll => return FailureCode::DnsTimeout.into(),
-            Unfound::Known(code) => Some(code),
-            Unfound::Failed(code) => code,
+            LookupFailure::SilentOnName | LookupFailure::SilentOnAll => {
+                return FailureCode::DnsTimeout.into();
+            }
+            LookupFailure::Known(code) => Some(code),
+            LookupFailure::Failed(code) => code,
         };
         Self {
             rcode,
@@ -203,7 +209,7 @@ impl From<Unfound> for Failed {
 }
 
 /// Orders addresses: IPv6 and IPv4 in turns, and no more than are tried.
-fn in_turns(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failed> {
+fn in_turns(found: &[IpAddr]) -> Result<Vec<IpAddr>, ConnectFailure> {
     let (six, four): (Vec<IpAddr>, Vec<_>) = found.iter().partition(|address| address.is_ipv6());
     let longest = six.len().max(four.len());
     let in_turns = (0..longest).flat_map(|at| [six.get(at), four.get(at)].into_iter().flatten());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::TURN;
-use super::exchange::{Found, Network, Unfound};
+use super::exchange::{LookupAnswer, LookupFailure, Network};
 use super::function::{Function, SILENCE};
 use super::message::WireName;
 
@@ -57,7 +57,7 @@ impl Servers {
         wire: &WireName,
         function: &Function,
         turn: Duration,
-    ) -> Result<Found, Unfound> {
+    ) -> Result<LookupAnswer, LookupFailure> {
         let deadline = Instant::now() + turn;
         let (parts, of) = PARTS_OF_TURN;
         let most = turn * parts / of;
@@ -72,7 +72,7 @@ impl Servers {
             for (at, server) in next {
                 let wait = most.min(deadline.saturating_duration_since(Instant::now()));
                 if wait.is_zero() {
-                    return Err(why.unwrap_or(Unfound::SilentOnName));
+                    return Err(why.unwrap_or(LookupFailure::SilentOnName));
                 }
                 let outcome = network.ask(server.address, wire, wait).await;
                 if wait == most {
@@ -82,27 +82,29 @@ impl Servers {
                 }
                 let unfound = match outcome {
                     Ok(found) => return Ok(found),
-                    Err(known @ Unfound::Known(_)) => return Err(known),
+                    Err(known @ LookupFailure::Known(_)) => return Err(known),
                     Err(unfound) => unfound,
                 };
                 if unfound.is_silent() {
                     silent.push((at, server));
                 }
-                why = Some(why.map_or(unfound, |why: Unfound| why.or(unfound)));
+                why = Some(why.map_or(unfound, |why: LookupFailure| why.or(unfound)));
             }
             next = silent;
         }
-        Err(why.unwrap_or(Unfound::Failed(None)))
+        Err(why.unwrap_or(LookupFailure::Failed(None)))
     }
 }
 
 impl Server {
     /// Notes whether the server answered anything. Silence counts only after a full turn's wait, so
     /// that a function with short turns cannot cause a slow server to come last for all functions.
-    fn note(&self, outcome: &Result<Found, Unfound>, turn: Duration) {
+    fn note(&self, outcome: &Result<LookupAnswer, LookupFailure>, turn: Duration) {
         match outcome {
-            Err(Unfound::SilentOnAll) if turn < TURN => {}
-            Err(Unfound::SilentOnAll) => self.silent_until.set(Some(Instant::now() + SILENCE)),
+            Err(LookupFailure::SilentOnAll) if turn < TURN => {}
+            Err(LookupFailure::SilentOnAll) => {
+                self.silent_until.set(Some(Instant::now() + SILENCE))
+            }
             _ => self.silent_until.set(None),
         }
     }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
-use super::exchange::Found;
+use super::exchange::LookupAnswer;
 use super::function::SILENCE;
 use super::*;
 
@@ -13,7 +13,7 @@ const FIRST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 const SECOND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2);
 
 /// The behaviour of a server: a delay and an outcome.
-type Behaviour = (Duration, Result<Found, Unfound>);
+type Behaviour = (Duration, Result<LookupAnswer, LookupFailure>);
 
 /// A network of scripted servers that records their queries.
 struct Scripted<F> {
@@ -29,7 +29,7 @@ impl<F: Fn(SocketAddr, &str) -> Behaviour> Network for Scripted<F> {
         server: SocketAddr,
         name: &WireName,
         wait: Duration,
-    ) -> Result<Found, Unfound> {
+    ) -> Result<LookupAnswer, LookupFailure> {
         struct UnderWay<'a>(&'a Cell<usize>);
         impl Drop for UnderWay<'_> {
             fn drop(&mut self) {
@@ -44,7 +44,7 @@ impl<F: Fn(SocketAddr, &str) -> Behaviour> Network for Scripted<F> {
         self.asked.borrow_mut().push((server, name));
         tokio::time::sleep(delay.min(wait)).await;
         if delay > wait {
-            Err(outcome.err().unwrap_or(Unfound::SilentOnName))
+            Err(outcome.err().unwrap_or(LookupFailure::SilentOnName))
         } else {
             outcome
         }
@@ -75,7 +75,7 @@ fn host(name: &str) -> Host {
 
 /// An address that is not cached: the next lookup queries again.
 fn found(last: u8) -> Behaviour {
-    let found = Found {
+    let found = LookupAnswer {
         addresses: vec![IpAddr::from([192, 0, 2, last])],
         time: Duration::ZERO,
     };
@@ -83,14 +83,14 @@ fn found(last: u8) -> Behaviour {
 }
 
 /// A delay longer than any wait.
-const NEVER: Behaviour = (Duration::from_secs(3600), Err(Unfound::SilentOnName));
+const NEVER: Behaviour = (Duration::from_secs(3600), Err(LookupFailure::SilentOnName));
 
 fn is_dead(name: &str) -> bool {
     name.ends_with("dead.test")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_one_function_asks_for_changes_no_servers_order_for_others() {
+async fn one_functions_lookups_do_not_reorder_servers_for_other_functions() {
     let resolver = resolver(|server, name| match (server, is_dead(name)) {
         (FIRST, true) => NEVER,
         (FIRST, false) => found(1),
@@ -120,12 +120,11 @@ async fn a_name_that_one_function_asks_for_changes_no_servers_order_for_others()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_answers_nothing_at_all_is_asked_last_by_all_until_it_answers_or_time_is_up()
-{
+async fn a_silent_server_is_queried_last_until_it_answers_or_a_timeout() {
     let is_there = Rc::new(Cell::new(false));
     let seen = is_there.clone();
     let resolver = resolver(move |server, _| match (server, seen.get()) {
-        (FIRST, false) => (Duration::from_secs(3), Err(Unfound::SilentOnAll)),
+        (FIRST, false) => (Duration::from_secs(3), Err(LookupFailure::SilentOnAll)),
         (FIRST, true) => found(1),
         _ => found(2),
     });
@@ -148,10 +147,10 @@ async fn a_server_that_answers_nothing_at_all_is_asked_last_by_all_until_it_answ
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_for_others() {
+async fn a_function_with_silent_names_has_short_lookups_that_affect_no_other_function() {
     let resolver = resolver(|_, name| {
         if is_dead(name) {
-            (Duration::from_secs(2), Err(Unfound::SilentOnAll))
+            (Duration::from_secs(2), Err(LookupFailure::SilentOnAll))
         } else {
             found(1)
         }
@@ -186,7 +185,7 @@ async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_lookups_of_others_however_many_of_theirs_are_silent() {
+async fn silent_lookups_of_one_function_do_not_delay_other_functions() {
     let resolver = resolver(|_, name| if is_dead(name) { NEVER } else { found(1) });
     let set = LocalSet::new();
     for number in 0..127 {
@@ -260,7 +259,7 @@ fn is_ready_at_once(future: &mut (impl Future + Unpin)) -> bool {
 async fn each_function_has_a_cache_of_its_own_which_new_servers_empty() {
     let resolver = resolver(|server, _| {
         let last = if server == FIRST { 1 } else { 2 };
-        let found = Found {
+        let found = LookupAnswer {
             addresses: vec![IpAddr::from([192, 0, 2, last])],
             time: Duration::from_secs(3600),
         };
@@ -288,7 +287,7 @@ async fn each_function_has_a_cache_of_its_own_which_new_servers_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_are_no_servers_to_answer_are_asked_of_none() {
+async fn reserved_names_are_not_queried() {
     let resolver = resolver(|_, _| found(1));
     let function = resolver.function(1);
     for name in ["localhost", "a.localhost"] {

@@ -168,12 +168,12 @@ pub struct Entry<'a> {
     /// The folder that contains it; the root folder's is the root folder itself.
     pub parent: u32,
     /// The object itself.
-    pub what: What<'a>,
+    pub what: EntryObject<'a>,
 }
 
 /// The object of an entry.
 #[derive(Clone, Copy, Debug)]
-pub enum What<'a> {
+pub enum EntryObject<'a> {
     /// A file with this content.
     File(&'a [u8]),
     /// A folder, whose entries are consecutive.
@@ -218,7 +218,7 @@ impl<'a> Bundle<'a> {
             && (0..header.records).all(|index| bundle.is_sound(index, &header));
         let mut contents = 0_u64;
         for index in 0..header.records {
-            if let Some(What::File(content)) = bundle.entry(index).map(|entry| entry.what) {
+            if let Some(EntryObject::File(content)) = bundle.entry(index).map(|entry| entry.what) {
                 contents = contents.saturating_add(content.len() as u64);
             }
         }
@@ -241,7 +241,7 @@ impl<'a> Bundle<'a> {
             return false;
         }
         let is_in_its_folder = match self.entry(entry.parent).map(|parent| parent.what) {
-            Some(What::Folder { first, count }) => match index {
+            Some(EntryObject::Folder { first, count }) => match index {
                 0 => entry.parent == 0,
                 _ => entry.parent < index && index >= first && index - first < count,
             },
@@ -249,12 +249,12 @@ impl<'a> Bundle<'a> {
         };
         is_in_its_folder
             && match entry.what {
-                What::File(_) => {
+                EntryObject::File(_) => {
                     let at = long(record, 16).unwrap_or_default();
                     at >= header.contents_at && at.is_multiple_of(PAGE)
                 }
-                What::Link(target) => !target.is_empty() && target.len() <= PATH_MAX,
-                What::Folder { first, count } => {
+                EntryObject::Link(target) => !target.is_empty() && target.len() <= PATH_MAX,
+                EntryObject::Folder { first, count } => {
                     let Some(end) = first.checked_add(count) else {
                         return false;
                     };
@@ -294,13 +294,13 @@ impl<'a> Bundle<'a> {
             Kind::File => {
                 let at = usize::try_from(at).ok()?;
                 let end = at.checked_add(usize::try_from(length).ok()?)?;
-                What::File(self.bytes.get(at..end)?)
+                EntryObject::File(self.bytes.get(at..end)?)
             }
-            Kind::Folder => What::Folder {
+            Kind::Folder => EntryObject::Folder {
                 first: u32::try_from(at).ok()?,
                 count: u32::try_from(length).ok()?,
             },
-            Kind::Link => What::Link(self.text(at, length)?),
+            Kind::Link => EntryObject::Link(self.text(at, length)?),
         };
         Some(Entry {
             name,
@@ -318,7 +318,7 @@ impl<'a> Bundle<'a> {
     /// Returns the index of the entry with this name in a folder.
     #[must_use]
     pub fn named(&self, folder: u32, name: &str) -> Option<u32> {
-        let What::Folder { first, count } = self.entry(folder)?.what else {
+        let EntryObject::Folder { first, count } = self.entry(folder)?.what else {
             return None;
         };
         let (mut low, mut high) = (first, first.checked_add(count)?);
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(Summary::of(&bytes), Some(summary));
         assert_eq!(bytes.len(), 4 * PAGE as usize);
         for index in 0..bundle.count() {
-            if let What::File(content) = bundle.entry(index).unwrap().what {
+            if let EntryObject::File(content) = bundle.entry(index).unwrap().what {
                 let at = content.as_ptr() as usize - bytes.as_ptr() as usize;
                 assert_eq!(at % PAGE as usize, 0);
             }
@@ -384,7 +384,7 @@ mod tests {
                         let mut seen = vec![0];
                         while let Some(next) = seen.pop() {
                             let entry = bundle.entry(next).unwrap();
-                            if let What::Folder { first, count } = entry.what {
+                            if let EntryObject::Folder { first, count } = entry.what {
                                 assert!(count == 0 || first > next);
                                 seen.extend(first..first + count);
                             }

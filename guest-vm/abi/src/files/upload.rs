@@ -242,7 +242,7 @@ fn put<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::bundle::{Bundle, What};
+    use super::super::bundle::{Bundle, EntryObject};
     use super::*;
     use alloc::format;
 
@@ -281,9 +281,9 @@ mod tests {
         let bundle = Bundle::read(&packed).unwrap();
         let lib = bundle.named(0, "lib").unwrap();
         let a = bundle.entry(bundle.named(lib, "a.py").unwrap()).unwrap();
-        assert!(matches!(a.what, What::File(content) if content == b"import b"));
+        assert!(matches!(a.what, EntryObject::File(content) if content == b"import b"));
         let c = bundle.entry(bundle.named(lib, "c").unwrap()).unwrap();
-        assert!(matches!(c.what, What::Link("../lib/a.py")));
+        assert!(matches!(c.what, EntryObject::Link("../lib/a.py")));
         assert_eq!(bundle.named(lib, "d"), None);
     }
 
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_too_much_is_refused() {
+    fn truncated_or_oversized_uploads_are_refused() {
         let whole = files(&[(Kind::File, "a", b"xyz"), (Kind::Folder, "b", b"")]);
         for end in 0..whole.len() {
             assert!(pack(&whole[..end]).is_err(), "{end}");

@@ -76,7 +76,7 @@ fn records_are_read_as_they_were_written_and_in_no_other_length() {
 }
 
 #[test]
-fn what_is_longer_than_it_may_be_is_refused_by_both_sides() {
+fn oversized_values_are_refused_by_both_sides() {
     let with = |store, operation| Request { store, operation }.encode().map(drop);
     let refused = Err(WireError::BadValue);
     let key = vec![b'k'; KEY_MAX + 1];

@@ -5,11 +5,11 @@ use alloc::string::ToString;
 use core::time::Duration;
 
 use faasw_abi::files::Kind;
-use faasw_abi::files::bundle::What;
+use faasw_abi::files::bundle::EntryObject;
 
 use super::content::Content;
 use super::folder::Folder;
-use super::{Body, Changed, FileError, Files, NODE, Node, Opening, ROOT, Room, Times};
+use super::{Body, Changed, FileError, Files, MemoryBudget, NODE, Node, Opening, ROOT, Times};
 
 /// Maximum bytes of a link's target.
 const TARGET_MAX: usize = 4096;
@@ -31,7 +31,7 @@ impl Files {
         name: &str,
         body: Body,
         now: Duration,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<Node, FileError> {
         let node = self.next;
         let next = node.checked_add(1).ok_or(FileError::NoSpace)?;
@@ -42,7 +42,7 @@ impl Files {
         self.folder_mut(folder, room)?;
         room.take(NODE + target)?;
         if let Err(error) = self.folder_mut(folder, room)?.add(name, node, room) {
-            room.give_back(NODE + target);
+            room.release(NODE + target);
             return Err(error);
         }
         self.next = next;
@@ -59,18 +59,22 @@ impl Files {
     }
 
     /// Returns a node for a change.
-    fn changed_mut(&mut self, node: Node, room: &mut impl Room) -> Result<&mut Changed, FileError> {
+    fn changed_mut(
+        &mut self,
+        node: Node,
+        room: &mut impl MemoryBudget,
+    ) -> Result<&mut Changed, FileError> {
         if !self.changed.contains_key(&node) {
             match self.bundled(node).ok_or(FileError::NoEntry)? {
-                What::File(content) => {
+                EntryObject::File(content) => {
                     room.take(NODE)?;
                     self.put(node, Body::File(Content::of(content)));
                 }
-                What::Link(target) => {
+                EntryObject::Link(target) => {
                     room.take(NODE + target.len())?;
                     self.put(node, Body::Link(target.into()));
                 }
-                What::Folder { .. } => {
+                EntryObject::Folder { .. } => {
                     self.folder_mut(node, room)?;
                 }
             }
@@ -78,7 +82,11 @@ impl Files {
         self.changed.get_mut(&node).ok_or(FileError::NoEntry)
     }
 
-    fn content_mut(&mut self, node: Node, room: &mut impl Room) -> Result<&mut Content, FileError> {
+    fn content_mut(
+        &mut self,
+        node: Node,
+        room: &mut impl MemoryBudget,
+    ) -> Result<&mut Content, FileError> {
         match &mut self.changed_mut(node, room)?.body {
             Body::File(content) => Ok(content),
             Body::Folder(_) | Body::Link(_) => Err(FileError::IsFolder),
@@ -86,7 +94,7 @@ impl Files {
     }
 
     /// Removes a node that is in no folder, once it is not open any more.
-    pub(super) fn drop_unused(&mut self, node: Node, room: &mut impl Room) {
+    pub(super) fn drop_unused(&mut self, node: Node, room: &mut impl MemoryBudget) {
         let is_unused = |changed: &Changed| changed.links == 0;
         if self.open.contains_key(&node) || !self.changed.get(&node).is_some_and(is_unused) {
             return;
@@ -97,26 +105,26 @@ impl Files {
                 Body::Folder(folder) => folder.cost(),
                 Body::Link(target) => target.len(),
             };
-            room.give_back(NODE + more);
+            room.release(NODE + more);
         }
     }
 
     /// Reduces the number of folders that a node is in.
-    fn unlink_node(&mut self, node: Node, room: &mut impl Room) {
+    fn unlink_node(&mut self, node: Node, room: &mut impl MemoryBudget) {
         if let Some(changed) = self.changed.get_mut(&node) {
             changed.links = changed.links.saturating_sub(1);
             self.drop_unused(node, room);
         }
     }
 
-    /// Opens the object at a path, and holds it until [`Files::let_go`].
+    /// Opens the object at a path, and holds it until [`Files::close`].
     pub(crate) fn open(
         &mut self,
         base: Node,
         path: &str,
         how: Opening,
         now: Duration,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<Node, FileError> {
         if how.create && how.folder {
             return Err(FileError::Invalid);
@@ -160,7 +168,7 @@ impl Files {
         at: u64,
         bytes: &[u8],
         now: Duration,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<usize, FileError> {
         let written = self.content_mut(node, room)?.write(at, bytes, room)?;
         if written > 0 {
@@ -175,7 +183,7 @@ impl Files {
         node: Node,
         size: u64,
         now: Duration,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         self.content_mut(node, room)?.set_size(size, room)?;
         self.touch(node, |times| (times.modified, times.changed) = (now, now));
@@ -189,7 +197,7 @@ impl Files {
         accessed: Option<Duration>,
         modified: Option<Duration>,
         now: Duration,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         let times = &mut self.changed_mut(node, room)?.times;
         times.accessed = accessed.unwrap_or(times.accessed);
@@ -204,7 +212,7 @@ impl Files {
         base: Node,
         path: &str,
         now: Duration,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         let place = self.walk(base, path, false)?;
         let (None, Some(name)) = (place.node, place.name) else {
@@ -228,7 +236,7 @@ impl Files {
         base: Node,
         path: &str,
         now: Duration,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         match target {
             _ if target.is_empty() => return Err(FileError::NoEntry),
@@ -261,7 +269,7 @@ impl Files {
         &mut self,
         from: (Node, &str),
         to: (Node, &str),
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         let node = self.find(from.0, from.1, false)?;
         if self.kind(node)? == Kind::Folder {
@@ -280,14 +288,14 @@ impl Files {
         &mut self,
         base: Node,
         path: &str,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         let place = self.walk(base, path, false)?;
         let node = place.node.ok_or(FileError::NoEntry)?;
         if self.kind(node)? == Kind::Folder {
             return Err(FileError::IsFolder);
         }
-        let node = place.there(self)?;
+        let node = place.existing(self)?;
         let (folder, name) = (place.folder, place.name.ok_or(FileError::Busy)?.to_string());
         self.folder_mut(folder, room)?.remove(&name, room);
         self.unlink_node(node, room);
@@ -299,7 +307,7 @@ impl Files {
         &mut self,
         base: Node,
         path: &str,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         let place = self.walk(base, path, false)?;
         let node = place.node.ok_or(FileError::NoEntry)?;
@@ -318,7 +326,7 @@ impl Files {
 
     /// Marks a folder of the bundle as changed, so that open descriptors of it see its removal,
     /// too.
-    fn forget_folder(&mut self, node: Node, room: &mut impl Room) -> Result<(), FileError> {
+    fn forget_folder(&mut self, node: Node, room: &mut impl MemoryBudget) -> Result<(), FileError> {
         self.folder_mut(node, room).map(drop)
     }
 
@@ -328,10 +336,10 @@ impl Files {
         from: (Node, &str),
         to: (Node, &str),
         now: Duration,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         let source = self.walk(from.0, from.1, false)?;
-        let node = source.there(self)?;
+        let node = source.existing(self)?;
         let source_name = source.name.ok_or(FileError::Busy)?.to_string();
         let target = self.walk(to.0, to.1, false)?;
         let target_name = target.name.ok_or(FileError::Busy)?.to_string();

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 
-use super::{FileError, Room, SIZE_MAX};
+use super::{FileError, MemoryBudget, SIZE_MAX};
 
 const PAGE: usize = 4096;
 
@@ -88,7 +88,7 @@ impl Content {
         &mut self,
         at: u64,
         bytes: &[u8],
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<usize, FileError> {
         let most = SIZE_MAX.saturating_sub(at);
         if most == 0 && !bytes.is_empty() {
@@ -121,7 +121,7 @@ impl Content {
     fn page(
         &mut self,
         number: u64,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<&mut Box<[u8; PAGE]>, FileError> {
         if !self.pages.contains_key(&number) {
             room.take(PAGE_COST)?;
@@ -136,7 +136,11 @@ impl Content {
     ///
     /// # Errors
     /// Returns [`FileError::TooLarge`] if it would be too large.
-    pub(super) fn set_size(&mut self, size: u64, room: &mut impl Room) -> Result<(), FileError> {
+    pub(super) fn set_size(
+        &mut self,
+        size: u64,
+        room: &mut impl MemoryBudget,
+    ) -> Result<(), FileError> {
         if size > SIZE_MAX {
             return Err(FileError::TooLarge);
         }
@@ -145,7 +149,7 @@ impl Content {
             self.base = self.base.get(..base).unwrap_or(self.base);
             let (last, within) = place(size);
             let behind = self.pages.split_off(&last);
-            room.give_back(behind.len() * PAGE_COST);
+            room.release(behind.len() * PAGE_COST);
             for (number, mut page) in behind {
                 if number == last && within > 0 {
                     page.get_mut(within..).unwrap_or_default().fill(0);

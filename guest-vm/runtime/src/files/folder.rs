@@ -7,9 +7,9 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use faasw_abi::files::bundle::What;
+use faasw_abi::files::bundle::EntryObject;
 
-use super::{Body, FileError, Files, NODE, Node, Room};
+use super::{Body, FileError, Files, MemoryBudget, NODE, Node};
 
 /// A changed folder.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ fn cost(name: &str) -> usize {
 
 /// An entry of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listed<'a> {
+pub(crate) struct FolderEntry<'a> {
     /// Number of the entry; the numbers ascend in a listing.
     pub(crate) number: u64,
     pub(crate) name: &'a str,
@@ -61,7 +61,7 @@ impl Folder {
         &mut self,
         name: &str,
         node: Node,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         room.take(cost(name))?;
         let name: Arc<str> = name.into();
@@ -77,9 +77,9 @@ impl Folder {
         Some(core::mem::replace(&mut entry.1, node))
     }
 
-    pub(super) fn remove(&mut self, name: &str, room: &mut impl Room) -> Option<Node> {
+    pub(super) fn remove(&mut self, name: &str, room: &mut impl MemoryBudget) -> Option<Node> {
         let number = self.names.remove(name)?;
-        room.give_back(cost(name));
+        room.release(cost(name));
         self.entries.remove(&number).map(|(_, node)| node)
     }
 
@@ -116,23 +116,23 @@ impl Files {
         folder: Node,
         behind: u64,
         most: usize,
-    ) -> Result<Vec<Listed<'_>>, FileError> {
+    ) -> Result<Vec<FolderEntry<'_>>, FileError> {
         match (self.body(folder), self.bundled(folder)) {
             (Some(Body::Folder(folder)), _) => {
                 let behind = behind.saturating_add(1);
                 let entries = folder.entries.range(behind..).take(most);
-                let listed = entries.map(|(number, (name, node))| Listed {
+                let listed = entries.map(|(number, (name, node))| FolderEntry {
                     number: *number,
                     name,
                     node: *node,
                 });
                 Ok(listed.collect())
             }
-            (None, Some(What::Folder { first, count })) => {
+            (None, Some(EntryObject::Folder { first, count })) => {
                 let from = u32::try_from(behind).unwrap_or(u32::MAX).min(count);
                 let listed = (from..count).take(most).filter_map(|index| {
                     let node = first.checked_add(index)?;
-                    Some(Listed {
+                    Some(FolderEntry {
                         number: u64::from(index) + 1,
                         name: self.bundle.entry(node)?.name,
                         node,
@@ -148,7 +148,7 @@ impl Files {
     pub(super) fn has_entries(&self, folder: Node) -> bool {
         match (self.body(folder), self.bundled(folder)) {
             (Some(Body::Folder(folder)), _) => !folder.is_empty(),
-            (None, Some(What::Folder { count, .. })) => count > 0,
+            (None, Some(EntryObject::Folder { count, .. })) => count > 0,
             _ => false,
         }
     }
@@ -161,7 +161,7 @@ impl Files {
     pub(super) fn folder_mut(
         &mut self,
         node: Node,
-        room: &mut impl Room,
+        room: &mut impl MemoryBudget,
     ) -> Result<&mut Folder, FileError> {
         if !self.changed.contains_key(&node) {
             let all = self.list(node, 0, usize::MAX)?;

@@ -24,7 +24,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::time::Duration;
 
-use faasw_abi::files::bundle::{Bundle, What};
+use faasw_abi::files::bundle::{Bundle, EntryObject};
 use faasw_abi::files::{FilesError, Kind};
 
 use self::content::Content;
@@ -71,12 +71,12 @@ pub(crate) enum FileError {
 }
 
 /// The memory that the function may use, from which nodes are paid for.
-pub(crate) trait Room {
+pub(crate) trait MemoryBudget {
     /// Reserves this many bytes.
     fn take(&mut self, bytes: usize) -> Result<(), FileError>;
 
     /// Releases this many bytes.
-    fn give_back(&mut self, bytes: usize);
+    fn release(&mut self, bytes: usize);
 }
 
 /// Memory of a node besides its names and pages, in bytes.
@@ -209,16 +209,18 @@ impl Files {
         self.changed.get(&node).map(|changed| &changed.body)
     }
 
-    fn bundled(&self, node: Node) -> Option<What<'static>> {
+    fn bundled(&self, node: Node) -> Option<EntryObject<'static>> {
         self.bundle.entry(node).map(|entry| entry.what)
     }
 
     /// Returns the kind of a node.
     pub(crate) fn kind(&self, node: Node) -> Result<Kind, FileError> {
         match (self.body(node), self.bundled(node)) {
-            (Some(Body::File(_)), _) | (None, Some(What::File(_))) => Ok(Kind::File),
-            (Some(Body::Folder(_)), _) | (None, Some(What::Folder { .. })) => Ok(Kind::Folder),
-            (Some(Body::Link(_)), _) | (None, Some(What::Link(_))) => Ok(Kind::Link),
+            (Some(Body::File(_)), _) | (None, Some(EntryObject::File(_))) => Ok(Kind::File),
+            (Some(Body::Folder(_)), _) | (None, Some(EntryObject::Folder { .. })) => {
+                Ok(Kind::Folder)
+            }
+            (Some(Body::Link(_)), _) | (None, Some(EntryObject::Link(_))) => Ok(Kind::Link),
             (None, None) => Err(FileError::NoEntry),
         }
     }
@@ -227,7 +229,7 @@ impl Files {
     fn target(&self, node: Node) -> Option<&str> {
         match (self.body(node), self.bundled(node)) {
             (Some(Body::Link(target)), _) => Some(target),
-            (None, Some(What::Link(target))) => Some(target),
+            (None, Some(EntryObject::Link(target))) => Some(target),
             _ => None,
         }
     }
@@ -238,7 +240,7 @@ impl Files {
         let changed = self.changed.get(&node);
         let size = match (self.body(node), self.bundled(node)) {
             (Some(Body::File(content)), _) => content.size(),
-            (None, Some(What::File(content))) => content.len() as u64,
+            (None, Some(EntryObject::File(content))) => content.len() as u64,
             _ => self.target(node).map_or(0, |target| target.len() as u64),
         };
         Ok(Stat {
@@ -254,7 +256,7 @@ impl Files {
     pub(crate) fn read(&self, node: Node, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
         match (self.body(node), self.bundled(node)) {
             (Some(Body::File(content)), _) => Ok(content.read(at, out)),
-            (None, Some(What::File(content))) => Ok(content::read_from(content, at, out)),
+            (None, Some(EntryObject::File(content))) => Ok(content::read_from(content, at, out)),
             (None, None) => Err(FileError::NoEntry),
             _ => Err(FileError::IsFolder),
         }
@@ -266,7 +268,7 @@ impl Files {
     }
 
     /// Counts a closing of a node.
-    pub(crate) fn let_go(&mut self, node: Node, room: &mut impl Room) {
+    pub(crate) fn close(&mut self, node: Node, room: &mut impl MemoryBudget) {
         let Some(count) = self.open.get_mut(&node) else {
             return;
         };

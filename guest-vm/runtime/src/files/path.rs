@@ -18,7 +18,7 @@ const PARTS_MAX: usize = 8192;
 
 /// The result of a path lookup.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct PathLookup<'a> {
     /// The folder that contains the last part.
     pub(super) folder: Node,
     /// The last part; `None` if the path ends with `.` or `..`, at a folder that it passed through.
@@ -29,9 +29,9 @@ pub(super) struct Place<'a> {
     pub(super) is_folder: bool,
 }
 
-impl Place<'_> {
+impl PathLookup<'_> {
     /// Returns the object, which must be a folder if the path requires one.
-    pub(super) fn there(&self, files: &Files) -> Result<Node, FileError> {
+    pub(super) fn existing(&self, files: &Files) -> Result<Node, FileError> {
         let node = self.node.ok_or(FileError::NoEntry)?;
         if self.is_folder && files.kind(node)? != Kind::Folder {
             Err(FileError::NotFolder)
@@ -67,7 +67,7 @@ impl Files {
         base: Node,
         path: &'a str,
         follow: bool,
-    ) -> Result<Place<'a>, FileError> {
+    ) -> Result<PathLookup<'a>, FileError> {
         if self.kind(base)? != Kind::Folder {
             return Err(FileError::NotFolder);
         }
@@ -103,7 +103,7 @@ impl Files {
                 continue;
             }
             if is_last {
-                return Ok(Place {
+                return Ok(PathLookup {
                     folder,
                     name: Some(name),
                     node,
@@ -117,7 +117,7 @@ impl Files {
             }
         }
         let folder = through.last().copied().unwrap_or(base);
-        Ok(Place {
+        Ok(PathLookup {
             folder,
             name: None,
             node: Some(folder),
@@ -127,7 +127,7 @@ impl Files {
 
     /// Returns the object at a path.
     pub(crate) fn find(&self, base: Node, path: &str, follow: bool) -> Result<Node, FileError> {
-        self.walk(base, path, follow)?.there(self)
+        self.walk(base, path, follow)?.existing(self)
     }
 
     /// Returns the target of the link at a path.

@@ -12,7 +12,7 @@ struct Budget {
     most: usize,
 }
 
-impl Room for Budget {
+impl MemoryBudget for Budget {
     fn take(&mut self, bytes: usize) -> Result<(), FileError> {
         if self.taken + bytes > self.most {
             return Err(FileError::NoSpace);
@@ -21,7 +21,7 @@ impl Room for Budget {
         Ok(())
     }
 
-    fn give_back(&mut self, bytes: usize) {
+    fn release(&mut self, bytes: usize) {
         self.taken -= bytes;
     }
 }
@@ -217,14 +217,14 @@ fn memory_is_taken_and_given_back() {
     // The file is still open.
     assert!(room.taken > 900 << 10);
     assert_eq!(files.stat(node).unwrap().links, 0);
-    files.let_go(node, &mut room);
+    files.close(node, &mut room);
     files.remove_folder(ROOT, &"n".repeat(250), &mut room).ok();
     assert_eq!(room.taken, before);
     assert_eq!(files.stat(node), Err(FileError::NoEntry));
 }
 
 #[test]
-fn what_does_not_fit_changes_nothing() {
+fn a_write_beyond_the_budget_changes_nothing() {
     let (mut files, _) = files();
     let mut none = Budget { taken: 0, most: 0 };
     let full = |result: Result<(), FileError>| assert_eq!(result, Err(FileError::NoSpace));
@@ -292,7 +292,7 @@ fn folders_are_changed_as_names() {
 }
 
 #[test]
-fn a_listing_goes_on_where_it_was_whatever_was_removed() {
+fn a_listing_continues_after_removals() {
     let (mut files, mut room) = files();
     let mut seen = Vec::new();
     let mut behind = 0;
@@ -311,7 +311,7 @@ fn a_listing_goes_on_where_it_was_whatever_was_removed() {
 }
 
 #[test]
-fn whoever_has_a_folder_open_that_was_removed_puts_nothing_there() {
+fn nothing_can_be_created_in_a_removed_open_folder() {
     let (mut files, mut room) = files();
     let empty = files.find(ROOT, "empty", true).unwrap();
     files.hold(empty);
@@ -319,7 +319,7 @@ fn whoever_has_a_folder_open_that_was_removed_puts_nothing_there() {
     let made = files.open(empty, "x", WRITE, NOW, &mut room);
     assert_eq!(made, Err(FileError::NoEntry));
     assert_eq!(files.find(ROOT, "empty", true), Err(FileError::NoEntry));
-    files.let_go(empty, &mut room);
+    files.close(empty, &mut room);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use faasw_abi::wire::RequestHead;
 use wasmtime::{Result, Store};
 
 use super::{CliEntry, Ready};
-use crate::failure::{Ended, Failure};
+use crate::failure::{Failure, RunEnd};
 use crate::platform::Platform;
 use crate::state::{State, Stdio};
 
@@ -15,7 +15,7 @@ use crate::state::{State, Stdio};
 pub(super) fn run_cli<P: Platform>(run: &CliEntry, store: &mut Store<State<P>>) -> Result<()> {
     match run.call(store, ())? {
         (Ok(()),) => Ok(()),
-        (Err(()),) => Err(Ended::Exit(1).into()),
+        (Err(()),) => Err(RunEnd::Exit(1).into()),
     }
 }
 

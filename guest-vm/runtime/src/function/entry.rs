@@ -30,7 +30,7 @@ impl<P: Platform> State<P> {
     pub(crate) fn enter(&mut self) -> Result<(), Error> {
         if mem::replace(&mut self.may_enter, false) {
             self.platform.inner.freeze(&self.draws);
-            if mem::replace(&mut self.runs_ahead, false) {
+            if mem::replace(&mut self.runs_to_entry, false) {
                 self.platform.end_made_up();
                 let head = self.platform.head(Channel::INVOCATION);
                 let request = RequestHead::decode(&head)
@@ -57,7 +57,7 @@ impl<P: Platform> State<P> {
         if !files.is_some_and(|files| files.is_entry(node)) {
             return Ok(());
         }
-        let gets_request = self.may_enter && self.runs_ahead;
+        let gets_request = self.may_enter && self.runs_to_entry;
         self.enter()?;
         if gets_request {
             let variables = self.environment.iter();
@@ -86,10 +86,10 @@ impl<P: Platform> Ready<P> {
     /// # Errors
     /// Returns a [`Failure`] if the function is no command, or ends before its func-entry point;
     /// after that point, the failures of [`Ready::handle`].
-    pub fn run_ahead(&mut self) -> Result<(), Failure> {
+    pub fn run_to_entry(&mut self) -> Result<(), Failure> {
         let state = self.store.data_mut();
         state.stdio = Stdio::Log;
-        state.runs_ahead = true;
+        state.runs_to_entry = true;
         // The command has no input yet, even if its request is present.
         state.platform.make_up(Vec::new());
         let ran = match self.entry.clone() {
@@ -98,7 +98,7 @@ impl<P: Platform> Ready<P> {
             Entry::Cgi(start) => start.call(&mut self.store, ()),
         };
         let ended = self.ended_well(ran);
-        if self.store.data().runs_ahead {
+        if self.store.data().runs_to_entry {
             return Err(ended.err().unwrap_or_else(|| {
                 let what = "it ended before it came to its entry point";
                 Failure::new(Outcome::LoadFailed, what)

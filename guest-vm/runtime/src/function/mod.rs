@@ -14,7 +14,7 @@
 mod command;
 mod entry;
 mod script;
-mod telling;
+mod state_export;
 mod warm_up;
 
 use alloc::format;
@@ -31,7 +31,7 @@ use wasmtime::{Engine, InstancePre, Linker, Module, Result, Store, TypedFunc};
 
 use crate::cgi::Output;
 use crate::draws::Draws;
-use crate::failure::{Ended, Failure, Unready};
+use crate::failure::{Failure, PreparationFailure, RunEnd};
 use crate::files::Files;
 use crate::http::{IncomingRequest, ResponseOutparam};
 use crate::platform::Platform;
@@ -147,25 +147,25 @@ impl<P: Platform> Prepared<P> {
     /// does.
     ///
     /// # Errors
-    /// Returns an [`Unready`] if an import does not exist or has another type, if the bundle is
-    /// invalid, or if the file that is its func-entry point does not exist.
+    /// Returns an [`PreparationFailure`] if an import does not exist or has another type, if the
+    /// bundle is invalid, or if the file that is its func-entry point does not exist.
     pub fn new(
         linkers: &Linkers<P>,
         loaded: Loaded,
         mut config: SeedConfig,
         files: Option<&'static [u8]>,
         platform: P,
-    ) -> Result<Self, Unready<P>> {
+    ) -> Result<Self, PreparationFailure<P>> {
         let files = files.zip(config.files.take());
         let files = files.map(|(bundle, config)| files_of(bundle, config));
         let files = match files.transpose() {
             Ok(files) => files,
-            Err(failure) => return Err(Unready { platform, failure }),
+            Err(failure) => return Err(PreparationFailure { platform, failure }),
         };
         let linked = match Linked::new(linkers, &loaded.code) {
             Ok(linked) => linked,
             Err(error) => {
-                return Err(Unready {
+                return Err(PreparationFailure {
                     platform,
                     failure: Failure::load(&error, None),
                 });
@@ -194,9 +194,9 @@ impl<P: Platform> Prepared<P> {
     /// Instantiates the function, which runs its code before any request.
     ///
     /// # Errors
-    /// Returns an [`Unready`] if that code traps or exits, if the function needs more memory than
-    /// it may have, or if it lacks the export that its kind requires.
-    pub fn instantiate(mut self) -> Result<Ready<P>, Unready<P>> {
+    /// Returns an [`PreparationFailure`] if that code traps or exits, if the function needs more
+    /// memory than it may have, or if it lacks the export that its kind requires.
+    pub fn instantiate(mut self) -> Result<Ready<P>, PreparationFailure<P>> {
         match Entry::find(&mut self.store, &self.linked, self.kind) {
             Ok((entry, instance)) => {
                 self.store.data_mut().memory.started();
@@ -210,7 +210,7 @@ impl<P: Platform> Prepared<P> {
             }
             Err(error) => {
                 let state = self.store.into_data();
-                Err(Unready {
+                Err(PreparationFailure {
                     failure: Failure::load(&error, Some(&state.memory)),
                     platform: state.platform.inner,
                 })
@@ -403,7 +403,7 @@ impl<P: Platform> Ready<P> {
         // If the function reached its entry point during instantiation, its request begins after
         // that.
         if is_command && self.has_entry && self.store.data().may_enter {
-            return self.run_ahead();
+            return self.run_to_entry();
         }
         let state = self.store.data_mut();
         state.draws.close();
@@ -447,7 +447,7 @@ impl<P: Platform> Ready<P> {
         match result {
             Ok(()) => Ok(()),
             Err(error) => match error.downcast_ref() {
-                Some(Ended::Exit(0)) => Ok(()),
+                Some(RunEnd::Exit(0)) => Ok(()),
                 _ => Err(Failure::run(&error, &self.store.data().memory)),
             },
         }

@@ -12,7 +12,7 @@ use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::RequestHead;
 
 use super::{Entry, Ready};
-use crate::failure::{Ended, Failure};
+use crate::failure::{Failure, RunEnd};
 use crate::platform::{LogStream, Platform};
 
 impl<P: Platform> Ready<P> {
@@ -37,7 +37,7 @@ impl<P: Platform> Ready<P> {
         let called = self.call_handler(&handle, request);
         // A function that has exited cannot be entered again.
         let concluded = match called {
-            Err(error) if matches!(error.downcast_ref(), Some(Ended::Exit(0))) => {
+            Err(error) if matches!(error.downcast_ref(), Some(RunEnd::Exit(0))) => {
                 Err(Failure::exit(0))
             }
             called => self.ended_well(called).and_then(|()| self.conclude()),

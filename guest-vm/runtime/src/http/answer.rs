@@ -81,7 +81,7 @@ impl<P: Platform> types::HostFutureIncomingResponse for State<P> {
         match self.answered(call) {
             Ok(response) => Ok(Some(Ok(Ok(self.table.push(response)?)))),
             Err(code) => {
-                self.invocation.let_go(call, &mut self.platform);
+                self.invocation.abandon_call(call, &mut self.platform);
                 Ok(Some(Ok(Err(code))))
             }
         }
@@ -90,7 +90,7 @@ impl<P: Platform> types::HostFutureIncomingResponse for State<P> {
     fn drop(&mut self, response: Resource<FutureIncomingResponse>) -> Result<()> {
         let future = self.table.delete(response)?;
         if !future.taken {
-            self.invocation.let_go(future.call, &mut self.platform);
+            self.invocation.abandon_call(future.call, &mut self.platform);
         }
         Ok(())
     }
@@ -121,7 +121,8 @@ impl<P: Platform> types::HostIncomingResponse for State<P> {
     fn drop(&mut self, response: Resource<IncomingResponse>) -> Result<()> {
         let response = self.table.delete(response)?;
         if !response.body_taken {
-            self.invocation.let_go(response.call, &mut self.platform);
+            self.invocation
+                .abandon_call(response.call, &mut self.platform);
         }
         Ok(())
     }

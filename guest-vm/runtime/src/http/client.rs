@@ -13,6 +13,7 @@ use super::error::HttpFailure;
 use super::fields::Fields;
 use super::response::OutgoingBody;
 use crate::draws::Kind;
+use crate::invocation::{BodyId, CallError, CallId, Calls};
 use crate::headers;
 use crate::invocation::{BodyId, CallId, Calls, NoCall};
 use crate::platform::Platform;
@@ -238,9 +239,9 @@ impl<P: Platform> State<P> {
         let head = request.head(options)?;
         let sent = self.invocation.call(&head, body, &mut self.platform);
         sent.map_err(|why| match why {
-            NoCall::Closed => ErrorCode::HttpRequestDenied,
-            NoCall::TooMany => ErrorCode::ConnectionLimitReached,
-            NoCall::HeadTooLarge { bytes } => {
+            CallError::Closed => ErrorCode::HttpRequestDenied,
+            CallError::TooMany => ErrorCode::ConnectionLimitReached,
+            CallError::HeadTooLarge { bytes } => {
                 let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
                 ErrorCode::HttpRequestHeaderSectionSize(Some(bytes))
             }

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_told_by_their_wit_names() {
+    fn error_codes_print_their_wit_names() {
         let told = [
             (ErrorCode::HttpProtocolError, "http-protocol-error"),
             (ErrorCode::DnsTimeout, "dns-timeout"),

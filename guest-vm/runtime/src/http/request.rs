@@ -117,7 +117,7 @@ impl<P: Platform> State<P> {
     /// Abandons the outbound call of a body that the function can no longer read.
     fn let_go_of(&mut self, source: Source) {
         if let Source::Answer(call) = source {
-            self.invocation.let_go(call, &mut self.platform);
+            self.invocation.abandon_call(call, &mut self.platform);
         }
     }
 }

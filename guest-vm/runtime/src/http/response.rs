@@ -6,8 +6,8 @@ use wasmtime::component::Resource;
 
 use super::error::{HttpFailure, spell};
 use super::fields::Fields;
-use crate::failure::Ended;
 use crate::invocation::{Answer, BodyId, FinishFailure};
+use crate::failure::RunEnd;
 use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode};
@@ -143,7 +143,7 @@ impl<P: Platform> types::HostResponseOutparam for State<P> {
                 };
                 self.invocation
                     .answer(&head, declared, body, &mut self.platform)
-                    .map_err(Ended::Refused)?;
+                    .map_err(RunEnd::Refused)?;
             }
         }
         Ok(())
@@ -195,7 +195,7 @@ impl<P: Platform> types::HostOutgoingBody for State<P> {
                 let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
                 ErrorCode::HttpRequestTrailerSectionSize(Some(bytes)).into()
             }
-            FinishFailure::Refused(refusal) => HttpFailure::Trap(Ended::Refused(refusal).into()),
+            FinishFailure::Refused(refusal) => HttpFailure::Trap(RunEnd::Refused(refusal).into()),
         })
     }
 

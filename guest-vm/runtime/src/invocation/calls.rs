@@ -18,7 +18,7 @@ pub struct CallId(u64);
 
 /// The reason why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoCall {
+pub(crate) enum CallError {
     /// The function may not make any calls.
     Closed,
     /// The maximum number of calls is under way.
@@ -62,9 +62,9 @@ impl Calls {
 
     /// Returns a free channel. Waits for channels that were abandoned a moment ago, because their
     /// release is the node's next step.
-    fn free(&self, platform: &mut impl Platform) -> Result<Channel, NoCall> {
+    fn free(&self, platform: &mut impl Platform) -> Result<Channel, CallError> {
         if !Self::are_open(platform) {
-            return Err(NoCall::Closed);
+            return Err(CallError::Closed);
         }
         loop {
             let is_taken = |channel| self.under_way.values().any(|call| call.channel == channel);
@@ -79,7 +79,7 @@ impl Calls {
                 waits = waits.and(Waits::room(channel));
             }
             if waits.is_empty() {
-                return Err(NoCall::TooMany);
+                return Err(CallError::TooMany);
             }
             platform.wait(waits, None);
         }
@@ -90,20 +90,20 @@ impl Invocation {
     /// Sends a request, and the present part of its body.
     ///
     /// # Errors
-    /// Returns a [`NoCall`] if the request was not sent; no part of it was sent then.
+    /// Returns a [`CallError`] if the request was not sent; no part of it was sent then.
     pub(crate) fn call(
         &mut self,
         head: &OutgoingHead,
         body: Option<BodyId>,
         platform: &mut impl Platform,
-    ) -> Result<CallId, NoCall> {
+    ) -> Result<CallId, CallError> {
         let channel = self.calls.free(platform)?;
         let head = head.encode();
         let is_whole = body.is_none_or(|body| self.bodies.is_empty(body));
         match platform.send_head(channel, &head, is_whole) {
             Ok(()) => {}
             Err(SendError::HeadTooLarge | SendError::TailTooLarge) => {
-                return Err(NoCall::HeadTooLarge { bytes: head.len() });
+                return Err(CallError::HeadTooLarge { bytes: head.len() });
             }
         }
         match body {
@@ -124,12 +124,12 @@ impl Invocation {
     }
 
     /// Abandons a call, unless it is over.
-    pub(crate) fn let_go(&mut self, id: CallId, platform: &mut impl Platform) {
+    pub(crate) fn abandon_call(&mut self, id: CallId, platform: &mut impl Platform) {
         if let Some(call) = self.calls.under_way.remove(&id) {
             if let Some(body) = call.body {
                 self.bodies.close(body);
             }
-            platform.let_go(call.channel);
+            platform.abandon_channel(call.channel);
         }
     }
 }

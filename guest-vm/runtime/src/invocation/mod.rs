@@ -4,7 +4,7 @@ mod bodies;
 mod calls;
 
 pub(crate) use bodies::{BodyId, FinishFailure, WriteFailure};
-pub(crate) use calls::{CallId, Calls, NoCall};
+pub(crate) use calls::{CallError, CallId, Calls};
 
 use alloc::format;
 use alloc::string::String;

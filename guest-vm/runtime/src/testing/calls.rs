@@ -111,7 +111,7 @@ impl MemoryCalls {
         self.is_open(channel) && !self.freeing.contains(&channel) && self.on(channel).is_none()
     }
 
-    pub(super) fn let_go(&mut self, channel: Channel) {
+    pub(super) fn abandon_channel(&mut self, channel: Channel) {
         if let Some(call) = self.on_mut(channel) {
             call.is_over = true;
         }

@@ -176,8 +176,8 @@ impl Platform for MemoryPlatform {
         self.calls.is_free(channel)
     }
 
-    fn let_go(&mut self, channel: Channel) {
-        self.calls.let_go(channel);
+    fn abandon_channel(&mut self, channel: Channel) {
+        self.calls.abandon_channel(channel);
     }
 
     fn has_head(&self, channel: Channel) -> bool {

@@ -2,7 +2,7 @@
 
 use wasmtime::{Error, Result};
 
-use crate::failure::Ended;
+use crate::failure::RunEnd;
 use crate::files::FileError;
 
 /// An error number; only those that are used here.
@@ -99,8 +99,8 @@ impl From<FileError> for Halt {
     }
 }
 
-impl From<Ended> for Halt {
-    fn from(ended: Ended) -> Self {
+impl From<RunEnd> for Halt {
+    fn from(ended: RunEnd) -> Self {
         Self::End(ended.into())
     }
 }

@@ -82,7 +82,7 @@ impl<P: Platform> State<P> {
 /// Releases the node of a closed descriptor.
 pub(super) fn closed<P: Platform>(state: &mut State<P>, descriptor: Descriptor) {
     if let (Some(node), Ok((files, room, _))) = (descriptor.node(), state.files()) {
-        files.let_go(node, room);
+        files.close(node, room);
     }
 }
 

@@ -30,7 +30,7 @@ fn text<'a>(memory: &'a Memory<'_>, pointer: i32, length: i32) -> Result<&'a str
 }
 
 /// How a path is to be opened.
-struct Wanted {
+struct OpenRequest {
     lookup: i32,
     how: i32,
     rights: u64,
@@ -42,7 +42,7 @@ fn open<P: Platform>(
     state: &mut State<P>,
     folder: i32,
     (path, length): (i32, i32),
-    wanted: &Wanted,
+    wanted: &OpenRequest,
     descriptor_to: i32,
 ) -> Result<(), Halt> {
     let folder = state.folder(unsigned(folder))?;
@@ -75,7 +75,7 @@ fn open<P: Platform>(
     };
     let Some(number) = state.descriptors.add(descriptor) else {
         let (files, room, _) = state.files()?;
-        files.let_go(node, room);
+        files.close(node, room);
         return Err(Errno::Mfile.into());
     };
     Ok(memory.write_u32(unsigned(descriptor_to), number)?)
@@ -97,7 +97,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
          flags: i32,
          descriptor: i32| {
             call(caller, |memory, state| {
-                let wanted = Wanted {
+                let wanted = OpenRequest {
                     lookup,
                     how,
                     rights: rights.cast_unsigned(),

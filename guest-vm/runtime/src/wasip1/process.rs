@@ -8,7 +8,7 @@ use super::MODULE;
 use super::errno::{Errno, Halt, status};
 use super::memory::{Memory, call, item, unsigned};
 use crate::draws::Kind;
-use crate::failure::Ended;
+use crate::failure::RunEnd;
 use crate::platform::Platform;
 use crate::state::State;
 
@@ -153,7 +153,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         },
     )?;
     linker.func_wrap(MODULE, "proc_exit", |code: i32| -> Result<()> {
-        Err(Ended::Exit(unsigned(code)).into())
+        Err(RunEnd::Exit(unsigned(code)).into())
     })?;
     linker.func_wrap(MODULE, "proc_raise", |_signal: i32| {
         status(Err(Errno::Nosys.into()))

@@ -12,7 +12,7 @@ use super::bindings::wasi::cli::{
 };
 use super::streams::{InputStream, OutputStream};
 use crate::draws::Kind;
-use crate::failure::Ended;
+use crate::failure::RunEnd;
 use crate::platform::Platform;
 use crate::state::{State, Stdio};
 
@@ -50,11 +50,11 @@ impl<P: Platform> environment::Host for State<P> {
 
 impl<P: Platform> exit::Host for State<P> {
     fn exit(&mut self, status: Result<(), ()>) -> Result<()> {
-        Err(Ended::Exit(u32::from(status.is_err())).into())
+        Err(RunEnd::Exit(u32::from(status.is_err())).into())
     }
 
     fn exit_with_code(&mut self, status_code: u8) -> Result<()> {
-        Err(Ended::Exit(status_code.into()).into())
+        Err(RunEnd::Exit(status_code.into()).into())
     }
 }
 
@@ -63,7 +63,7 @@ impl<P: Platform> stdin::Host for State<P> {
         let stream = match self.stdio {
             // A command before its entry point has an input, because its request comes after that
             // point.
-            Stdio::Log if !self.runs_ahead => InputStream::Empty,
+            Stdio::Log if !self.runs_to_entry => InputStream::Empty,
             Stdio::Log | Stdio::Command(_) => InputStream::Stdin,
         };
         Ok(self.table.push(stream)?)

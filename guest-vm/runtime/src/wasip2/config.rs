@@ -14,7 +14,7 @@ use wasmtime::{Result, StoreContextMut};
 use super::cli::text;
 use crate::draws::Kind;
 use crate::platform::Platform;
-use crate::secrets::NotYet;
+use crate::secrets::SecretsNotReady;
 use crate::state::State;
 
 /// `wasi:config/store.error`. Configuration is in memory, so only reads of secrets before a request
@@ -45,8 +45,8 @@ enum VariableError {
 /// The error text for a function that reads a secret before its request.
 const NOT_YET: &str = "secrets come with a request: there are none before";
 
-impl From<NotYet> for StoreError {
-    fn from(_: NotYet) -> Self {
+impl From<SecretsNotReady> for StoreError {
+    fn from(_: SecretsNotReady) -> Self {
         Self::Upstream(NOT_YET.to_string())
     }
 }
@@ -65,7 +65,11 @@ fn is_variable_name(name: &str) -> bool {
 impl<P: Platform> State<P> {
     /// Returns the value of a configured key or a secret, which the function reads through
     /// `import`.
-    fn configured(&mut self, import: &'static str, key: &str) -> Result<Option<String>, NotYet> {
+    fn configured(
+        &mut self,
+        import: &'static str,
+        key: &str,
+    ) -> Result<Option<String>, SecretsNotReady> {
         let name = key.as_bytes();
         if self.secrets.has(name) {
             self.draws.record(Kind::Secret, import, 0);
@@ -79,7 +83,7 @@ impl<P: Platform> State<P> {
     }
 
     /// Returns all configured pairs in their order, followed by the secrets.
-    fn all_configured(&mut self) -> Result<Vec<(String, String)>, NotYet> {
+    fn all_configured(&mut self) -> Result<Vec<(String, String)>, SecretsNotReady> {
         let import = "wasi:config/store#get-all";
         let kind = if self.secrets.is_empty() {
             Kind::Environment
@@ -129,7 +133,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
                 Ok(Some(value)) => Ok(value),
                 Ok(None) if is_variable_name(&name) => Err(VariableError::Undefined(name)),
                 Ok(None) => Err(VariableError::InvalidName(name)),
-                Err(NotYet) => Err(VariableError::Provider(NOT_YET.to_string())),
+                Err(SecretsNotReady) => Err(VariableError::Provider(NOT_YET.to_string())),
             };
             Ok((found,))
         },

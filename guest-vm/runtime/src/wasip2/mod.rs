@@ -25,9 +25,9 @@ use crate::platform::Platform;
 use crate::state::State;
 
 /// Selects the whole state as the data of the generated bindings.
-struct Whole<P>(PhantomData<P>);
+struct StateData<P>(PhantomData<P>);
 
-impl<P: Platform> HasData for Whole<P> {
+impl<P: Platform> HasData for StateData<P> {
     type Data<'a> = &'a mut State<P>;
 }
 
@@ -43,7 +43,7 @@ impl<P: Platform> entry::Host for State<P> {
 /// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
     let mut linker = Linker::new(engine);
-    bindings::Implemented::add_to_linker::<_, Whole<P>>(
+    bindings::Implemented::add_to_linker::<_, StateData<P>>(
         &mut linker,
         &bindings::LinkOptions::default(),
         |state| state,

@@ -15,7 +15,8 @@ use wasmtime::{Error, Result};
 use super::bindings::wasi::http::types::ErrorCode;
 use super::bindings::wasi::io::{error, streams};
 use super::poll::Pollable;
-use crate::failure::Ended;
+use crate::invocation::{BodyId, CallId, InvocationNumber, WriteFailure};
+use crate::failure::RunEnd;
 use crate::files::{FileError, Node};
 use crate::http::call_failure;
 use crate::invocation::{BodyId, CallId, InvocationNumber, WriteFailure};
@@ -124,8 +125,8 @@ impl From<ResourceTableError> for StreamFailure {
     }
 }
 
-impl From<Ended> for StreamFailure {
-    fn from(ended: Ended) -> Self {
+impl From<RunEnd> for StreamFailure {
+    fn from(ended: RunEnd) -> Self {
         Self::Trap(ended.into())
     }
 }

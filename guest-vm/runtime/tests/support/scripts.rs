@@ -7,7 +7,7 @@ use faasw_abi::script;
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::Ready;
 use faasw_runtime::testing::MemoryPlatform;
-use faasw_wasm_runtimes::Carried;
+use faasw_wasm_runtimes::BundledRuntime;
 
 use super::{Call, HttpComponent, compile, get};
 
@@ -25,7 +25,7 @@ pub static JAVASCRIPT: ScriptEngine =
 pub static PYTHON: ScriptEngine =
     ScriptEngine(LazyLock::new(|| compiled(&faasw_wasm_runtimes::PYTHON)));
 
-fn compiled(engine: &Carried) -> Vec<u8> {
+fn compiled(engine: &BundledRuntime) -> Vec<u8> {
     compile(HttpComponent, &engine.component().unwrap())
 }
 

@@ -3,16 +3,17 @@
 //! The filter allows neither binding nor connecting: addresses were bound before, and a node makes
 //! no connections. It allows listening only if the node opens later. It also forbids making
 //! processes and executable memory. It was derived from the end-to-end suites, and from what the C
-//! library and the runtime call in other circumstances. Dangerous calls ([`DANGEROUS`], [`MAKERS`])
-//! end the process. All other calls fail with `ENOSYS`, as on an older kernel.
+//! library and the runtime call in other circumstances. Dangerous calls ([`KILL_LIST`],
+//! [`JAIL_SETUP_CALLS`]) end the process. All other calls fail with `ENOSYS`, as on an older
+//! kernel.
 
 use faasw::ServerAddress;
-use faasw_jail::dangerous::{DANGEROUS, MAKERS};
-use faasw_jail::filter::{Filter, Must, Rule, rule};
-use faasw_jail::ordinary::ORDINARY;
+use faasw_jail::daemon_allow::DAEMON_ALLOW;
+use faasw_jail::filter::{ArgCondition, Filter, Rule, rule};
+use faasw_jail::kill_list::{JAIL_SETUP_CALLS, KILL_LIST};
 use faasw_pool::PAGE_FAULT_CALLS;
 
-/// Calls that are allowed with any arguments, in addition to [`ORDINARY`].
+/// Calls that are allowed with any arguments, in addition to [`DAEMON_ALLOW`].
 const FREE: &[libc::c_long] = &[
     // Open files.
     libc::SYS_readv,
@@ -73,18 +74,18 @@ const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) 
 
 /// Returns the rules for a serving node.
 fn rules() -> Vec<Rule> {
-    use Must::{Be, Have};
+    use ArgCondition::{Equals, MaskedEquals};
     let control = |command: i32| {
-        let must = [Be(1, command.cast_unsigned())];
+        let must = [Equals(1, command.cast_unsigned())];
         rule("ask about a descriptor", libc::SYS_fcntl, &must)
     };
     let device = |request: libc::c_ulong| {
-        let must = [Be(1, request as u32)];
+        let must = [Equals(1, request as u32)];
         rule("ask about a stream", libc::SYS_ioctl, &must)
     };
-    let not_executable = Have(2, libc::PROT_EXEC as u64, 0);
+    let not_executable = MaskedEquals(2, libc::PROT_EXEC as u64, 0);
     let own = std::process::id();
-    let free = ORDINARY.iter().chain(FREE);
+    let free = DAEMON_ALLOW.iter().chain(FREE);
     let mut rules: Vec<_> = free.map(|call| rule("serve", *call, &[])).collect();
     rules.extend([
         rule("map memory", libc::SYS_mmap, &[not_executable]),
@@ -92,47 +93,47 @@ fn rules() -> Vec<Rule> {
         rule(
             "start a thread",
             libc::SYS_clone,
-            &[Have(0, THREAD | NEW_NAMESPACES, THREAD)],
+            &[MaskedEquals(0, THREAD | NEW_NAMESPACES, THREAD)],
         ),
         rule(
             "make a file in memory",
             libc::SYS_memfd_create,
-            &[Have(1, MFD_EXEC, 0)],
+            &[MaskedEquals(1, MFD_EXEC, 0)],
         ),
         rule(
             "make a pair of sockets",
             libc::SYS_socketpair,
             // Datagrams could be sent from such a socket to any listener.
             &[
-                Be(0, libc::AF_UNIX.cast_unsigned()),
-                Have(1, SOCKET_TYPE, libc::SOCK_SEQPACKET as u64),
+                Equals(0, libc::AF_UNIX.cast_unsigned()),
+                MaskedEquals(1, SOCKET_TYPE, libc::SOCK_SEQPACKET as u64),
             ],
         ),
         rule(
             "make a pair of sockets for a worker",
             libc::SYS_socketpair,
             &[
-                Be(0, libc::AF_UNIX.cast_unsigned()),
-                Have(1, SOCKET_TYPE, libc::SOCK_STREAM as u64),
+                Equals(0, libc::AF_UNIX.cast_unsigned()),
+                MaskedEquals(1, SOCKET_TYPE, libc::SOCK_STREAM as u64),
             ],
         ),
         rule(
             "note when an image was used",
             libc::SYS_utimensat,
             // Only an open file is allowed: a name could denote any file.
-            &[Have(1, u64::MAX, 0)],
+            &[MaskedEquals(1, u64::MAX, 0)],
         ),
-        rule("abort", libc::SYS_tgkill, &[Be(0, own)]),
-        rule("ask for its limits", libc::SYS_prlimit64, &[Be(0, 0)]),
+        rule("abort", libc::SYS_tgkill, &[Equals(0, own)]),
+        rule("ask for its limits", libc::SYS_prlimit64, &[Equals(0, 0)]),
         rule(
             "name a thread",
             libc::SYS_prctl,
-            &[Be(0, libc::PR_SET_NAME.cast_unsigned())],
+            &[Equals(0, libc::PR_SET_NAME.cast_unsigned())],
         ),
         rule(
             "name memory",
             libc::SYS_prctl,
-            &[Be(0, libc::PR_SET_VMA.cast_unsigned())],
+            &[Equals(0, libc::PR_SET_VMA.cast_unsigned())],
         ),
     ]);
     rules.extend(
@@ -161,7 +162,7 @@ fn rules() -> Vec<Rule> {
     );
     // For sandboxes whose seeds are still being read from disk.
     rules.extend(PAGE_FAULT_CALLS.map(|request| {
-        let must = [Be(1, request)];
+        let must = [Equals(1, request)];
         rule("answer a page fault", libc::SYS_ioctl, &must)
     }));
     rules
@@ -187,12 +188,12 @@ pub fn filter(opens_later: bool) -> Result<Filter, String> {
 }
 
 fn compile(rules: &[Rule]) -> Result<Filter, String> {
-    let dangerous: Vec<_> = [DANGEROUS, MAKERS].concat();
+    let dangerous: Vec<_> = [KILL_LIST, JAIL_SETUP_CALLS].concat();
     Filter::compile_lenient(rules, &dangerous).map_err(|error| error.to_string())
 }
 
-/// Calls for connecting to a key-value server, in addition to [`ORDINARY`]. The C library resolves
-/// names by configurable plug-ins, which are libraries that it maps as executable memory.
+/// Calls for connecting to a key-value server, in addition to [`DAEMON_ALLOW`]. The C library
+/// resolves names by configurable plug-ins, which are libraries that it maps as executable memory.
 const DIALING: &[libc::c_long] = &[
     libc::SYS_connect,
     libc::SYS_bind,
@@ -220,7 +221,7 @@ const DIALING: &[libc::c_long] = &[
 /// # Errors
 /// Returns a message if the filter cannot be compiled.
 pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
-    use Must::Be;
+    use ArgCondition::Equals;
     let families: &[i32] = match address {
         // The C library queries name servers over the first three families. Over the last one, it
         // lists the host's addresses.
@@ -232,10 +233,10 @@ pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
         ],
         _ => &[libc::AF_UNIX],
     };
-    let free = ORDINARY.iter().chain(DIALING);
+    let free = DAEMON_ALLOW.iter().chain(DIALING);
     let mut rules: Vec<_> = free.map(|call| rule("connect", *call, &[])).collect();
     rules.extend(families.iter().map(|family| {
-        let must = [Be(0, family.cast_unsigned())];
+        let must = [Equals(0, family.cast_unsigned())];
         rule("make a socket", libc::SYS_socket, &must)
     }));
     for command in [
@@ -245,15 +246,15 @@ pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
         libc::F_GETFL,
         libc::F_SETFL,
     ] {
-        let must = [Be(1, command.cast_unsigned())];
+        let must = [Equals(1, command.cast_unsigned())];
         rules.push(rule("ask about a descriptor", libc::SYS_fcntl, &must));
     }
     for request in [libc::FIONBIO, libc::FIONREAD] {
-        let must = [Be(1, request as u32)];
+        let must = [Equals(1, request as u32)];
         rules.push(rule("ask about a stream", libc::SYS_ioctl, &must));
     }
     let own = std::process::id();
-    rules.push(rule("abort", libc::SYS_tgkill, &[Be(0, own)]));
+    rules.push(rule("abort", libc::SYS_tgkill, &[Equals(0, own)]));
     compile(&rules)
 }
 

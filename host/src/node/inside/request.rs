@@ -1,7 +1,7 @@
 //! Converts a function's outbound request to a request that arrives at the node.
 
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead, Timeouts};
-use faasw_egress_policy::{Destination, Own};
+use faasw_egress_policy::{Destination, NodeTarget};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header,
     uri::{PathAndQuery, Scheme},
@@ -46,8 +46,8 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
     let target = target.ok_or_else(fail(FailureCode::HttpRequestUriInvalid))?;
     let asked_for = Uri::from(target);
     let (name, uri, has_host) = match destination.own() {
-        Some(Own::Function(name)) => (name.to_owned(), asked_for.clone(), true),
-        Some(Own::ByPath) => match Named::of(&asked_for) {
+        Some(NodeTarget::Function(name)) => (name.to_owned(), asked_for.clone(), true),
+        Some(NodeTarget::ByPath) => match Named::of(&asked_for) {
             Some(Named { name, uri, .. }) => (name, uri, false),
             None => (String::new(), asked_for.clone(), false),
         },

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
 use faasw_client::SecretName;
-use faasw_egress_policy::{Destination, Grant, Own, RequestError};
+use faasw_egress_policy::{Destination, Grant, NodeTarget, RequestError};
 use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest, RequestBudget};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -171,8 +171,8 @@ impl Granted {
         if !self.grants.iter().any(|grant| grant.allows(&destination)) {
             let grant = match destination.own() {
                 None => destination.to_string(),
-                Some(Own::ByPath) => "http://self".to_owned(),
-                Some(Own::Function(name)) => format!("http://{name}.spin.internal"),
+                Some(NodeTarget::ByPath) => "http://self".to_owned(),
+                Some(NodeTarget::Function(name)) => format!("http://{name}.spin.internal"),
             };
             self.hears.refused(&format!(
                 "a request to {destination} was denied: no grant allows it (deploy with \

@@ -153,7 +153,7 @@ impl<W: Word> Owner<W> {
         self.0.change(TAKEN, WANTED) || self.0.change(COLD, WANTED)
     }
 
-    fn take_back(&self) -> bool {
+    fn withdraw_offer(&self) -> bool {
         self.0.change(HOT, LEAVING)
     }
 
@@ -280,7 +280,7 @@ impl Control {
 
     /// For the node: returns the sandbox's report of a claimed instance. The sandbox is not
     /// trusted.
-    pub fn told(&self) -> WarmReport {
+    pub fn warm_report(&self) -> WarmReport {
         let word = |at| self.0.long_word(REPORT + at * size_of::<u64>());
         let words: [u64; REPORT_WORDS] = std::array::from_fn(|at| word(at).load(Ordering::Relaxed));
         let [
@@ -346,8 +346,8 @@ impl Control {
     }
 
     /// For the sandbox: takes the instance back. Returns `false` if the node has claimed it.
-    pub fn take_back(&self) -> bool {
-        self.owner().take_back()
+    pub fn withdraw_offer(&self) -> bool {
+        self.owner().withdraw_offer()
     }
 
     /// For the sandbox: the instance that was taken back is in the state from before the offer.

@@ -37,7 +37,7 @@ fn exactly_one_of_them_has_it() {
             let (owner, request, go) = (Owner(word), request.clone(), go.clone());
             loom::thread::spawn(move || {
                 // The guest polls once, and rings: it has found no request.
-                if go.get() == 0 && owner.take_back() {
+                if go.get() == 0 && owner.withdraw_offer() {
                     request.set(0);
                     owner.left();
                     return false;
@@ -137,13 +137,13 @@ fn orders_and_reports_arrive_as_they_were_written() {
         is_offered: Answer::Yes,
     };
     sandbox.report(&warm);
-    assert_eq!(node.told().as_bytes(), warm.as_bytes());
+    assert_eq!(node.warm_report().as_bytes(), warm.as_bytes());
 }
 
 /// A sandbox that notices a claim late does not take it for anything else, whatever the node has
 /// wanted or refused by then.
 #[test]
-fn who_was_claimed_sees_it_however_late() {
+fn a_claimed_instance_sees_the_claim_later() {
     loom::model(|| {
         let word = Arc::new(Modelled::new(COLD));
         let owner = Owner(word.clone());
@@ -152,7 +152,7 @@ fn who_was_claimed_sees_it_however_late() {
             let owner = Owner(word);
             owner.claim() && owner.want() && owner.refuse() == Refusal::Unwanted
         });
-        let is_taken_back = owner.take_back();
+        let is_taken_back = owner.withdraw_offer();
         if !is_taken_back {
             assert!(owner.is_claimed());
         }
@@ -163,7 +163,7 @@ fn who_was_claimed_sees_it_however_late() {
 /// A node that wants an instance gets it without polling for ever: it claims the instance, or a
 /// message says that it can, in every order of steps.
 #[test]
-fn who_wants_it_has_it_or_is_told() {
+fn the_node_gets_the_instance_or_a_message() {
     loom::model(|| {
         let word = Arc::new(Modelled::new(TAKEN));
         let message = Arc::new(Modelled::new(0));
@@ -198,11 +198,11 @@ fn both_sides_see_one_page() {
     assert!(!sandbox.is_claimed() && node.is_offered());
     assert!(node.claim(77) && node.offered_at() == 70 && !node.is_offered());
     assert!(sandbox.is_claimed() && sandbox.claimed_at() == 77);
-    assert!(!node.claim(78) && !sandbox.take_back());
+    assert!(!node.claim(78) && !sandbox.withdraw_offer());
     assert!(node.want());
     assert_eq!(sandbox.offer(78), Offer::Wanted);
     assert_eq!(node.refuse(), Refusal::TooLate, "it is offered");
-    assert!(sandbox.take_back());
+    assert!(sandbox.withdraw_offer());
     assert!(!node.claim(79) && !sandbox.is_claimed() && node.is_leaving() && node.is_offered());
     sandbox.left();
     assert!(!node.claim(80) && !node.is_leaving() && !node.is_offered());
@@ -217,7 +217,7 @@ fn both_sides_see_one_page() {
 /// refusal in time, a message that the node had asked for is not sent. The two sides never differ
 /// on which happened.
 #[test]
-fn who_refuses_it_has_it_warm_unless_it_was_offered() {
+fn a_refused_instance_is_warm_unless_already_offered() {
     for is_wanted in [false, true] {
         loom::model(move || {
             let word = Arc::new(Modelled::new(TAKEN));

@@ -26,8 +26,8 @@ macro_rules! each_message {
             Ended = 6,
             KeepGroups = 9,
             Launch = 10,
-            StepAside = 11,
-            SteppedAside = 12,
+            SetBackgroundGroup = 11,
+            BackgroundGroupReport = 12,
             SpawnEgress = 13,
             OpenNames = 14,
             NamesOpened = 15,
@@ -46,7 +46,7 @@ macro_rules! each_message {
             Failed = 35,
             Used = 36,
             WarmReport = 37,
-            Born = 38,
+            SandboxStarted = 38,
             Forked = 39,
         }
     };
@@ -259,7 +259,7 @@ message! {
     /// data: the node can serve its page faults. Attached: the descriptor that reports them
     /// ([`Faults`](crate::userfault::Faults)), of which the sandbox keeps no copy. Not sent if the
     /// host does not support that.
-    Born {
+    SandboxStarted {
         /// Unused; a message has a body.
         reserved: u64,
     }
@@ -330,10 +330,10 @@ message! {
 impl From<Used> for UsedPages {
     fn from(used: Used) -> Self {
         Self {
-            written: used.written.told().to_vec(),
+            written: used.written.as_slice().to_vec(),
             changed: used.changed,
-            read: used.read.told().to_vec(),
-            code: used.code.told().to_vec(),
+            read: used.read.as_slice().to_vec(),
+            code: used.code.as_slice().to_vec(),
         }
     }
 }

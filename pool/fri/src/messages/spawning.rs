@@ -70,7 +70,7 @@ message! {
         /// Identifies the process in replies.
         token: u64,
         /// Connector or worker.
-        kind: egress::Kind,
+        kind: egress::EgressRole,
     }
 }
 
@@ -103,12 +103,12 @@ pub const NO_FUNCTION: u64 = u64::MAX;
 
 message! {
     /// Node to spawner: put a sandbox behind everything else that wants a processor, by its group,
-    /// or end that. The reply is [`SteppedAside`]. Unknown tokens are ignored.
-    StepAside {
+    /// or end that. The reply is [`BackgroundGroupReport`]. Unknown tokens are ignored.
+    SetBackgroundGroup {
         /// Token with which the process was made.
         token: u64,
         /// Whether to put it behind everything else.
-        aside: Answer,
+        background: Answer,
     }
 }
 
@@ -125,11 +125,11 @@ message! {
 
 message! {
     /// Spawner to node: whether a sandbox's group is behind all others now.
-    SteppedAside {
+    BackgroundGroupReport {
         /// Token with which the process was made.
         token: u64,
         /// Whether it is behind all others.
-        aside: Answer,
+        background: Answer,
         /// The sandbox should be, and cannot be: no other sandbox can be, either, on this host.
         refused: Answer,
     }

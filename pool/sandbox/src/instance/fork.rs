@@ -9,8 +9,8 @@ use faasw_seedtree::Window;
 use rustix::io::Errno;
 
 use crate::instance::known::KnownPages;
-use crate::instance::reset::{self, Manner, Restored, Tables, Trouble};
-use crate::instance::source::Source;
+use crate::instance::reset::{self, PageTableState, ResetConditions, ResetFailure, ResetWork};
+use crate::instance::seed_memory::SeedMemory;
 use crate::memory::guest_memory;
 use crate::memory::mailbox::Mailbox;
 use crate::memory::mapping::Mapping;
@@ -26,7 +26,7 @@ pub struct Instance {
     /// The compiled code, if the seed has any.
     pub code: Option<Mapping>,
     /// The seed and its vCPU state; `None` while a seed is being made in its root layer.
-    pub seed: Option<Box<(Source, VcpuState)>>,
+    pub seed: Option<Box<(SeedMemory, VcpuState)>>,
     /// The private pages that are known without a search.
     pub known: KnownPages,
     /// The guest has rung that it is done; only then is a reset accepted.
@@ -34,7 +34,7 @@ pub struct Instance {
 }
 
 /// The descriptors of a fork.
-pub struct Attached {
+pub struct ForkDescriptors {
     /// The mailbox's file, unless the sandbox has one already.
     pub mailbox: Option<OwnedFd>,
     /// Compiled code.
@@ -53,7 +53,7 @@ pub fn prefault_code(vm: &Vm, order: &Fork, mapped: Option<Mapping>) -> Result<(
         guest_memory::in_small_pages(mapped);
     }
     let code = PageRange::around(0, order.code_bytes);
-    let told = PageSet::of_all_told(order.code_set.told(), code).ok_or(Errno::INVAL)?;
+    let told = PageSet::from_reported(order.code_set.as_slice(), code).ok_or(Errno::INVAL)?;
     for range in told.iter() {
         vm.prefault(CODE + range.start.address().get(), range.bytes());
     }
@@ -61,7 +61,7 @@ pub fn prefault_code(vm: &Vm, order: &Fork, mapped: Option<Mapping>) -> Result<(
 }
 
 /// The page sets and windows of an [`Image`].
-pub struct Sets<'a> {
+pub struct ImageSets<'a> {
     /// The windows through which layers are mapped.
     pub windows: &'a [Window],
     /// Pages that the guest is expected to write.
@@ -70,7 +70,7 @@ pub struct Sets<'a> {
     pub read: PageSet,
 }
 
-impl<'a> Sets<'a> {
+impl<'a> ImageSets<'a> {
     /// Returns the sets of `image`.
     ///
     /// # Errors
@@ -81,9 +81,9 @@ impl<'a> Sets<'a> {
             return Err(Errno::INVAL);
         }
         Ok(Self {
-            windows: image.windows.told(),
-            written: set(image.write_set.told())?,
-            read: set(image.read_set.told())?,
+            windows: image.windows.as_slice(),
+            written: set(image.write_set.as_slice())?,
+            read: set(image.read_set.as_slice())?,
         })
     }
 
@@ -113,8 +113,8 @@ impl Difference {
     /// Returns `INVAL` if its ranges do not make sets.
     pub fn of(order: &Fork) -> Result<Self, Errno> {
         Ok(Self {
-            filled: set(order.filled.told())?,
-            mapped: set(order.mapped.told())?,
+            filled: set(order.filled.as_slice())?,
+            mapped: set(order.mapped.as_slice())?,
             forgets_tables: order.forgets_tables.is_yes(),
         })
     }
@@ -123,7 +123,7 @@ impl Difference {
 /// Returns the set that the node sent as ranges, which must be in order. Where the ranges lie is
 /// checked at each use.
 fn set(told: &[PageRange]) -> Result<PageSet, Errno> {
-    PageSet::of_all_told(told, PageRange::ALL).ok_or(Errno::INVAL)
+    PageSet::from_reported(told, PageRange::ALL).ok_or(Errno::INVAL)
 }
 
 impl Instance {
@@ -137,11 +137,11 @@ impl Instance {
     pub fn fork(
         vm: &mut Vm,
         order: &Fork,
-        attached: Attached,
+        attached: ForkDescriptors,
         is_private: bool,
     ) -> Result<Self, Errno> {
         let image = &order.image;
-        let sets = Sets::of(image)?;
+        let sets = ImageSets::of(image)?;
         let layers = attached.layers;
         let mailbox = attached.mailbox.ok_or(Errno::INVAL)?;
         let ram = if is_private {
@@ -166,7 +166,7 @@ impl Instance {
             prefault_code(vm, order, code)?;
         }
         let seed = is_private.then(|| {
-            let source = Source::new(layers, sets.windows, sets.written);
+            let source = SeedMemory::new(layers, sets.windows, sets.written);
             Box::new((source, image.state))
         });
         Ok(Self {
@@ -195,11 +195,11 @@ impl Instance {
         vm: &mut Vm,
         page_map: &PageMap,
         counts_unused: bool,
-    ) -> Result<Restored, Trouble> {
+    ) -> Result<ResetWork, ResetFailure> {
         let Some((source, state)) = self.seed.as_deref_mut() else {
             return Err(Errno::INVAL.into());
         };
-        let manner = Manner {
+        let manner = ResetConditions {
             page_walk: vm.page_walk(),
             counts_unused,
             faults: vm.fault_count(),
@@ -210,7 +210,7 @@ impl Instance {
         vm.check(state, restored.ring_0_entered)?;
         reset::translations(vm, state, &self.mailbox, &restored.tables)?;
         self.mailbox.wipe()?;
-        vm.put_back(state, restored.tables != Tables::Untouched)?;
+        vm.put_back(state, restored.tables != PageTableState::Untouched)?;
         Ok(restored)
     }
 

@@ -9,4 +9,4 @@ pub mod known;
 pub mod preset;
 pub mod reset;
 pub mod seal;
-pub mod source;
+pub mod seed_memory;

@@ -23,10 +23,10 @@ use faasw_fri::messages::{Fork, Image, VcpuState};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::instance::fork::{Attached, Difference, Instance, Sets, prefault_code};
+use crate::instance::fork::{Difference, ForkDescriptors, ImageSets, Instance, prefault_code};
 use crate::instance::known::KnownPages;
-use crate::instance::reset::Trouble;
-use crate::instance::source::Source;
+use crate::instance::reset::ResetFailure;
+use crate::instance::seed_memory::SeedMemory;
 use crate::memory::guest_memory::{self, RoomyRam};
 use crate::memory::mailbox::{self, Mailbox};
 use crate::memory::mapping::Mapping;
@@ -51,17 +51,17 @@ impl Preset {
     /// Makes `vm`, which has no memory yet, an image of a seed, and runs its guest once.
     ///
     /// # Errors
-    /// Returns [`Trouble::System`] if the order is inconsistent, a system call fails or the guest's
-    /// routine does not end as it should, and [`Trouble::Broken`] or [`Trouble::Changed`] if the
-    /// guest did something that no guest of ours does.
+    /// Returns [`ResetFailure::System`] if the order is inconsistent, a system call fails or the
+    /// guest's routine does not end as it should, and [`ResetFailure::Broken`] or
+    /// [`ResetFailure::Changed`] if the guest did something that no guest of ours does.
     pub fn new(
         vm: &mut Vm,
         page_map: &PageMap,
         order: &Image,
         layers: Vec<OwnedFd>,
         mailbox: OwnedFd,
-    ) -> Result<Self, Trouble> {
-        let sets = Sets::of(order)?;
+    ) -> Result<Self, ResetFailure> {
+        let sets = ImageSets::of(order)?;
         let ram = RoomyRam::new(&mut vm.arena, &layers, order.ram_bytes, sets.windows)?;
         guest_memory::make_private(ram.mapping(), &sets.written);
         let mailbox = Mailbox::new(&mut vm.arena, mailbox)?;
@@ -70,7 +70,7 @@ impl Preset {
         vm.restore(&order.state)?;
         vm.watch_registers();
         sets.prefault(vm);
-        let source = Source::new(layers, sets.windows, sets.written.clone());
+        let source = SeedMemory::new(layers, sets.windows, sets.written.clone());
         let mut image = Instance {
             ram: ram.mapping(),
             mailbox,
@@ -97,13 +97,18 @@ impl Preset {
     ///
     /// # Errors
     /// Returns `INVAL` if the order is not for such a seed; otherwise the error of `mmap` or KVM.
-    pub fn fork(self, vm: &mut Vm, order: &Fork, attached: Attached) -> Result<Instance, Errno> {
+    pub fn fork(
+        self,
+        vm: &mut Vm,
+        order: &Fork,
+        attached: ForkDescriptors,
+    ) -> Result<Instance, Errno> {
         let Instance { mailbox, seed, .. } = self.image;
         let (parent, before) = *seed.ok_or(Errno::INVAL)?;
         let image = &order.image;
-        let sets = Sets::of(image)?;
+        let sets = ImageSets::of(image)?;
         let difference = Difference::of(order)?;
-        let Source {
+        let SeedMemory {
             mut layers,
             windows,
             ..
@@ -122,7 +127,7 @@ impl Preset {
             vm.give(Slot::MoreRam, preset_bytes, ram.from(preset_bytes)?)?;
         }
         let gone = difference.mapped.union(&difference.filled);
-        let mut source = Source::new(layers, sets.windows, sets.written.clone());
+        let mut source = SeedMemory::new(layers, sets.windows, sets.written.clone());
         for range in difference.mapped.iter() {
             source.map(ram, range)?;
         }
@@ -162,7 +167,7 @@ impl Instance {
     /// Lets the guest use the pages of `sets` in RAM, and the usual parts of the mailbox, without a
     /// change to anything but registers: the first run of a vCPU takes some time, and so do first
     /// translations.
-    fn run_once(&self, vm: &mut Vm, sets: &Sets<'_>, state: &VcpuState) -> Result<(), Errno> {
+    fn run_once(&self, vm: &mut Vm, sets: &ImageSets<'_>, state: &VcpuState) -> Result<(), Errno> {
         let pages = |set: &PageSet, from: u64| -> Vec<u64> {
             let pages = set.iter().flat_map(|range| range.pages());
             pages.map(|page| from + page.address().get()).collect()

@@ -11,12 +11,12 @@
 //!
 //! - If walks leave such pages shared, a private one was written. A guest of ours writes few of
 //!   them, and none of those that lead to ring 0. An instance whose guest wrote one of those is not
-//!   reset ([`Trouble::Broken`]).
+//!   reset ([`ResetFailure::Broken`]).
 //! - If walks make them private, all of them are filled again from the seed like any other page.
 //!   The CPU's translations are flushed, and all state that only ring 0 can change is compared each
 //!   time.
-//! - If KVM keeps shadows of tables, a change behind its back leaves those stale: [`Tables`] lists
-//!   what has to be done about it.
+//! - If KVM keeps shadows of tables, a change behind its back leaves those stale:
+//!   [`PageTableState`] lists what has to be done about it.
 
 use faasw_abi::memory_map::{
     EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, MAILBOX, PAGE, PML4, RODATA_END, TABLE_ZONE,
@@ -28,11 +28,11 @@ use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
 
 use crate::instance::known::KnownPages;
-use crate::instance::source::{Copies, Source};
+use crate::instance::seed_memory::{CompareBuffers, SeedMemory};
 use crate::memory::mailbox::Mailbox;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_map::PageMap;
-use crate::vm::state::{Change, Unready};
+use crate::vm::state::{Change, StateError};
 use crate::vm::{FaultCount, PageWalk, Vm};
 
 /// Private pages beyond the write set that are kept warm.
@@ -54,7 +54,7 @@ const EXCEPTION_STACK: PageRange =
 
 /// Conditions of a reset.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct ResetConditions {
     /// How the host translates the guest's addresses.
     pub page_walk: PageWalk,
     /// Count the pages of the write set that were not used: each of its pages is compared with the
@@ -66,7 +66,7 @@ pub struct Manner {
 
 /// The state of the guest's page tables after a reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Tables {
+pub enum PageTableState {
     /// No table was written, nor could be.
     #[default]
     Untouched,
@@ -82,19 +82,19 @@ pub enum Tables {
 
 /// The work that a reset has done.
 #[derive(Clone, Debug, Default)]
-pub struct Restored {
+pub struct ResetWork {
     /// The private pages were searched for, because they were not known for sure.
     pub looked: bool,
     /// Pages that were filled again.
     pub filled: u64,
     /// Pages that were released.
-    pub let_go: u64,
+    pub released: u64,
     /// Private pages that are not in the write set.
     pub outside: u64,
     /// Pages of the write set whose contents equal the seed's, if they were counted.
     pub unused: u64,
     /// The state of the guest's page tables.
-    pub tables: Tables,
+    pub tables: PageTableState,
     /// Ring 0 may have been entered. Every entry to ring 0 writes to the ring-0 stack, whose page
     /// is private then. That proves something only if the tables that lead to stack, gates and task
     /// state were the seed's throughout: if walks leave tables shared, and the root was never
@@ -104,7 +104,7 @@ pub struct Restored {
 
 /// Why an instance could not be reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ResetFailure {
     /// The guest has written this page, which no guest of ours does; or the page is private
     /// although the counts exclude it.
     Broken(u64),
@@ -114,17 +114,17 @@ pub enum Trouble {
     System(Errno),
 }
 
-impl From<Errno> for Trouble {
+impl From<Errno> for ResetFailure {
     fn from(errno: Errno) -> Self {
         Self::System(errno)
     }
 }
 
-impl From<Unready> for Trouble {
-    fn from(unready: Unready) -> Self {
+impl From<StateError> for ResetFailure {
+    fn from(unready: StateError) -> Self {
         match unready {
-            Unready::Changed(change) => Self::Changed(change),
-            Unready::System(errno) => Self::System(errno),
+            StateError::Changed(change) => Self::Changed(change),
+            StateError::System(errno) => Self::System(errno),
         }
     }
 }
@@ -133,30 +133,30 @@ impl From<Unready> for Trouble {
 /// this one leaves.
 ///
 /// # Errors
-/// Returns [`Trouble::Broken`] if the guest has written a page that it must not, or a private page
-/// was not known; [`Trouble::System`] if a system call failed.
+/// Returns [`ResetFailure::Broken`] if the guest has written a page that it must not, or a private
+/// page was not known; [`ResetFailure::System`] if a system call failed.
 pub fn memory(
     page_map: &PageMap,
-    source: &Source,
+    source: &SeedMemory,
     ram: Mapping,
     known: &mut KnownPages,
-    manner: Manner,
-) -> Result<Restored, Trouble> {
+    manner: ResetConditions,
+) -> Result<ResetWork, ResetFailure> {
     let mut reset = Reset {
         source,
         ram,
         manner,
-        copies: manner.counts_unused.then(Copies::default),
+        copies: manner.counts_unused.then(CompareBuffers::default),
         outside_kept: 0,
         kept: PageSet::new(),
-        done: Restored::default(),
+        done: ResetWork::default(),
     };
     if source.has_tables_beyond()? {
         // A write to such a table is not noticed.
         reset.done.tables = if manner.page_walk.has_shadows() {
-            Tables::Many
+            PageTableState::Many
         } else {
-            Tables::Touched
+            PageTableState::Touched
         };
     }
     if let Some(pages) = known.trust(manner.faults) {
@@ -189,20 +189,20 @@ pub fn memory(
 }
 
 struct Reset<'a> {
-    source: &'a Source,
+    source: &'a SeedMemory,
     ram: Mapping,
-    manner: Manner,
+    manner: ResetConditions,
     /// Buffers for counting unused pages.
-    copies: Option<Copies>,
+    copies: Option<CompareBuffers>,
     /// The number of pages beyond the write set that stay.
     outside_kept: u64,
     /// The pages that stay private, if they were searched for.
     kept: PageSet,
-    done: Restored,
+    done: ResetWork,
 }
 
 impl Reset<'_> {
-    fn range(&mut self, range: PageRange) -> Result<(), Trouble> {
+    fn range(&mut self, range: PageRange) -> Result<(), ResetFailure> {
         self.inspect(range)?;
         let source = self.source;
         for (piece, is_usual) in source.write_set.cut(range) {
@@ -213,7 +213,7 @@ impl Reset<'_> {
             for (piece, is_copied) in source.copied.cut(piece) {
                 if is_copied {
                     // Released soon, see `settle`.
-                    self.done.let_go += piece.count();
+                    self.done.released += piece.count();
                     continue;
                 }
                 for (piece, is_lent) in source.lent.cut(piece) {
@@ -241,7 +241,7 @@ impl Reset<'_> {
         if self.outside_kept <= SPARE_PAGES {
             self.fill(piece)
         } else {
-            self.let_go(piece)
+            self.release(piece)
         }
     }
 
@@ -252,15 +252,15 @@ impl Reset<'_> {
             if has_changed {
                 self.outside(piece)?;
             } else {
-                self.let_go(piece)?;
+                self.release(piece)?;
             }
         }
         Ok(())
     }
 
-    fn let_go(&mut self, piece: PageRange) -> Result<(), Errno> {
-        self.done.let_go += piece.count();
-        self.ram.let_go(piece)
+    fn release(&mut self, piece: PageRange) -> Result<(), Errno> {
+        self.done.released += piece.count();
+        self.ram.release(piece)
     }
 
     fn fill(&mut self, piece: PageRange) -> Result<(), Errno> {
@@ -272,13 +272,13 @@ impl Reset<'_> {
     }
 
     /// Checks for pages that make an instance unfit, before anything is reset.
-    fn inspect(&mut self, range: PageRange) -> Result<(), Trouble> {
+    fn inspect(&mut self, range: PageRange) -> Result<(), ResetFailure> {
         refuse(range, TEXTS)?;
         self.done.ring_0_entered |= !range.intersection(EXCEPTION_STACK).is_empty();
         if self.manner.page_walk.writes_tables() {
             // A private table proves nothing about the guest. A change that the guest made to it
             // ends with the flush of its TLB, but the table may have led anywhere until then.
-            self.done.tables = Tables::Touched;
+            self.done.tables = PageTableState::Touched;
             self.done.ring_0_entered = true;
             return Ok(());
         }
@@ -289,12 +289,12 @@ impl Reset<'_> {
         self.done.ring_0_entered |= is_root_written;
         if !self.manner.page_walk.has_shadows() {
             if is_root_written || !range.intersection(TABLES).is_empty() {
-                self.done.tables = Tables::Touched;
+                self.done.tables = PageTableState::Touched;
             }
             return Ok(());
         }
         if is_root_written {
-            self.done.tables = Tables::Many;
+            self.done.tables = PageTableState::Many;
         }
         for page in range.intersection(TABLES).pages() {
             self.inspect_table(page)?;
@@ -303,22 +303,22 @@ impl Reset<'_> {
     }
 
     /// Adds the entries of a table that have changed.
-    fn inspect_table(&mut self, page: Page) -> Result<(), Trouble> {
-        if self.done.tables == Tables::Many {
+    fn inspect_table(&mut self, page: Page) -> Result<(), ResetFailure> {
+        if self.done.tables == PageTableState::Many {
             return Ok(());
         }
         let before = self.source.page(page)?;
         let now = self.ram.page(page)?;
         if now == before {
-            if self.done.tables == Tables::Untouched {
-                self.done.tables = Tables::Touched;
+            if self.done.tables == PageTableState::Untouched {
+                self.done.tables = PageTableState::Touched;
             }
             return Ok(());
         }
         // After the last page of the zone, further tables could be anywhere.
         let address = page.address().get();
         if page.next() == TABLES.end {
-            return Err(Trouble::Broken(address));
+            return Err(ResetFailure::Broken(address));
         }
         let changed = before
             .chunks_exact(ENTRY)
@@ -327,36 +327,36 @@ impl Reset<'_> {
             .filter(|(_, (before, now))| before != now)
             .map(|(index, _)| address + (index * ENTRY) as u64);
         let mut entries = match std::mem::take(&mut self.done.tables) {
-            Tables::Entries(entries) => entries,
+            PageTableState::Entries(entries) => entries,
             _ => Vec::new(),
         };
         entries.extend(changed);
         self.done.tables = if entries.len() > ENTRIES_MAX {
-            Tables::Many
+            PageTableState::Many
         } else {
-            Tables::Entries(entries)
+            PageTableState::Entries(entries)
         };
         Ok(())
     }
 }
 
 /// Fails if any of the pages `written` is one that no guest writes.
-fn refuse(written: PageRange, kept: PageRange) -> Result<(), Trouble> {
+fn refuse(written: PageRange, kept: PageRange) -> Result<(), ResetFailure> {
     let both = written.intersection(kept);
     if both.is_empty() {
         Ok(())
     } else {
-        Err(Trouble::Broken(both.start.address().get()))
+        Err(ResetFailure::Broken(both.start.address().get()))
     }
 }
 
 /// Fails if any of the pages that were found is not a known one: it became private in a way that is
 /// not counted.
-fn refuse_others(found: PageRange, known: &PageSet) -> Result<(), Trouble> {
+fn refuse_others(found: PageRange, known: &PageSet) -> Result<(), ResetFailure> {
     let mut others = known.cut(found).filter(|(_, is_known)| !is_known);
     match others.next() {
         None => Ok(()),
-        Some((other, _)) => Err(Trouble::Broken(other.start.address().get())),
+        Some((other, _)) => Err(ResetFailure::Broken(other.start.address().get())),
     }
 }
 
@@ -370,12 +370,12 @@ pub fn translations(
     vm: &mut Vm,
     state: &VcpuState,
     mailbox: &Mailbox,
-    tables: &Tables,
+    tables: &PageTableState,
 ) -> Result<(), Errno> {
     match tables {
-        Tables::Untouched | Tables::Touched => Ok(()),
-        Tables::Many => vm.forget_tables(),
-        Tables::Entries(entries) => {
+        PageTableState::Untouched | PageTableState::Touched => Ok(()),
+        PageTableState::Many => vm.forget_tables(),
+        PageTableState::Entries(entries) => {
             let at = mailbox.lend(entries)?;
             vm.rewrite(state, MAILBOX + at, entries.len() as u64)
         }

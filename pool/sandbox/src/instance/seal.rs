@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_seedtree::limits::{OWN_MAX, WINDOWS_MAX};
-use faasw_seedtree::{Window, laid_over};
+use faasw_seedtree::{Window, overlay_layer};
 use rustix::io::Errno;
 
-use crate::instance::source::Source;
+use crate::instance::seed_memory::SeedMemory;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_map::PageMap;
 
@@ -42,7 +42,7 @@ fn own(changed: &PageSet, all: PageRange, windows: &[Window]) -> PageSet {
     };
     loop {
         let own = changed.coalesced(unit, most).intersection(&all.into());
-        if most == 1 || laid_over(windows, &own, 0).len() <= WINDOWS_MAX {
+        if most == 1 || overlay_layer(windows, &own, 0).len() <= WINDOWS_MAX {
             return own;
         }
         most -= 1;
@@ -60,7 +60,7 @@ fn own(changed: &PageSet, all: PageRange, windows: &[Window]) -> PageSet {
 pub fn write(
     page_map: &PageMap,
     ram: Mapping,
-    source: &Source,
+    source: &SeedMemory,
     layer: &OwnedFd,
 ) -> Result<PageSet, Errno> {
     let private = page_map.all_written(ram)?;
@@ -89,7 +89,7 @@ fn take_over(ram: Mapping, range: PageRange, layer: &OwnedFd) -> Result<(), Errn
         for page in piece.pages() {
             put_unless_zero(layer, page, &ram.page(page)?)?;
         }
-        ram.let_go(piece)?;
+        ram.release(piece)?;
         rest.start = piece.end;
     }
     Ok(())
@@ -134,7 +134,7 @@ mod tests {
                 .collect();
             let own = own(&changed, all, &windows);
             assert_eq!(changed.without(&own), PageSet::new());
-            windows = laid_over(&windows, &own, layer);
+            windows = overlay_layer(&windows, &own, layer);
             assert!(windows.len() <= WINDOWS_MAX, "{}", windows.len());
         }
     }
@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_let_go_and_holes_stay_holes() {
+    fn written_pages_are_released_and_holes_stay_holes() {
         let [parent, layer] = ["parent", "child"].map(file);
         put(&parent, 720 * PAGE, &[7]).unwrap();
         let window = Window {
             range: PageRange::of_bytes(0, 2048 * PAGE),
             layer: 0,
         };
-        let source = Source::new(vec![parent], &[window], PageSet::new());
+        let source = SeedMemory::new(vec![parent], &[window], PageSet::new());
         let layers = &source.layers;
         let ram = guest_memory::private_ram(&mut Arena::default(), layers, RAM, &source.windows);
         let ram = ram.unwrap();

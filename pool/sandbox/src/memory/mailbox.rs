@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_wiped() {
+    fn lent_mailbox_memory_is_wiped() {
         let mut mailbox = mailbox();
         let at = mailbox.lend(&[1, 2, 3]).unwrap();
         let mut words = [0; 24];

@@ -204,7 +204,7 @@ impl Mapping {
     ///
     /// # Errors
     /// Returns `INVAL` outside the mapping; otherwise the error of `madvise`.
-    pub fn let_go(self, range: PageRange) -> Result<(), Errno> {
+    pub fn release(self, range: PageRange) -> Result<(), Errno> {
         let (start, bytes) = self.part(range)?;
         // SAFETY: memory of this module's own, which nothing refers to.
         unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxDontNeed) }

@@ -71,7 +71,7 @@ const BLOCKS: u32 = 16;
 
 /// The kind of pages to find.
 #[derive(Clone, Copy)]
-enum Wanted {
+enum PageKind {
     /// Pages that are private to this process. If entries are read, the shared page of zeroes
     /// counts as well; that is more than necessary, and harmless.
     Private,
@@ -79,7 +79,7 @@ enum Wanted {
     Shared,
 }
 
-impl Wanted {
+impl PageKind {
     fn categories(self) -> Scan {
         match self {
             // Neither of a file nor the page of zeroes, and either present or swapped out.
@@ -167,7 +167,7 @@ impl PageMap {
             resident_blocks(ram, range, &mut resident)?;
         }
         for range in fresh.without(&resident).iter() {
-            ram.let_go(range)?;
+            ram.release(range)?;
         }
         Ok(layers.union(&resident).intersection(&all))
     }
@@ -184,7 +184,7 @@ impl PageMap {
         within: PageRange,
         out: &mut [PageRange; SET_MAX],
     ) -> Result<(usize, Page), Errno> {
-        self.find(Wanted::Private, ram, within, out)
+        self.find(PageKind::Private, ram, within, out)
     }
 
     /// Returns all pages of `ram` that are private to this process.
@@ -201,13 +201,13 @@ impl PageMap {
     /// As [`PageMap::written`].
     pub fn all_read(&self, ram: Mapping) -> Result<PageSet, Errno> {
         all(ram, |within, out| {
-            self.find(Wanted::Shared, ram, within, out)
+            self.find(PageKind::Shared, ram, within, out)
         })
     }
 
     fn find(
         &self,
-        wanted: Wanted,
+        wanted: PageKind,
         ram: Mapping,
         within: PageRange,
         out: &mut [PageRange; SET_MAX],
@@ -222,7 +222,7 @@ impl PageMap {
     /// Does the same as [`PageMap::scan`] by reading an entry for each page.
     fn read(
         &self,
-        wanted: Wanted,
+        wanted: PageKind,
         ram: Mapping,
         within: PageRange,
         out: &mut [PageRange; SET_MAX],
@@ -261,7 +261,7 @@ impl PageMap {
 
     fn scan(
         &self,
-        wanted: Wanted,
+        wanted: PageKind,
         ram: Mapping,
         within: PageRange,
         out: &mut [PageRange; SET_MAX],
@@ -392,7 +392,7 @@ mod tests {
     const RAM: u64 = FRAMES + SMALL_FRAME_WINDOW;
     const LAYER: u64 = 8 << 20;
 
-    fn found(ram: Mapping, map: &PageMap, wanted: Wanted, by_call: bool) -> PageSet {
+    fn found(ram: Mapping, map: &PageMap, wanted: PageKind, by_call: bool) -> PageSet {
         let told = all(ram, |within, out| {
             if by_call {
                 map.scan(wanted, ram, within, out)
@@ -465,7 +465,7 @@ mod tests {
 
     /// More ranges than one answer holds, of a layer and of fresh memory.
     #[test]
-    fn what_was_written_and_read_is_found_by_entries_as_by_the_call() {
+    fn page_map_entries_and_ioctl_find_the_same_pages() {
         let layer: OwnedFd = rustix::fs::memfd_create("layer", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&layer, RAM).unwrap();
         rustix::io::pwrite(&layer, &vec![1; LAYER as usize], 0).unwrap();
@@ -487,9 +487,9 @@ mod tests {
         }
 
         let map = PageMap::open().unwrap();
-        let private = found(ram, &map, Wanted::Private, false);
+        let private = found(ram, &map, PageKind::Private, false);
         assert_eq!(private, written);
-        let shared = found(ram, &map, Wanted::Shared, false);
+        let shared = found(ram, &map, PageKind::Shared, false);
         assert!(shared.contains(in_layer) && shared.contains(last));
         // The kernel maps pages around one that is touched, but not those that are private.
         assert!(shared.intersection(&written).is_empty());
@@ -499,7 +499,7 @@ mod tests {
             println!("WITHOUT PAGEMAP_SCAN (Linux 6.7): only entries were read");
             return;
         }
-        assert_eq!(found(ram, &map, Wanted::Private, true), private);
-        assert_eq!(found(ram, &map, Wanted::Shared, true), shared);
+        assert_eq!(found(ram, &map, PageKind::Private, true), private);
+        assert_eq!(found(ram, &map, PageKind::Shared, true), shared);
     }
 }

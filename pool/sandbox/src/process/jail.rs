@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use faasw_abi::memory_map::{CODE_MAX, RAM_MAX};
 use faasw_jail::Limits;
-use faasw_jail::filter::{Must, Rule, rule};
+use faasw_jail::filter::{ArgCondition, Rule, rule};
 use faasw_jail::group::{Share, VM_OVERHEAD, WEIGHT_FULL};
 use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
@@ -114,29 +114,34 @@ pub struct Host {
 /// normal operation.
 #[must_use]
 pub fn rules(host: Host) -> Vec<Rule> {
-    use Must::{Be, Lie};
-    let map = |name, protection: i32, flags: i32, file: &[Must]| {
+    use ArgCondition::{Equals, InRange};
+    let map = |name, protection: i32, flags: i32, file: &[ArgCondition]| {
         let mut must = vec![
-            Be(2, protection.cast_unsigned()),
-            Be(3, flags.cast_unsigned()),
+            Equals(2, protection.cast_unsigned()),
+            Equals(3, flags.cast_unsigned()),
         ];
         must.extend(file);
         rule(name, libc::SYS_mmap, &must)
     };
-    let advise =
-        |name, advice: i32| rule(name, libc::SYS_madvise, &[Be(2, advice.cast_unsigned())]);
-    let call = |name, fd, number| rule(name, libc::SYS_ioctl, &[Be(0, fd), Be(1, number)]);
+    let advise = |name, advice: i32| {
+        rule(
+            name,
+            libc::SYS_madvise,
+            &[Equals(2, advice.cast_unsigned())],
+        )
+    };
+    let call = |name, fd, number| rule(name, libc::SYS_ioctl, &[Equals(0, fd), Equals(1, number)]);
     let read_write = libc::PROT_READ | libc::PROT_WRITE;
     let fresh = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
     let shared = libc::MAP_SHARED | libc::MAP_FIXED;
-    let layers = Lie(4, LAYERS, END);
+    let layers = InRange(4, LAYERS, END);
     let mut rules = vec![
-        rule("hear the node", libc::SYS_recvmsg, &[Be(0, SOCKET)]),
-        rule("tell the node", libc::SYS_sendmsg, &[Be(0, SOCKET)]),
-        rule("wait for the node", libc::SYS_ppoll, &[Be(1, 1)]),
+        rule("hear the node", libc::SYS_recvmsg, &[Equals(0, SOCKET)]),
+        rule("tell the node", libc::SYS_sendmsg, &[Equals(0, SOCKET)]),
+        rule("wait for the node", libc::SYS_ppoll, &[Equals(1, 1)]),
         rule("end", libc::SYS_exit_group, &[]),
         rule("let a descriptor go", libc::SYS_close, &[]),
-        rule("draw entropy", libc::SYS_getrandom, &[Be(2, 0)]),
+        rule("draw entropy", libc::SYS_getrandom, &[Equals(2, 0)]),
         map(
             "reserve addresses",
             libc::PROT_NONE,
@@ -165,9 +170,9 @@ pub fn rules(host: Host) -> Vec<Rule> {
             "map a root that is made",
             read_write,
             shared,
-            &[Be(4, LAYERS)],
+            &[Equals(4, LAYERS)],
         ),
-        map("map the mailbox", read_write, shared, &[Be(4, MAILBOX)]),
+        map("map the mailbox", read_write, shared, &[Equals(4, MAILBOX)]),
         map(
             "map code",
             libc::PROT_READ,
@@ -179,32 +184,40 @@ pub fn rules(host: Host) -> Vec<Rule> {
         advise("ask for small pages", libc::MADV_NOHUGEPAGE),
         advise("make pages private", libc::MADV_POPULATE_WRITE),
         advise("let pages go", libc::MADV_DONTNEED),
-        rule("read a layer", libc::SYS_pread64, &[Lie(0, LAYERS, END)]),
-        rule("read statistics", libc::SYS_pread64, &[Be(0, STATISTICS)]),
+        rule(
+            "read a layer",
+            libc::SYS_pread64,
+            &[InRange(0, LAYERS, END)],
+        ),
+        rule(
+            "read statistics",
+            libc::SYS_pread64,
+            &[Equals(0, STATISTICS)],
+        ),
         rule(
             "count its page faults",
             libc::SYS_getrusage,
-            &[Be(0, libc::RUSAGE_THREAD.cast_unsigned())],
+            &[Equals(0, libc::RUSAGE_THREAD.cast_unsigned())],
         ),
         rule(
             "write a new layer",
             libc::SYS_pwrite64,
-            &[Lie(0, LAYERS, END)],
+            &[InRange(0, LAYERS, END)],
         ),
         rule(
             "count the mailbox's pages",
             libc::SYS_fstat,
-            &[Be(0, MAILBOX)],
+            &[Equals(0, MAILBOX)],
         ),
         rule(
             "look for the mailbox's pages",
             libc::SYS_lseek,
-            &[Be(0, MAILBOX)],
+            &[Equals(0, MAILBOX)],
         ),
         rule(
             "let the mailbox's pages go",
             libc::SYS_fallocate,
-            &[Be(0, MAILBOX), Be(1, PUNCH)],
+            &[Equals(0, MAILBOX), Equals(1, PUNCH)],
         ),
         call("place memory", VM, KVM_SET_USER_MEMORY_REGION),
         call("connect the progress doorbell", VM, KVM_IOEVENTFD),
@@ -222,7 +235,11 @@ pub fn rules(host: Host) -> Vec<Rule> {
         rules.push(call("scan the page map", PAGE_MAP, PAGEMAP_SCAN));
     } else {
         rules.extend([
-            rule("read the page map", libc::SYS_pread64, &[Be(0, PAGE_MAP)]),
+            rule(
+                "read the page map",
+                libc::SYS_pread64,
+                &[Equals(0, PAGE_MAP)],
+            ),
             rule("find resident pages", libc::SYS_mincore, &[]),
         ]);
     }
@@ -261,8 +278,8 @@ fn rare_rules(host: Host) -> Vec<Rule> {
 
 /// Returns the calls by which the reset compares a guest that may have entered ring 0.
 fn hidden_state() -> [Rule; 2] {
-    use Must::Be;
-    let call = |name, number| rule(name, libc::SYS_ioctl, &[Be(0, VCPU), Be(1, number)]);
+    use ArgCondition::Equals;
+    let call = |name, number| rule(name, libc::SYS_ioctl, &[Equals(0, VCPU), Equals(1, number)]);
     [
         call("read model-specific registers", KVM_GET_MSRS),
         call("read debug registers", KVM_GET_DEBUGREGS),

@@ -6,7 +6,7 @@
 //! process may use. [`programs`] holds the programs that the spawner starts. [`ending`] ends a
 //! sandbox whose heap is used up.
 
-pub mod ending;
+pub mod exit_on_oom;
 pub mod jail;
 pub mod outer;
 pub mod priority;

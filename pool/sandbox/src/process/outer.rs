@@ -9,14 +9,14 @@
 //! A call that is not listed here fails. A call that no process here has a reason for ends the
 //! process.
 
-use faasw_jail::dangerous::DANGEROUS;
+use faasw_jail::daemon_allow::DAEMON_ALLOW;
 use faasw_jail::filter::{Filter, rule};
-use faasw_jail::ordinary::ORDINARY;
+use faasw_jail::kill_list::KILL_LIST;
 use rustix::io::Errno;
 
-/// The calls that the programs inside make besides [`ORDINARY`]: they make namespaces, mounts and
-/// groups, fork, change identity and execute programs. All calls that those and sandboxes make in
-/// their jails are here as well.
+/// The calls that the programs inside make besides [`DAEMON_ALLOW`]: they make namespaces, mounts
+/// and groups, fork, change identity and execute programs. All calls that those and sandboxes make
+/// in their jails are here as well.
 const CALLS: &[libc::c_long] = &[
     // Files, and the groups' files.
     libc::SYS_close_range,
@@ -91,12 +91,12 @@ const CALLS: &[libc::c_long] = &[
 /// # Errors
 /// Returns the reason if the filter does not compile.
 pub fn filter() -> Result<Filter, String> {
-    let rules: Vec<_> = ORDINARY
+    let rules: Vec<_> = DAEMON_ALLOW
         .iter()
         .chain(CALLS)
         .map(|call| rule("make jails", *call, &[]))
         .collect();
-    Filter::compile_lenient(&rules, DANGEROUS).map_err(|error| error.to_string())
+    Filter::compile_lenient(&rules, KILL_LIST).map_err(|error| error.to_string())
 }
 
 /// Installs the filter in the calling thread, and so in all processes that it makes.

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lowered_is_restored_where_that_can_be() {
+    fn a_lowered_priority_is_restored_if_permitted() {
         let policy = |thread: Pid| {
             // SAFETY: the call takes and returns a number.
             unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) }

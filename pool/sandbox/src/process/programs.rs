@@ -8,13 +8,13 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use faasw_jail::carried::Carried;
-use faasw_jail::{Program, out_of_the_way};
+use faasw_jail::embedded_program::EmbeddedProgram;
+use faasw_jail::{Program, dup_to_high_fd};
 use rustix::io::Errno;
 
 /// The descriptor numbers of a program, and its argument.
 #[derive(Clone, Copy, Debug)]
-pub struct Numbers {
+pub struct ProgramDescriptors {
     /// The program, or a file in memory for it.
     pub file: RawFd,
     /// The file in which the program lies until its first start, if it is passed that way.
@@ -27,7 +27,7 @@ pub struct Numbers {
 }
 
 /// The numbers of the compile helper.
-pub const COMPILER: Numbers = Numbers {
+pub const COMPILER: ProgramDescriptors = ProgramDescriptors {
     file: 4,
     carrier: 5,
     argument: "--helper-at=",
@@ -36,7 +36,7 @@ pub const COMPILER: Numbers = Numbers {
 };
 
 /// The numbers of the program of connector and workers.
-pub const EGRESS: Numbers = Numbers {
+pub const EGRESS: ProgramDescriptors = ProgramDescriptors {
     file: 6,
     carrier: 7,
     argument: "--egress-at=",
@@ -47,25 +47,25 @@ pub const EGRESS: Numbers = Numbers {
 pub const END: RawFd = 8;
 
 /// The place of a program that is to be copied to its own file.
-struct Place {
+struct EmbeddedLocation {
     by: OwnedFd,
     offset: u64,
     bytes: u64,
 }
 
 /// A program that the node has passed.
-pub struct Given {
-    numbers: Numbers,
+pub struct PassedProgram {
+    numbers: ProgramDescriptors,
     file: OwnedFd,
-    place: Option<Place>,
+    place: Option<EmbeddedLocation>,
 }
 
 /// All programs that a spawner starts.
 pub struct Programs {
     /// The compile helper.
-    pub compiler: Given,
+    pub compiler: PassedProgram,
     /// Connector and workers.
-    pub egress: Given,
+    pub egress: PassedProgram,
 }
 
 /// Parses offset and size from an argument with the prefix `begin`.
@@ -74,8 +74,8 @@ fn read(begin: &str, argument: &str) -> Option<(u64, u64)> {
     Some((offset.parse().ok()?, bytes.parse().ok()?))
 }
 
-impl Given {
-    fn inherited(numbers: Numbers) -> io::Result<Self> {
+impl PassedProgram {
+    fn inherited(numbers: ProgramDescriptors) -> io::Result<Self> {
         let begin = numbers.argument;
         let argument = std::env::args().find(|word| word.starts_with(begin));
         let place = match argument {
@@ -85,7 +85,7 @@ impl Given {
                 // SAFETY: the descriptor is open if the argument is there, and nothing else owns
                 // it.
                 let by = unsafe { OwnedFd::from_raw_fd(numbers.carrier) };
-                Some(Place { by, offset, bytes })
+                Some(EmbeddedLocation { by, offset, bytes })
             }
             None => {
                 // A launcher's own descriptor of that number is not for its spawners.
@@ -110,15 +110,15 @@ impl Given {
         [file].into_iter().chain(by.map(move |by| (carrier, by)))
     }
 
-    fn out_of_the_way(self) -> Result<Self, Errno> {
+    fn dup_to_high_fd(self) -> Result<Self, Errno> {
         let place = match self.place {
-            Some(place) => Some(Place {
-                by: out_of_the_way(place.by)?,
+            Some(place) => Some(EmbeddedLocation {
+                by: dup_to_high_fd(place.by)?,
                 ..place
             }),
             None => None,
         };
-        let file = out_of_the_way(self.file)?;
+        let file = dup_to_high_fd(self.file)?;
         Ok(Self {
             file,
             place,
@@ -128,7 +128,7 @@ impl Given {
 
     /// Returns the program in the form in which it is started.
     pub fn program(&self) -> Program<'_> {
-        let carried = self.place.as_ref().map(|place| Carried {
+        let carried = self.place.as_ref().map(|place| EmbeddedProgram {
             by: place.by.as_fd(),
             offset: place.offset,
             bytes: place.bytes,
@@ -150,8 +150,8 @@ impl Programs {
     /// Returns an error if an argument cannot be parsed.
     pub fn inherited() -> io::Result<Self> {
         Ok(Self {
-            compiler: Given::inherited(COMPILER)?,
-            egress: Given::inherited(EGRESS)?,
+            compiler: PassedProgram::inherited(COMPILER)?,
+            egress: PassedProgram::inherited(EGRESS)?,
         })
     }
 
@@ -165,10 +165,10 @@ impl Programs {
     ///
     /// # Errors
     /// Returns the error of duplicating a descriptor.
-    pub fn out_of_the_way(self) -> Result<Self, Errno> {
+    pub fn dup_to_high_fd(self) -> Result<Self, Errno> {
         Ok(Self {
-            compiler: self.compiler.out_of_the_way()?,
-            egress: self.egress.out_of_the_way()?,
+            compiler: self.compiler.dup_to_high_fd()?,
+            egress: self.egress.dup_to_high_fd()?,
         })
     }
 }

@@ -57,7 +57,7 @@ impl Sandbox<'_> {
             Err(errno) => return Err(self.fail_system(Failure::Reset, errno)),
         };
         if offer == Offer::Wanted {
-            self.tell(&WarmReport {
+            self.send(&WarmReport {
                 is_offered: true.into(),
                 ..*warm
             })?;
@@ -98,12 +98,12 @@ impl Sandbox<'_> {
             let is_claimed = self.is_claimed();
             match stopped {
                 Some(Stop::Rang(value)) if value == Doorbell::Unasked as u32 => {
-                    if !self.take_back() {
+                    if !self.withdraw_offer() {
                         // The guest polls on, and finds its request.
                         continue;
                     }
                     warm.polled_nanoseconds = self.leave(order)?;
-                    return self.tell(&warm).map(|()| None);
+                    return self.send(&warm).map(|()| None);
                 }
                 Some(stop) if is_claimed => {
                     self.activated = self.control().map_or(0, Control::claimed_at);
@@ -169,8 +169,8 @@ impl Sandbox<'_> {
         self.control().is_some_and(Control::is_claimed)
     }
 
-    fn take_back(&self) -> bool {
-        self.control().is_none_or(Control::take_back)
+    fn withdraw_offer(&self) -> bool {
+        self.control().is_none_or(Control::withdraw_offer)
     }
 }
 

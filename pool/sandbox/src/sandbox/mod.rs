@@ -5,24 +5,24 @@
 //! `hot` lets a guest poll for its next request. [`thread`] runs a sandbox without a process and a
 //! jail of its own.
 
-mod birth;
 mod hot;
 mod orders;
 mod running;
+mod start;
 pub mod thread;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use faasw_fri::messages::{Activate, Born, Failed, Failure, Prepared};
+use faasw_fri::messages::{Activate, Failed, Failure, Prepared, SandboxStarted};
 use faasw_fri::{FriError, Kind, Message, receive, send};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-pub use self::birth::{Birth, enclose, run};
+pub use self::start::{SandboxStart, enclose, run};
 use crate::instance::fork::Instance;
 use crate::instance::preset::Preset;
-use crate::instance::reset::Trouble;
+use crate::instance::reset::ResetFailure;
 use crate::memory::page_map::PageMap;
 use crate::vm::{Template, Vm};
 
@@ -77,7 +77,7 @@ pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
         // If the node is gone, a later call notices it.
         let _ = send(
             socket,
-            &Born { reserved: 0 },
+            &SandboxStarted { reserved: 0 },
             &[faults.as_fd()],
             SendFlags::empty(),
         );
@@ -113,10 +113,10 @@ impl<'a> Sandbox<'a> {
     /// Returns [`End::Dismissed`] if the node has closed the socket, and [`End::Failed`] if the
     /// sandbox has failed. `Ok` means that the sandbox has handed over a seed.
     pub(crate) fn live(&mut self, prepared: Prepared) -> Result<(), End> {
-        self.tell(&prepared).and_then(|()| self.serve())
+        self.send(&prepared).and_then(|()| self.serve())
     }
 
-    fn tell<M: Message>(&self, message: &M) -> Result<(), End> {
+    fn send<M: Message>(&self, message: &M) -> Result<(), End> {
         send(self.socket, message, &[], SendFlags::empty()).map_err(|_| End::Dismissed)
     }
 
@@ -129,11 +129,11 @@ impl<'a> Sandbox<'a> {
         self.fail(failure, errno.raw_os_error() as u64)
     }
 
-    fn fail_trouble(&self, failure: Failure, trouble: Trouble) -> End {
+    fn fail_reset(&self, failure: Failure, trouble: ResetFailure) -> End {
         match trouble {
-            Trouble::Broken(page) => self.fail(Failure::Broken, page),
-            Trouble::Changed(change) => self.fail(Failure::Changed, change as u64),
-            Trouble::System(errno) => self.fail_system(failure, errno),
+            ResetFailure::Broken(page) => self.fail(Failure::Broken, page),
+            ResetFailure::Changed(change) => self.fail(Failure::Changed, change as u64),
+            ResetFailure::System(errno) => self.fail_system(failure, errno),
         }
     }
 

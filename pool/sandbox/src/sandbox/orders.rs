@@ -9,11 +9,11 @@ use faasw_seedtree::limits::SET_PAGES_MAX;
 use rustix::io::Errno;
 
 use super::{End, Sandbox};
-use crate::instance::fork::{Attached, Instance};
+use crate::instance::fork::{ForkDescriptors, Instance};
 use crate::instance::preset::Preset;
-use crate::instance::reset::Restored;
+use crate::instance::reset::ResetWork;
 use crate::instance::seal;
-use crate::instance::source::{Copies, Source};
+use crate::instance::seed_memory::{CompareBuffers, SeedMemory};
 use crate::memory::guest_memory;
 use crate::memory::mapping::Mapping;
 use crate::vm::clock;
@@ -43,7 +43,7 @@ impl Sandbox<'_> {
                 used.code = Ranges::covering(&code);
             }
         }
-        self.tell(&used)
+        self.send(&used)
     }
 
     /// Hands over the state and pages of a seed, and ends.
@@ -78,7 +78,7 @@ impl Sandbox<'_> {
                 .map_err(|errno| self.fail_system(Failure::Seal, errno))?,
             None => {}
         }
-        self.tell(&sealed)
+        self.send(&sealed)
     }
 
     /// Resets the instance to the state before its request. A failure ends the sandbox. Returns the
@@ -102,19 +102,19 @@ impl Sandbox<'_> {
         if self.offer(order, &warm)? {
             Ok(Some(warm))
         } else {
-            self.tell(&warm).map(|()| None)
+            self.send(&warm).map(|()| None)
         }
     }
 
     /// Resets the instance to exactly its seed's state.
-    pub(super) fn bring_back(&mut self, counts_unused: bool) -> Result<Restored, End> {
+    pub(super) fn bring_back(&mut self, counts_unused: bool) -> Result<ResetWork, End> {
         let Some(instance) = &mut self.instance else {
             return Err(self.fail(Failure::Message, 0));
         };
         instance.open_view(&mut self.vm);
         let restored = instance
             .reset(&mut self.vm, &self.page_map, counts_unused)
-            .map_err(|trouble| self.fail_trouble(Failure::Reset, trouble))?;
+            .map_err(|trouble| self.fail_reset(Failure::Reset, trouble))?;
         self.faults_before = self.vm.page_faults();
         self.fork_nanoseconds = 0;
         Ok(restored)
@@ -138,10 +138,10 @@ impl Sandbox<'_> {
             attached.collect(),
             mailbox,
         );
-        let preset = preset.map_err(|trouble| self.fail_trouble(Failure::Preset, trouble))?;
+        let preset = preset.map_err(|trouble| self.fail_reset(Failure::Preset, trouble))?;
         self.preset = Some(Box::new(preset));
         self.faults_before = self.vm.page_faults();
-        self.tell(&Prepared {
+        self.send(&Prepared {
             nanoseconds: clock::monotonic() - started,
             jail_nanoseconds: 0,
             born_nanoseconds: 0,
@@ -160,7 +160,7 @@ impl Sandbox<'_> {
             Origin::Shared | Origin::Private => fds.next(),
         };
         let code = (order.code_bytes > 0).then(|| fds.next()).flatten();
-        let attached = Attached {
+        let attached = ForkDescriptors {
             mailbox,
             code,
             layers: fds.collect(),
@@ -184,7 +184,7 @@ impl Sandbox<'_> {
         self.instance = Some(forked);
         self.fork_nanoseconds = clock::monotonic() - started;
         if order.tells_addresses.is_yes() {
-            self.tell(&Forked { ram, code })
+            self.send(&Forked { ram, code })
         } else {
             Ok(())
         }
@@ -192,9 +192,9 @@ impl Sandbox<'_> {
 }
 
 /// Returns how many of these pages differ from the seed's, among those that fit a set.
-fn changed(source: &Source, ram: Mapping, written: &PageSet) -> u64 {
+fn changed(source: &SeedMemory, ram: Mapping, written: &PageSet) -> u64 {
     let counted = written.first_ranges(SET_PAGES_MAX);
-    let mut copies = Copies::default();
+    let mut copies = CompareBuffers::default();
     let changed = |range| source.changed(ram, range, &mut copies).unwrap_or(0);
     counted.iter().map(changed).sum()
 }

@@ -85,7 +85,7 @@ impl Sandbox<'_> {
                         None
                     };
                     if order.is_none() {
-                        self.tell(&self.rang(value))?;
+                        self.send(&self.rang(value))?;
                     }
                     return Ok(order);
                 }

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_sandbox_alone_and_the_node_hears_of_it() {
+    fn a_panic_ends_only_the_sandbox_and_is_reported() {
         let (code, node) = started(|_, _| panic!("this panic is a test's"));
         assert_eq!(code, PANICKED);
         assert!(is_closed(&node));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_gets_the_signal_and_it_waits_for_the_thread() {
+    fn the_signal_reaches_only_its_thread_and_stays_pending() {
         let (code, _node) = started(|thread, blocked| {
             assert_ne!(blocked & bit(STOP), 0);
             assert_ne!(blocked & bit(libc::SIGTERM), 0);

@@ -1,8 +1,8 @@
 //! The spawner's loop: it makes processes, reaps them, and reports both.
 
-mod death;
-mod ending;
-pub mod maker;
+mod exit_status;
+mod kill_queue;
+pub mod resources;
 mod shares;
 mod sharing;
 mod spawn;
@@ -13,13 +13,13 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use faasw_fri::messages::{
-    Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SetPriority, SpawnEgress,
-    SpawnFailed, SpawnHelper, SpawnSandbox, StepAside, SteppedAside,
+    BackgroundGroupReport, Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit,
+    SetBackgroundGroup, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper, SpawnSandbox,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_jail::filter::Rule;
-use faasw_jail::group::{self, Groups, Version};
-use faasw_jail::{ConfinementLevel, Obstacle, Site, Step, out_of_the_way};
+use faasw_jail::group::{self, CgroupVersion, Groups};
+use faasw_jail::{ConfinementLevel, Obstacle, Site, Step, dup_to_high_fd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -28,8 +28,8 @@ use rustix::process::{Pid, Signal};
 use crate::process::processors;
 use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
-use crate::spawner::ending::{Ending, Next};
-use crate::spawner::maker::Maker;
+use crate::spawner::kill_queue::{KillQueue, KillStep};
+use crate::spawner::resources::JailResources;
 use crate::spawner::sharing::{Member, Sharing};
 use crate::{NODE_FD, process::jail, process::priority};
 
@@ -47,9 +47,9 @@ struct Child {
 struct Spawner {
     node: OwnedFd,
     programs: Programs,
-    maker: Maker,
+    maker: JailResources,
     children: Vec<Child>,
-    ending: Ending,
+    ending: KillQueue,
     sharing: Sharing,
     /// Sandboxes made in advance can run at a low priority until they are needed.
     can_restore: bool,
@@ -59,10 +59,10 @@ struct Spawner {
 /// `rules` allows.
 ///
 /// # Errors
-/// Returns the error of [`Maker::prepare`], or an error if a system call fails or a packet of the
-/// node is invalid.
+/// Returns the error of [`JailResources::prepare`], or an error if a system call fails or a packet
+/// of the node is invalid.
 pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<()> {
-    run_with(c"faasw-spawner", || Maker::prepare(level, rules))
+    run_with(c"faasw-spawner", || JailResources::prepare(level, rules))
 }
 
 /// Does the same as [`run`] in the host's network. It makes no sandboxes, and no jails but the
@@ -71,10 +71,12 @@ pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>)
 /// # Errors
 /// Returns an error if a system call fails or a packet of the node is invalid.
 pub fn run_outside(level: ConfinementLevel) -> io::Result<()> {
-    run_with(c"faasw-outside", || Ok(Maker::prepare_outside(level)))
+    run_with(c"faasw-outside", || {
+        Ok(JailResources::prepare_in_host_network(level))
+    })
 }
 
-fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Result<()> {
+fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<JailResources>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node, which ends this process in its own time.
     let _ = rustix::process::setsid();
     name_process(name);
@@ -84,9 +86,9 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     close_from(programs::END);
     let programs = Programs::inherited()?;
     // Low numbers are for descriptors that go to jails.
-    let (node, programs) = (out_of_the_way(node)?, programs.out_of_the_way()?);
-    let ended = out_of_the_way(child_signal()?)?;
-    begin_moving();
+    let (node, programs) = (dup_to_high_fd(node)?, programs.dup_to_high_fd()?);
+    let ended = dup_to_high_fd(child_signal()?)?;
+    warm_up_cgroup_move();
     let can_restore = priority::can_restore();
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let mut spawner = Spawner {
@@ -94,7 +96,7 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
         programs,
         maker: prepare()?,
         children: Vec::new(),
-        ending: Ending::default(),
+        ending: KillQueue::default(),
         // Under a CPU quota each processor may be used, but only for part of the time.
         sharing: Sharing::new(count, processors::usable() == Some(count), Instant::now()),
         can_restore,
@@ -108,7 +110,7 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
             return Ok(());
         }
         let groups = spawner.maker.groups.as_ref().ok();
-        let moves_in = groups.and_then(|groups| groups.bring_home(Instant::now()));
+        let moves_in = groups.and_then(|groups| groups.return_from_background(Instant::now()));
         let looks_in = spawner.share(Instant::now());
         let rest = [ends_in, moves_in, looks_in].into_iter().flatten().min();
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
@@ -140,12 +142,12 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
 }
 
 /// Lets the kernel begin with work that the first sandbox's move to its group waits for, while this
-/// process determines the host's properties ([`group::begin_moving`]). A child does it, and is
-/// reaped like any other.
-fn begin_moving() {
+/// process determines the host's properties ([`group::warm_up_cgroup_move`]). A child does it, and
+/// is reaped like any other.
+fn warm_up_cgroup_move() {
     // SAFETY: this process has one thread; the child has a copy of everything.
     if unsafe { libc::fork() } == 0 {
-        group::begin_moving();
+        group::warm_up_cgroup_move();
         // The spawner's own clean-up must not run in the child.
         // SAFETY: ends this process without running anything.
         unsafe { libc::_exit(0) }
@@ -159,7 +161,7 @@ impl Spawner {
         let introduced = Introduced {
             own_users: maker.site.as_ref().is_ok_and(Site::has_identities).into(),
             groups: match &maker.groups {
-                Ok(groups) if groups.version() == Version::One => GroupVersion::One,
+                Ok(groups) if groups.version() == CgroupVersion::One => GroupVersion::One,
                 Ok(_) => GroupVersion::Two,
                 Err(_) => GroupVersion::None,
             },
@@ -183,16 +185,16 @@ impl Spawner {
     fn go_on_ending(&mut self, now: Instant) -> Option<Duration> {
         loop {
             match self.ending.next(now) {
-                Next::Kill(token) => {
+                KillStep::Kill(token) => {
                     // A process that is not there has ended meanwhile.
                     let child = self.children.iter().find(|child| child.token == token);
                     if let Some(child) = child {
-                        ending::kill(child.pid);
+                        kill_queue::kill(child.pid);
                         self.ending.killed(child.pid, now);
                     }
                 }
-                Next::Settle => self.ending.settles(ending::settle()),
-                Next::Wait(rest) => return rest,
+                KillStep::Settle => self.ending.settles(kill_queue::settle()),
+                KillStep::Wait(rest) => return rest,
             }
         }
     }
@@ -236,9 +238,9 @@ impl Spawner {
                     self.set_priority(token, background.is_yes());
                 }
             }
-            Some(Kind::StepAside) => {
-                if let Ok(StepAside { token, aside }) = packet.message() {
-                    self.step_aside(token, aside.is_yes());
+            Some(Kind::SetBackgroundGroup) => {
+                if let Ok(SetBackgroundGroup { token, background }) = packet.message() {
+                    self.set_background_group(token, background.is_yes());
                 }
             }
             Some(Kind::KeepGroups) => {
@@ -277,12 +279,12 @@ impl Spawner {
         }
     }
 
-    fn tell_failed(&self, token: u64, error: io::Error, step: Step) {
+    fn report_failed(&self, token: u64, error: io::Error, step: Step) {
         let errno = Errno::from_io_error(&error);
         let is_of_namespaces = matches!(step, Step::Fork | Step::Namespaces | Step::Root);
         let obstacle =
             errno.filter(|_| is_of_namespaces && self.maker.level == ConfinementLevel::Full);
-        self.tell(&SpawnFailed {
+        self.send(&SpawnFailed {
             token,
             errno: error.raw_os_error().unwrap_or(0) as u64,
             step,
@@ -339,24 +341,25 @@ impl Spawner {
     }
 
     /// Puts a sandbox behind all others, or ends that.
-    fn step_aside(&mut self, token: u64, aside: bool) {
+    fn set_background_group(&mut self, token: u64, background: bool) {
         let child = self.children.iter().find(|child| child.token == token);
         let Some(child) = child else {
             return;
         };
         let done = match &self.maker.groups {
-            Ok(groups) => groups.step_aside(child.number, child.pid, aside),
+            Ok(groups) => groups.set_background_group(child.number, child.pid, background),
             Err(_) => Err(Errno::NOTSUP),
         };
-        let told = SteppedAside {
+        let told = BackgroundGroupReport {
             token,
-            aside: (aside && done.is_ok()).into(),
-            // If the process has just ended, or many are aside now, that does not concern others.
-            refused: (aside
+            background: (background && done.is_ok()).into(),
+            // If the process has just ended, or many are in the background now, that does not
+            // concern others.
+            refused: (background
                 && done.is_err_and(|errno| !matches!(errno, Errno::SRCH | Errno::AGAIN)))
             .into(),
         };
-        self.tell(&told);
+        self.send(&told);
     }
 
     fn give_back(&self, number: u32, may_be_kept: bool) {
@@ -373,7 +376,7 @@ impl Spawner {
     }
 
     fn reap(&mut self) {
-        while let Some(pid) = death::ended() {
+        while let Some(pid) = exit_status::ended() {
             let of = |child: &Child| child.pid == pid;
             let index = self.children.iter().position(of);
             let child = index.map(|index| self.children.swap_remove(index));
@@ -384,26 +387,26 @@ impl Spawner {
                 self.sharing.leave(member, groups, sharing::total);
             }
             self.ending.reaped(pid);
-            let Some(death) = death::reap(pid) else {
+            let Some(status) = exit_status::reap(pid) else {
                 return;
             };
             let Some(child) = child else {
                 continue;
             };
-            let out_of_memory = self.is_out_of_memory(child.number, death.signal);
+            let out_of_memory = self.is_out_of_memory(child.number, status.signal);
             self.give_back(child.number, !out_of_memory);
-            self.tell(&Ended {
+            self.send(&Ended {
                 token: child.token,
-                signal: death.signal,
-                code: death.code,
+                signal: status.signal,
+                code: status.code,
                 out_of_memory: out_of_memory.into(),
-                cpu_nanoseconds: death.cpu_nanoseconds,
+                cpu_nanoseconds: status.cpu_nanoseconds,
                 groups: self.groups(),
             });
         }
     }
 
-    fn tell<M: Message>(&self, message: &M) {
+    fn send<M: Message>(&self, message: &M) {
         // If the node is gone, the loop notices it.
         let _ = send(&self.node, message, &[], SendFlags::empty());
     }

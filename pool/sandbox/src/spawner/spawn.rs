@@ -5,18 +5,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use faasw_fri::messages::{SpawnEgress, SpawnHelper, SpawnSandbox, Spawned};
 use faasw_jail::group::{Group, Groups};
-use faasw_jail::{Born, Network, Site, Step, egress, helper};
+use faasw_jail::{ForkSide, Network, Site, Step, egress, helper};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::maker::Sandboxes;
+use super::resources::SandboxResources;
 use super::{Child, Spawner};
-use crate::sandbox::{self, Birth};
+use crate::sandbox::{self, SandboxStart};
 use crate::vm::clock;
 
 /// Times for making a child, in nanoseconds.
 #[derive(Clone, Copy)]
-struct Took {
+struct SpawnTimes {
     group: u64,
     /// Until the spawner continues; seen from the child, until it runs in its group.
     fork: u64,
@@ -29,11 +29,11 @@ impl Spawner {
         match &self.maker.site {
             Ok(site) if site.network() == network => Some(site),
             Ok(_) => {
-                self.tell_failed(token, Errno::OPNOTSUPP.into(), Step::Namespaces);
+                self.report_failed(token, Errno::OPNOTSUPP.into(), Step::Namespaces);
                 None
             }
             Err(error) => {
-                self.tell_failed(token, error.errno.into(), error.step);
+                self.report_failed(token, error.errno.into(), error.step);
                 None
             }
         }
@@ -45,7 +45,7 @@ impl Spawner {
         };
         let number = self.free_number();
         let program = self.programs.compiler.program();
-        let limits = helper::Order {
+        let limits = helper::HelperLimits {
             isa: order.isa.name(),
             cpu_seconds: order.cpu_seconds,
             memory_bytes: order.memory_bytes,
@@ -63,8 +63,8 @@ impl Spawner {
         connections: Option<OwnedFd>,
     ) {
         let network = match order.kind {
-            egress::Kind::Connector => Network::Host,
-            egress::Kind::Worker => Network::Empty,
+            egress::EgressRole::Connector => Network::Host,
+            egress::EgressRole::Worker => Network::Empty,
         };
         let null = io::stdin();
         let connections = connections.as_ref().map_or(null.as_fd(), AsFd::as_fd);
@@ -95,20 +95,20 @@ impl Spawner {
             Self::fork(site, number, group)
         });
         match forked {
-            Ok((Born::Child(jail), took)) => {
-                let birth = Birth {
+            Ok((ForkSide::Child(jail), took)) => {
+                let start = SandboxStart {
                     is_ahead,
                     nanoseconds: took.fork,
                 };
                 let sandboxes = self.maker.sandboxes.as_ref();
-                let code = sandboxes.map_or(1, |Sandboxes { template, filter }| {
-                    sandbox::run(jail, socket, progress, template, filter, birth)
+                let code = sandboxes.map_or(1, |SandboxResources { template, filter }| {
+                    sandbox::run(jail, socket, progress, template, filter, start)
                 });
                 // The spawner's own clean-up must not run in the child.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
-            Ok((Born::Maker(pid), took)) => self.note(order.token, number, Ok((pid, took))),
+            Ok((ForkSide::Parent(pid), took)) => self.note(order.token, number, Ok((pid, took))),
             Err(error) => self.note(order.token, number, Err(error)),
         }
     }
@@ -119,12 +119,12 @@ impl Spawner {
         number: u32,
         group: impl FnOnce(&Self, u32) -> io::Result<Option<Group>>,
         fork: impl FnOnce(Option<&Group>) -> io::Result<T>,
-    ) -> io::Result<(T, Took)> {
+    ) -> io::Result<(T, SpawnTimes)> {
         let started = clock::monotonic();
         let group = group(self, number)?;
         let grouped = clock::monotonic();
         let made = fork(group.as_ref()).inspect_err(|_| self.give_back(number, true))?;
-        let took = Took {
+        let took = SpawnTimes {
             group: grouped - started,
             fork: clock::monotonic() - grouped,
         };
@@ -152,7 +152,7 @@ impl Spawner {
     }
 
     /// Records a new child. Reports to the node whether it was made.
-    fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
+    fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, SpawnTimes)>) {
         match child {
             Ok((pid, took)) => {
                 self.children.push(Child {
@@ -162,7 +162,7 @@ impl Spawner {
                     member: None,
                     is_background: false,
                 });
-                self.tell(&Spawned {
+                self.send(&Spawned {
                     token,
                     pid: pid.as_raw_nonzero().get() as u64,
                     group_nanoseconds: took.group,
@@ -170,11 +170,11 @@ impl Spawner {
                     groups: self.groups(),
                 });
             }
-            Err(error) => self.tell_failed(token, error, Step::Fork),
+            Err(error) => self.report_failed(token, error, Step::Fork),
         }
     }
 
-    fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<Born> {
+    fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<ForkSide> {
         #[cfg(feature = "ablation")]
         if is_without_jail() {
             return site.fork_open();

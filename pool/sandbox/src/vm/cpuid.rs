@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_to_the_table_is_seen() {
+    fn additions_to_the_cpuid_table_are_visible() {
         let table = table(&everything()).unwrap();
         assert!(!goes_beyond(&table));
         let with = |change: fn(&mut kvm_cpuid_entry2)| {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_says_nothing_gets_nothing() {
+    fn a_cpu_without_leaves_gets_none() {
         let none = table(&CpuId::from_entries(&[]).unwrap()).unwrap();
         assert!(none.as_slice().is_empty());
         let bare = kvm_cpuid_entry2 {

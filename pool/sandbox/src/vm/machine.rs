@@ -25,11 +25,11 @@ use crate::memory::arena::Arena;
 use crate::memory::mapping::Mapping;
 use crate::vm::alarm::Alarm;
 use crate::vm::cpuid;
-use crate::vm::fresh::{Fresh, comparable_msrs};
+use crate::vm::initial_state::{InitialState, comparable_msrs};
 use crate::vm::ioctls::errno;
-use crate::vm::keys::{self, Keys};
 use crate::vm::page_walk::{self, PageWalk};
 use crate::vm::prefault;
+use crate::vm::protection_keys::{self, SavedPkru};
 use crate::vm::statistics::{FaultCount, FaultCounter};
 
 /// The properties that all VMs share, determined once.
@@ -65,7 +65,7 @@ impl Template {
         Ok(Self {
             msrs: comparable_msrs(&kvm, &vcpu)?,
             tells_more: cpuid::goes_beyond(&vcpu.get_cpuid2(KVM_MAX_CPUID_ENTRIES)?),
-            keys_part: keys::part(&vcpu)?,
+            keys_part: protection_keys::part(&vcpu)?,
             filters_msrs: filter > 0,
             can_prefault: prefault::is_offered(&kvm),
             // Last: it runs a guest.
@@ -119,7 +119,7 @@ impl Template {
         self.tells_more
     }
 
-    /// Returns the MSRs by which a VM is compared, see [`Fresh`].
+    /// Returns the MSRs by which a VM is compared, see [`InitialState`].
     pub(crate) fn msrs(&self) -> &[u32] {
         &self.msrs
     }
@@ -145,9 +145,9 @@ pub enum Stop {
 pub struct Vm {
     pub(crate) vcpu: VcpuFd,
     vm: VmFd,
-    pub(crate) fresh: Fresh,
+    pub(crate) fresh: InitialState,
     /// The state of this thread that the guest could change.
-    pub(crate) keys: Keys,
+    pub(crate) keys: SavedPkru,
     /// Where PKRU is in the state for KVM, if KVM accepts it.
     pub(crate) keys_part: Option<Range<usize>>,
     faults: Option<FaultCounter>,
@@ -214,8 +214,8 @@ impl Vm {
         vcpu.set_cpuid2(&template.cpuid).map_err(errno)?;
         let faults = FaultCounter::of(&vcpu);
         Ok(Self {
-            fresh: Fresh::of(&vcpu, template.msrs())?,
-            keys: Keys::of_this_thread(),
+            fresh: InitialState::of(&vcpu, template.msrs())?,
+            keys: SavedPkru::of_this_thread(),
             keys_part: template.keys_part.clone(),
             vcpu,
             vm,

@@ -39,14 +39,14 @@ pub enum Change {
 
 /// Why a vCPU could not be reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unready {
+pub enum StateError {
     /// The guest has changed state that it may not change.
     Changed(Change),
     /// KVM failed.
     System(Errno),
 }
 
-impl From<Errno> for Unready {
+impl From<Errno> for StateError {
     fn from(errno: Errno) -> Self {
         Self::System(errno)
     }
@@ -153,14 +153,14 @@ impl Vm {
     /// ring 0 can change.
     ///
     /// # Errors
-    /// Returns [`Unready::Changed`] if the guest has changed state that it may not change, and
-    /// [`Unready::System`] if the comparison is impossible.
-    pub fn check(&self, state: &VcpuState, ring_0_entered: bool) -> Result<(), Unready> {
+    /// Returns [`StateError::Changed`] if the guest has changed state that it may not change, and
+    /// [`StateError::System`] if the comparison is impossible.
+    pub fn check(&self, state: &VcpuState, ring_0_entered: bool) -> Result<(), StateError> {
         self.compare(state)?;
         if ring_0_entered {
             if !self.refuses_msrs {
                 // Some MSRs are not read back by any call.
-                return Err(Unready::System(Errno::OPNOTSUPP));
+                return Err(StateError::System(Errno::OPNOTSUPP));
             }
             self.compare_hidden(state)?;
         }
@@ -269,7 +269,7 @@ impl Vm {
     }
 
     /// Compares state that a guest may not change, as KVM reported it with the last exit.
-    fn compare(&self, state: &VcpuState) -> Result<(), Unready> {
+    fn compare(&self, state: &VcpuState) -> Result<(), StateError> {
         let synced = self.vcpu.sync_regs();
         let mut sregs = synced.sregs;
         // The address of the last page fault: a trap of Wasm code changes it.
@@ -277,16 +277,16 @@ impl Vm {
             .map_err(|_| Errno::INVAL)?
             .cr2;
         if sregs.as_bytes() != state.sregs.as_slice() {
-            return Err(Unready::Changed(Change::Control));
+            return Err(StateError::Changed(Change::Control));
         }
         if !self.fresh.has_events(synced.events) {
-            return Err(Unready::Changed(Change::Events));
+            return Err(StateError::Changed(Change::Events));
         }
         Ok(())
     }
 
     /// Compares state that only ring 0 can change and that KVM does not report with an exit.
-    fn compare_hidden(&self, state: &VcpuState) -> Result<(), Unready> {
+    fn compare_hidden(&self, state: &VcpuState) -> Result<(), StateError> {
         let xcrs = self.vcpu.get_xcrs().map_err(errno)?;
         let is_same = [
             (Change::Extended, xcrs.as_bytes() == state.xcrs.as_slice()),
@@ -297,7 +297,7 @@ impl Vm {
             (Change::Msr, self.fresh.has_msrs_of(&self.vcpu)?),
         ];
         match is_same.into_iter().find(|(_, same)| !same) {
-            Some((change, _)) => Err(Unready::Changed(change)),
+            Some((change, _)) => Err(StateError::Changed(change)),
             None => Ok(()),
         }
     }

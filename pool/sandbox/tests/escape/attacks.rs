@@ -5,7 +5,7 @@ use std::ffi::c_long;
 use std::ptr;
 
 use faasw_sandbox::memory::page_map::PageMap;
-use faasw_sandbox::process::ending::{Ending, HEAP_USED_UP};
+use faasw_sandbox::process::exit_on_oom::{ExitOnOom, HEAP_USED_UP};
 use faasw_sandbox::process::jail::{LAYERS, MAILBOX, PAGE_MAP, SOCKET, VM};
 use kvm_bindings::KVMIO;
 use libc::{
@@ -138,7 +138,7 @@ const FAULTS: [Attack; 3] = [
     fault("use-up-the-heap", Kernel::Refuses(&[HEAP_USED_UP]), |_| {
         let all = Layout::new::<u64>();
         // SAFETY: the size is not zero.
-        let memory = unsafe { Ending(Nothing).alloc(all) };
+        let memory = unsafe { ExitOnOom(Nothing).alloc(all) };
         memory.addr() as c_long
     }),
 ];

@@ -6,8 +6,8 @@ use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::pages::PageRange;
 use faasw_fri::{FriError, receive_from_untrusted};
 use faasw_jail::filter::rule;
-use faasw_jail::{Born, out_of_the_way};
-use faasw_sandbox::spawner::maker::Maker;
+use faasw_jail::{ForkSide, dup_to_high_fd};
+use faasw_sandbox::spawner::resources::JailResources;
 use faasw_sandbox::{process::jail, sandbox};
 use faasw_seedtree::LayerBuilder;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -25,7 +25,7 @@ pub fn run(order: &Order) -> ! {
     let mut attacks = attacks().into_iter();
     let attack = attacks.find(|known| known.name == order.attack).unwrap();
     // Low numbers are for jails, like in the spawner.
-    let maker = Maker::prepare(order.level, |host| {
+    let maker = JailResources::prepare(order.level, |host| {
         if order.is_filtered {
             jail::all_rules(host)
         } else {
@@ -77,15 +77,15 @@ fn open_descriptors() -> usize {
 
 /// Makes a jail in which a process runs `act`. Returns the process, and the node's end of its
 /// socket.
-fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid, OwnedFd) {
+fn inmate(maker: &JailResources, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid, OwnedFd) {
     let site = maker.site.as_ref().unwrap();
     let (ours, theirs) = faasw_fri::pair().unwrap();
-    let ours = out_of_the_way(ours).unwrap();
+    let ours = dup_to_high_fd(ours).unwrap();
     let group = maker.groups.as_ref().ok();
     let group = group.map(|groups| groups.group(number).unwrap());
     match site.fork(number, group.as_ref()).unwrap() {
-        Born::Maker(pid) => (pid, ours),
-        Born::Child(jail) => {
+        ForkSide::Parent(pid) => (pid, ours),
+        ForkSide::Child(jail) => {
             drop(ours);
             let theirs = at(jail::SOCKET, theirs);
             let files = files();
@@ -145,8 +145,8 @@ fn files() -> [OwnedFd; 3] {
     };
     let (code, layer) = (layer("code"), layer("layer"));
     [
-        at(jail::MAILBOX, out_of_the_way(mailbox).unwrap()),
-        at(jail::LAYERS, out_of_the_way(code).unwrap()),
-        at(jail::LAYERS + 1, out_of_the_way(layer).unwrap()),
+        at(jail::MAILBOX, dup_to_high_fd(mailbox).unwrap()),
+        at(jail::LAYERS, dup_to_high_fd(code).unwrap()),
+        at(jail::LAYERS + 1, dup_to_high_fd(layer).unwrap()),
     ]
 }

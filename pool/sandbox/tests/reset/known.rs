@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
-use faasw_sandbox::instance::reset::Trouble;
+use faasw_sandbox::instance::reset::ResetFailure;
 use faasw_sandbox::memory::guest_memory;
 use rustix::mm::Advice;
 
@@ -41,7 +41,7 @@ pub fn a_reset_that_can_find_nothing_new_does_not_look() {
                 continue;
             }
             assert_eq!(restored.filled, had);
-            assert_eq!((restored.let_go, private_pages(&machine)), (0, had));
+            assert_eq!((restored.released, private_pages(&machine)), (0, had));
             machine.assert_memory();
         }
         // With one more page, the reset searches; the page stays, and is known afterwards.
@@ -165,7 +165,7 @@ fn a_page_that_came_unseen_is_found() -> bool {
                 Ok(restored) if restored.looked => return false,
                 Ok(restored) => machine.reset_vcpu(&restored).unwrap(),
                 Err(trouble) => {
-                    assert_eq!(trouble, Trouble::Broken(other));
+                    assert_eq!(trouble, ResetFailure::Broken(other));
                     println!("ended after {unlooked} resets");
                     return true;
                 }

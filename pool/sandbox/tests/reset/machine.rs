@@ -11,14 +11,16 @@ use faasw_abi::memory_map::{
 use faasw_abi::pages::{Page, PageRange};
 use faasw_fri::messages::VcpuState;
 use faasw_sandbox::instance::known::KnownPages;
-use faasw_sandbox::instance::reset::{self, Manner, Restored, Tables, Trouble};
-use faasw_sandbox::instance::source::Source;
+use faasw_sandbox::instance::reset::{
+    self, PageTableState, ResetConditions, ResetFailure, ResetWork,
+};
+use faasw_sandbox::instance::seed_memory::SeedMemory;
 use faasw_sandbox::memory::arena::Arena;
 use faasw_sandbox::memory::guest_memory;
 use faasw_sandbox::memory::mailbox::Mailbox;
 use faasw_sandbox::memory::mapping::Mapping;
 use faasw_sandbox::memory::page_map::PageMap;
-use faasw_sandbox::vm::state::Unready;
+use faasw_sandbox::vm::state::StateError;
 use faasw_sandbox::vm::{Stop, Template, Vm};
 use faasw_seedtree::Window;
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
@@ -69,7 +71,7 @@ pub enum Level {
 pub struct Machine {
     pub vm: Vm,
     pub ram: Mapping,
-    pub source: Source,
+    pub source: SeedMemory,
     pub known: KnownPages,
     pub state: VcpuState,
     pub mailbox: Mailbox,
@@ -250,7 +252,7 @@ pub fn new_vm() -> Vm {
 
 /// Returns a child over a part of its parent, as in a tree of seeds. The table entry for
 /// [`UNMAPPED`] leads to `frames`, the parent's first.
-pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
+pub fn seed(program: &[u8], frames: [u64; 2]) -> SeedMemory {
     let [layer, child] = [memory("layer", RAM), memory("child", RAM)];
     write_tables(&layer);
     write_descriptors(&layer);
@@ -278,7 +280,7 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
         range: PageRange::of_bytes(start, end),
         layer,
     };
-    Source::new(
+    SeedMemory::new(
         vec![layer, child],
         &[
             window(0, LAST_TABLE, 0),
@@ -295,7 +297,7 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
 }
 
 /// Returns a seed that has taken the last page for tables, and one beyond, which maps nothing.
-pub fn seed_with_a_full_zone(program: &[u8]) -> Source {
+pub fn seed_with_a_full_zone(program: &[u8]) -> SeedMemory {
     let source = seed(program, [0, 0]);
     let layer = &source.layers[0];
     put(layer, TABLE_ZONE_END - PAGE, 1_u64.as_bytes());
@@ -305,8 +307,8 @@ pub fn seed_with_a_full_zone(program: &[u8]) -> Source {
 }
 
 /// Returns a child of the child of [`seed`]: half of that child's last window is its own.
-pub fn grandchild(program: &[u8]) -> Source {
-    let Source {
+pub fn grandchild(program: &[u8]) -> SeedMemory {
+    let SeedMemory {
         mut layers,
         mut windows,
         write_set,
@@ -325,7 +327,7 @@ pub fn grandchild(program: &[u8]) -> Source {
     let range = PageRange::of_bytes(42 << 20, 44 << 20);
     last.range.end = range.start;
     windows.push(Window { range, layer: 2 });
-    Source::new(layers, &windows, write_set)
+    SeedMemory::new(layers, &windows, write_set)
 }
 
 /// Keeps `khugepaged` from completing the large page that an instance keeps a part of: that would
@@ -348,12 +350,12 @@ impl Machine {
     }
 
     /// Forks a VM from a seed.
-    pub fn forked(level: Level, source: Source) -> Self {
+    pub fn forked(level: Level, source: SeedMemory) -> Self {
         Self::forked_with(level, source, Advice::LinuxNoHugepage)
     }
 
     /// Does the same, with this advice for the large page that an instance keeps a part of.
-    pub fn forked_with(level: Level, source: Source, advice: Advice) -> Self {
+    pub fn forked_with(level: Level, source: SeedMemory, advice: Advice) -> Self {
         // The arena leaves its ranges mapped when it is dropped.
         let mut arena = Arena::default();
         let ram =
@@ -394,8 +396,8 @@ impl Machine {
         }
     }
 
-    pub fn reset_memory(&mut self) -> Result<Restored, Trouble> {
-        let manner = Manner {
+    pub fn reset_memory(&mut self) -> Result<ResetWork, ResetFailure> {
+        let manner = ResetConditions {
             page_walk: self.vm.page_walk(),
             counts_unused: true,
             faults: self.vm.fault_count(),
@@ -412,7 +414,7 @@ impl Machine {
         Ok(restored)
     }
 
-    pub fn reset_vcpu(&mut self, restored: &Restored) -> Result<(), Unready> {
+    pub fn reset_vcpu(&mut self, restored: &ResetWork) -> Result<(), StateError> {
         // A test's guest may start in ring 0, and so without entering it.
         let ring_0 = restored.ring_0_entered || self.level == Level::Ring0;
         self.vm.check(&self.state, ring_0)?;
@@ -421,10 +423,10 @@ impl Machine {
         self.mailbox.wipe()?;
         Ok(self
             .vm
-            .put_back(&self.state, *tables != Tables::Untouched)?)
+            .put_back(&self.state, *tables != PageTableState::Untouched)?)
     }
 
-    pub fn reset(&mut self) -> Restored {
+    pub fn reset(&mut self) -> ResetWork {
         let restored = self.reset_memory().unwrap();
         self.reset_vcpu(&restored).unwrap();
         restored
@@ -456,7 +458,7 @@ impl Machine {
     }
 
     /// Returns the first page of the mailbox.
-    pub fn told(&self) -> [u8; PAGE as usize] {
+    pub fn output(&self) -> [u8; PAGE as usize] {
         self.mailbox.mapping().page(Page::new(0)).unwrap()
     }
 }

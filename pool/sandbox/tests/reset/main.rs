@@ -35,11 +35,11 @@ use std::sync::atomic::Ordering;
 
 use faasw_abi::memory_map::{HOST_TABLES_END, PAGE, PML4, TEXT};
 use faasw_abi::pages::{Page, PageRange, PageSet};
-use faasw_sandbox::instance::reset::{Tables, Trouble};
-use faasw_sandbox::instance::source::Copies;
+use faasw_sandbox::instance::reset::{PageTableState, ResetFailure};
+use faasw_sandbox::instance::seed_memory::CompareBuffers;
 use faasw_sandbox::memory::page_map::PageMap;
 use faasw_sandbox::vm::Template;
-use faasw_sandbox::vm::state::{Change, Unready};
+use faasw_sandbox::vm::state::{Change, StateError};
 use kvm_ioctls::Kvm;
 use libtest_mimic::{Arguments, Trial};
 
@@ -90,10 +90,10 @@ fn a_guest_that_writes_everything_leaves_nothing() {
     let mut told = Vec::new();
     for round in 0..3 {
         assert_eq!(machine.run(round), DONE);
-        told.push(machine.told()[..2048].to_vec());
+        told.push(machine.output()[..2048].to_vec());
         assert!(private_pages(&machine) > 10_000);
         let restored = machine.reset();
-        assert!(restored.let_go > 10_000, "{restored:?}");
+        assert!(restored.released > 10_000, "{restored:?}");
         machine.assert_memory();
         // The pages that the guest usually writes stay private, and a few spare pages.
         assert!(private_pages(&machine) < 100, "{:?}", private(&machine));
@@ -122,19 +122,19 @@ fn the_upper_halves_of_vector_registers_are_cleared() {
             println!("{name} is out of a guest's reach here");
             continue;
         }
-        let first = machine.told();
+        let first = machine.output();
         assert_eq!(machine.run(2), DONE);
-        assert_ne!(first, machine.told(), "{name}: the program does nothing");
+        assert_ne!(first, machine.output(), "{name}: the program does nothing");
         machine.reset();
         assert_eq!(machine.run(3), DONE);
-        assert_eq!(first, machine.told(), "{name}");
+        assert_eq!(first, machine.output(), "{name}");
     }
 }
 
 fn every_component_of_xcr0_is_as_before() {
     let mut machine = Machine::new(Level::Ring3, programs::components());
     assert_eq!(machine.run(1), DONE);
-    let first = machine.told();
+    let first = machine.output();
     let reached = u32::from_le_bytes(first[4088..4092].try_into().unwrap());
     println!("components that a guest reaches here: {reached:#b}");
     assert_eq!(reached & 0b11, 0b11);
@@ -143,15 +143,15 @@ fn every_component_of_xcr0_is_as_before() {
         assert_eq!(machine.run(run), DONE);
         assert_ne!(
             first[..3000],
-            machine.told()[..3000],
+            machine.output()[..3000],
             "the program does nothing"
         );
         machine.reset();
         assert_eq!(machine.run(run), DONE);
-        assert!(first == machine.told(), "run {run} found what was left");
+        assert!(first == machine.output(), "run {run} found what was left");
         machine.reset();
         assert_eq!(machine.run(run), DONE);
-        assert!(first == machine.told(), "run {run} found what was left");
+        assert!(first == machine.output(), "run {run} found what was left");
     }
 }
 
@@ -161,11 +161,11 @@ fn protection_keys_are_as_before() {
         println!("PKRU is out of a guest's reach here");
         return;
     }
-    let first = machine.told();
+    let first = machine.output();
     for run in 2..5 {
         machine.reset();
         assert_eq!(machine.run(run), DONE);
-        assert_eq!(first[..16], machine.told()[..16]);
+        assert_eq!(first[..16], machine.output()[..16]);
     }
 }
 
@@ -201,11 +201,11 @@ mod keys {
     }
 }
 
-fn a_guest_is_told_of_what_is_supported() {
+fn supported_features_are_reported_to_the_guest() {
     let mut machine = Machine::new(Level::Ring3, programs::identity());
     let mut ask = |leaf: u32, index: u32| -> [u32; 4] {
         assert_eq!(machine.run(u64::from(leaf) | u64::from(index) << 32), DONE);
-        let told = machine.told();
+        let told = machine.output();
         [0, 4, 8, 12].map(|at| u32::from_le_bytes(told[at..at + 4].try_into().unwrap()))
     };
     // Family and model, and the first letters of the CPU's name: the table has neither.
@@ -256,7 +256,7 @@ fn a_page_that_was_mapped_by_a_table_beyond_the_zone_is_gone() {
         let restored = machine.reset();
         machine.assert_memory();
         assert_eq!(
-            restored.tables == Tables::Many,
+            restored.tables == PageTableState::Many,
             machine.vm.page_walk().has_shadows(),
             "{:?}",
             restored.tables
@@ -269,14 +269,14 @@ fn a_page_that_is_mapped_elsewhere_is_the_new_one() {
     let mut machine = Machine::new(Level::Ring3, programs::mapper());
     for megabyte in [17_u64, 42, 18, 30, 17] {
         assert_eq!(machine.run(megabyte), DONE);
-        let told = u64::from_le_bytes(machine.told()[..8].try_into().unwrap());
+        let told = u64::from_le_bytes(machine.output()[..8].try_into().unwrap());
         assert_eq!(told, megabyte << 20);
         machine.reset();
         machine.assert_memory();
     }
 }
 
-fn what_takes_ring_0_is_not_forgiven() {
+fn state_that_only_ring_0_can_change_is_refused() {
     let mut cases = vec![
         (
             "a debug register",
@@ -295,24 +295,24 @@ fn what_takes_ring_0_is_not_forgiven() {
         assert_eq!(machine.run(1), DONE, "{name}");
         let restored = machine.reset_memory().unwrap();
         let refused = machine.reset_vcpu(&restored);
-        assert_eq!(refused, Err(Unready::Changed(expected)), "{name}");
+        assert_eq!(refused, Err(StateError::Changed(expected)), "{name}");
     }
 }
 
-fn whoever_enters_ring_0_leaves_a_trace() {
+fn every_entry_to_ring_0_leaves_a_trace() {
     let mut machine = Machine::new(Level::Ring3, programs::trip());
     assert_eq!(machine.run(1), DONE);
     let restored = machine.reset_memory().unwrap();
     assert!(restored.ring_0_entered);
     let refused = machine.reset_vcpu(&restored);
-    assert_eq!(refused, Err(Unready::Changed(Change::Debug)));
+    assert_eq!(refused, Err(StateError::Changed(Change::Debug)));
     // A root that was written may have led to other gates and another stack, even if its contents
     // are the same again.
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(PML4), DONE);
     let restored = machine.reset_memory().unwrap();
     assert!(restored.ring_0_entered);
-    let all_go = restored.tables == Tables::Many;
+    let all_go = restored.tables == PageTableState::Many;
     let walk = machine.vm.page_walk();
     assert_eq!(all_go, walk.has_shadows(), "{:?}", restored.tables);
     machine.reset_vcpu(&restored).unwrap();
@@ -334,14 +334,14 @@ fn segments_that_ring_3_changes_are_refused_or_brought_back() {
             println!("{name} are out of a guest's reach here");
             continue;
         }
-        let first = machine.told();
+        let first = machine.output();
         let restored = machine.reset_memory().unwrap();
         match machine.reset_vcpu(&restored) {
-            Err(refused) => assert_eq!(refused, Unready::Changed(Change::Control), "{name}"),
+            Err(refused) => assert_eq!(refused, StateError::Changed(Change::Control), "{name}"),
             Ok(()) => {
                 println!("{name} are brought back");
                 assert_eq!(machine.run(2), DONE, "{name}");
-                assert_eq!(first[..16], machine.told()[..16], "{name}");
+                assert_eq!(first[..16], machine.output()[..16], "{name}");
             }
         }
     }
@@ -399,7 +399,10 @@ fn a_guest_that_writes_text_or_the_way_to_ring_0_is_broken() {
     let text = TEXT + PAGE;
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(text), DONE);
-    assert_eq!(machine.reset_memory().err(), Some(Trouble::Broken(text)));
+    assert_eq!(
+        machine.reset_memory().err(),
+        Some(ResetFailure::Broken(text))
+    );
     let directories = PML4 + PAGE;
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(directories), DONE);
@@ -407,7 +410,7 @@ fn a_guest_that_writes_text_or_the_way_to_ring_0_is_broken() {
     if machine.vm.page_walk().writes_tables() {
         assert!(result.is_ok());
     } else {
-        assert_eq!(result.err(), Some(Trouble::Broken(directories)));
+        assert_eq!(result.err(), Some(ResetFailure::Broken(directories)));
     }
 }
 
@@ -429,7 +432,7 @@ fn pages_beyond_the_write_set_are_counted_and_let_go() {
 fn unused_pages_of_the_write_set_are_counted() {
     let mut machine = Machine::new(Level::Ring3, programs::writer());
     let all = machine.source.write_set.count();
-    let mut copies = Copies::default();
+    let mut copies = CompareBuffers::default();
     for count in [4, 1, 3, 2, 4] {
         assert_eq!(machine.run(count), DONE);
         // Every run uses the page with the number.
@@ -449,7 +452,7 @@ fn unused_pages_of_the_write_set_are_counted() {
     }
 }
 
-fn what_is_filled_in_takes_no_faults() {
+fn prefilled_pages_take_no_faults() {
     const PAGES: u64 = 64;
     let faults = |machine: &mut Machine, number: u64| {
         let before = machine.vm.page_faults();
@@ -503,19 +506,19 @@ fn main() {
         every_component_of_xcr0_is_as_before,
         protection_keys_are_as_before,
         protection_keys_are_put_back_when_a_vcpu_has_stopped,
-        a_guest_is_told_of_what_is_supported,
+        supported_features_are_reported_to_the_guest,
         a_page_that_was_mapped_is_gone,
         a_page_that_was_mapped_by_a_table_beyond_the_zone_is_gone,
         a_page_that_is_mapped_elsewhere_is_the_new_one,
-        what_takes_ring_0_is_not_forgiven,
-        whoever_enters_ring_0_leaves_a_trace,
+        state_that_only_ring_0_can_change_is_refused,
+        every_entry_to_ring_0_leaves_a_trace,
         segments_that_ring_3_changes_are_refused_or_brought_back,
         the_way_that_addresses_are_translated_is_observed,
         no_msr_can_be_written,
         a_guest_that_writes_text_or_the_way_to_ring_0_is_broken,
         pages_beyond_the_write_set_are_counted_and_let_go,
         unused_pages_of_the_write_set_are_counted,
-        what_is_filled_in_takes_no_faults,
+        prefilled_pages_take_no_faults,
         a_reset_that_can_find_nothing_new_does_not_look,
         no_way_to_a_private_page_goes_unseen,
         a_page_that_came_unseen_ends_the_instance_in_time,

@@ -6,9 +6,9 @@ use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet, Ranges};
 use faasw_fri::messages::{Answer, Fork, Image, Origin, VcpuState};
-use faasw_sandbox::instance::fork::{Attached, Instance};
+use faasw_sandbox::instance::fork::{ForkDescriptors, Instance};
 use faasw_sandbox::instance::preset::Preset;
-use faasw_sandbox::instance::source::Source;
+use faasw_sandbox::instance::seed_memory::SeedMemory;
 use faasw_sandbox::memory::page_map::PageMap;
 use faasw_sandbox::vm::Stop;
 use faasw_seedtree::{Window, Windows};
@@ -30,7 +30,7 @@ fn image(windows: &[Window], written: &PageSet, state: VcpuState) -> Image {
 }
 
 /// Returns the order with the differences of the child that [`machine::seed`] makes.
-fn order(source: &Source, state: VcpuState) -> Fork {
+fn order(source: &SeedMemory, state: VcpuState) -> Fork {
     let filled = [pages(26 << 20, 2), pages(27 << 20, 1), pages(41 << 20, 1)];
     let mapped = [
         pages(LAST_TABLE, 1),
@@ -93,9 +93,9 @@ fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Prese
 }
 
 /// Returns all layers that the preset's image lacks.
-fn attached(source: &Source) -> Attached {
+fn attached(source: &SeedMemory) -> ForkDescriptors {
     let later = source.layers.iter().skip(1);
-    Attached {
+    ForkDescriptors {
         mailbox: None,
         code: Some(machine::memory("code", LARGE_PAGE)),
         layers: later.map(|layer| layer.try_clone().unwrap()).collect(),
@@ -140,10 +140,10 @@ pub fn a_fork_in_two_steps_is_a_fork() {
     for round in 0..3 {
         assert_eq!((machine.run(round), bare.run(round)), (DONE, DONE));
         // Every register that the guest can read, vectors too.
-        assert_eq!(machine.told()[..2048], bare.told()[..2048]);
+        assert_eq!(machine.output()[..2048], bare.output()[..2048]);
         let restored = machine.reset();
         machine.assert_memory();
-        assert!(restored.let_go > 10_000, "{restored:?}");
+        assert!(restored.released > 10_000, "{restored:?}");
         assert!(private_pages(&machine) < 110, "{:?}", private(&machine));
         bare.reset();
     }
@@ -198,7 +198,7 @@ pub fn what_was_done_ahead_goes_back() {
     machine.assert_memory();
     // The guest wrote the values that were there: no page counts as used, and all are released.
     assert!(
-        restored.let_go >= 80 && restored.outside < 5,
+        restored.released >= 80 && restored.outside < 5,
         "{restored:?}"
     );
     let usual: u64 = 1 + 4 + 4;
@@ -239,7 +239,7 @@ fn found(frames: [u64; 2], forgets_tables: bool) -> u64 {
     order.forgets_tables = forgets_tables.into();
     fork(&mut machine, preset, &order).unwrap();
     assert_eq!(machine.run(1), DONE);
-    u64::from_le_bytes(machine.told()[..8].try_into().unwrap())
+    u64::from_le_bytes(machine.output()[..8].try_into().unwrap())
 }
 
 pub fn translations_are_the_childs() {
@@ -282,7 +282,7 @@ pub fn a_seed_that_does_not_descend_is_refused() {
     let preset = preset(&mut machine, state, &[]);
     let mut order = order(&machine.source, state);
     // The parent has no window of its layer there.
-    let mut windows = order.image.windows.told().to_vec();
+    let mut windows = order.image.windows.as_slice().to_vec();
     windows[4].range.end = pages(36 << 20, 1).start;
     order.image.windows = Windows::of(&windows).unwrap();
     assert_eq!(fork(&mut machine, preset, &order), Err(Errno::INVAL));

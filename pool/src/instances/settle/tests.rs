@@ -296,7 +296,7 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
         control.offer(now() - passed);
         tokio::time::sleep(2 * POLL).await;
         assert!(!sandbox.is_aside());
-        assert!(control.take_back());
+        assert!(control.withdraw_offer());
         control.left();
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };

@@ -353,7 +353,8 @@ impl Pool {
             }
             said.push(lacking.why);
         }
-        let (function, missing, budget) = (version.name(), lacking.instances, lacking.why.told());
+        let (function, missing, budget) =
+            (version.name(), lacking.instances, lacking.why.description());
         tracing::warn!(
             function,
             missing,

@@ -107,7 +107,7 @@ impl Sandbox {
             faasw_fri::receive(socket, flags)
         })
         .await?;
-        if packet.kind() != Some(Kind::Born) {
+        if packet.kind() != Some(Kind::SandboxStarted) {
             return Ok(Some(packet));
         }
         let [faults, ..] = packet.take_fds();

@@ -416,7 +416,7 @@ impl Sandbox {
         }
         let (state, own) = {
             let sealed: Sealed = packet.message().map_err(protocol)?;
-            (Box::new(sealed.state), sealed.own.told().to_vec())
+            (Box::new(sealed.state), sealed.own.as_slice().to_vec())
         };
         self.process.ended().await?;
         Ok(Ok((state, own)))

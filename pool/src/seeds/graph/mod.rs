@@ -16,7 +16,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use faasw_common::text::Line;
-use faasw_seedtree::graph::{Asked, Budget, Defined, Job, OwnerEvictions, Resting, Ticket};
+use faasw_seedtree::graph::{
+    Budget, Job, OwnerEvictions, Resting, SeedHandle, SnapshotRequest, Ticket,
+};
 use faasw_seedtree::{Graph, Key, Owner};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
@@ -66,7 +68,7 @@ impl Drop for Made {
         }
         self.told.close();
         if let Some(seeds) = self.seeds.upgrade() {
-            let gone = seeds.lock().leave(self.key, Waiter::is_closed);
+            let gone = seeds.lock().remove_waiters(self.key, Waiter::is_closed);
             seeds.let_go(gone);
         }
     }
@@ -175,7 +177,7 @@ impl Seeds {
         parent: Option<Key>,
         owner: Owner,
         recipe: Recipe,
-    ) -> Result<Defined<Frozen, Recipe>, PlatformError> {
+    ) -> Result<SeedHandle<Frozen, Recipe>, PlatformError> {
         let (step, is_pinned) = (recipe.digest(), recipe.is_pinned());
         let now = Instant::now();
         let defined = self
@@ -249,18 +251,18 @@ impl Seeds {
         let (asked, failed) = {
             let mut graph = self.lock();
             let failed = discard_failed(&mut graph, key);
-            (graph.ask(key, teller), failed)
+            (graph.request(key, teller), failed)
         };
         self.let_go(failed);
         match asked {
-            Asked::InMemory(frozen, teller) => {
+            SnapshotRequest::InMemory(frozen, teller) => {
                 // The receiver still exists: the caller of this function holds it.
                 let held = Held::new(self, frozen);
                 let _ = teller.map(|teller| teller.send(Ok(held)));
             }
-            Asked::Build(job) => self.start(job, whom),
+            SnapshotRequest::Build(job) => self.start(job, whom),
             // A waiter that was not added finds its channel closed.
-            Asked::UnderWay | Asked::Unknown(_) => {}
+            SnapshotRequest::UnderWay | SnapshotRequest::Unknown(_) => {}
         }
     }
 
@@ -543,9 +545,9 @@ impl Open {
             return;
         };
         lock(&self.seeds.under_way).remove(&ticket.key());
-        let done = self.seeds.lock().built(ticket, made);
+        let done = self.seeds.lock().finish_job(ticket, made);
         self.seeds.let_go(done.gone);
-        for (teller, made) in done.told {
+        for (teller, made) in done.results {
             let held = made.map(|frozen| Held::new(&self.seeds, frozen));
             // A waiter may have gone away meanwhile.
             let _ = teller.send(held);

@@ -108,7 +108,7 @@ impl CodeFilling {
     /// or of the memory. The code will never be complete then.
     pub fn fill_next(&self) -> Result<bool, CodeError> {
         let bring = |run, room: &mut Room| self.stored.bring(run, &self.memory, room);
-        self.pieces.bring_next(STEP, bring)
+        self.pieces.load_next(STEP, bring)
     }
 
     /// Returns how many pieces guests have requested before they were present.
@@ -146,7 +146,7 @@ impl CodeFilling {
     /// at once.
     fn fill(&self, pieces: Range<usize>) -> Result<(), CodeError> {
         let bring = |run, room: &mut Room| self.stored.bring(run, &self.memory, room);
-        self.pieces.bring(pieces, bring)
+        self.pieces.load(pieces, bring)
     }
 
     fn lock_late(&self) -> MutexGuard<'_, PageSet> {

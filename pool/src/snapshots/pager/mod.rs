@@ -17,7 +17,7 @@ use std::thread;
 
 use faasw_abi::pages::{GuestAddress, Page, PageSet};
 use faasw_seedtree::image::{Filling, ImageError};
-use faasw_seedtree::reading::in_turns;
+use faasw_seedtree::reading::read_concurrently;
 use rustix::io::Errno;
 
 pub use self::waiting::{Bases, Ending, Paged};
@@ -224,7 +224,7 @@ impl Pager {
                 None => Ok(()),
             },
         ];
-        in_turns(&both, both.len(), |fill| fill())
+        read_concurrently(&both, both.len(), |fill| fill())
     }
 
     /// Converts an error to the one to report. For an ancestor's error, waits until the ancestor's

@@ -231,11 +231,11 @@ impl Header {
         if !rest.0.is_empty() {
             return Err(ImageError::Senseless("what is behind its header"));
         }
-        let told = Told {
+        let told = ReportedSetChecker {
             ram_bytes: fixed.ram_bytes,
         };
         let own = told.set(&own, "its own pages")?;
-        let [written, read] = sets.map(|told| told_set(&told, fixed.ram_bytes));
+        let [written, read] = sets.map(|told| checked_set(&told, fixed.ram_bytes));
         let header = Self {
             content: Content(fixed.content),
             parent: match (fixed.has_parent, fixed.parent) {
@@ -258,7 +258,7 @@ impl Header {
             sets: PageSets {
                 written: written?,
                 read: read?,
-                code: told_set(&code, CODE_MAX)?,
+                code: checked_set(&code, CODE_MAX)?,
                 generation: 0,
             },
             changed: fixed.changed,
@@ -342,20 +342,20 @@ pub(super) fn needed_first(own: &PageSet, sets: &PageSets, filled: &PageSet) -> 
     used.intersection(own).union(filled).union(&tables)
 }
 
-struct Told {
+struct ReportedSetChecker {
     ram_bytes: u64,
 }
 
-impl Told {
+impl ReportedSetChecker {
     fn set(&self, told: &[PageRange], what: &'static str) -> Result<PageSet, ImageError> {
-        told_set(told, self.ram_bytes).map_err(|_| ImageError::Senseless(what))
+        checked_set(told, self.ram_bytes).map_err(|_| ImageError::Senseless(what))
     }
 }
 
 /// Checks a reported set of pages, which must lie within `bytes` bytes of RAM or code.
-fn told_set(told: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
+fn checked_set(told: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
     let all = PageRange::around(0, bytes.min(RAM_MAX));
-    PageSet::of_all_told(told, all).ok_or(ImageError::Senseless("its working set"))
+    PageSet::from_reported(told, all).ok_or(ImageError::Senseless("its working set"))
 }
 
 /// The part of a header that was not read yet.

@@ -43,7 +43,7 @@ fn refused(parcel: &[u8]) -> ParcelError {
 }
 
 #[test]
-fn what_was_sealed_is_opened() {
+fn a_sealed_parcel_opens_again() {
     let long: Vec<u8> = (0..PIECE + 5).map(|at| at as u8).collect();
     let whole = &long[..PIECE];
     let cases: [(&[u8], [&[u8]; PARTS]); 4] = [
@@ -64,7 +64,7 @@ fn what_was_sealed_is_opened() {
 }
 
 #[test]
-fn a_stranger_is_told_apart() {
+fn a_foreign_file_is_recognised() {
     let parcel = sealed(b"note", [b"module", b"image"]);
     let another = ImageKey::new(&[6; ImageKey::BYTES]);
     let error = opened(&another, &parcel).unwrap_err();
@@ -129,7 +129,7 @@ fn pieces_keep_their_places() {
 
 /// Checks of an announced length, before anything is read by it.
 #[test]
-fn a_length_that_is_not_its_own_is_told() {
+fn a_wrong_length_is_reported() {
     let parcel = sealed(b"note", [b"module", b"image"]);
     let opening = Opening::new(&key(), &parcel[..Opening::BEGIN]).unwrap();
     assert_eq!(opening.note_bytes(), 4);
@@ -177,7 +177,7 @@ fn a_part_that_is_shorter_than_it_was_is_no_part() {
 
 /// Nothing is read ahead of demand.
 #[test]
-fn no_more_is_read_than_was_asked_for() {
+fn reads_are_limited_to_the_declared_length() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -158,7 +158,7 @@ fn two() -> [Node; 2] {
 }
 
 #[test]
-fn whatever_fails_while_it_is_written_no_wrong_image_is_taken() {
+fn write_faults_never_leave_a_usable_wrong_image() {
     let [snapshot, other] = two();
     let other = image_of(&other);
     let mut told = [0; 2];
@@ -210,7 +210,7 @@ fn whatever_fails_while_it_is_written_no_wrong_image_is_taken() {
 }
 
 #[test]
-fn whatever_fails_while_it_is_read_it_comes_back_as_it_was_or_not_at_all() {
+fn read_faults_give_the_original_or_an_error() {
     let [snapshot, other] = two();
     let (file, other) = (image_of(&snapshot), image_of(&other));
     for fault in [

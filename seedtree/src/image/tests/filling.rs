@@ -40,7 +40,7 @@ fn large() -> (Node, UsedPages) {
 }
 
 #[test]
-fn what_requests_use_is_there_before_the_rest() {
+fn the_working_set_is_loaded_before_the_rest() {
     let (snapshot, told) = large();
     let read = std::sync::Arc::default();
     let source = Watched(std::sync::Arc::new(image_of(&snapshot)), read);
@@ -52,7 +52,7 @@ fn what_requests_use_is_there_before_the_rest() {
         .unwrap();
     let again = Arc::new(again);
     assert_eq!(source.1.lock().unwrap().len(), headers + 1, "one chunk");
-    assert!(!again.layer().is_whole() && !again.layer().has_failed());
+    assert!(!again.layer().is_fully_loaded() && !again.layer().has_failed());
     let missing = filling.missing();
     assert_eq!(missing.bytes(), 99 * CHUNK as u64);
     for used in told.written.iter().chain(&told.read) {
@@ -62,7 +62,7 @@ fn what_requests_use_is_there_before_the_rest() {
     let tell = teller.clone();
     again
         .layer()
-        .when_whole(move |is_whole| tell.send(is_whole).unwrap());
+        .on_fully_loaded(move |is_fully_loaded| tell.send(is_fully_loaded).unwrap());
     // A page that a guest needs is read next, once, with its neighbours in the image.
     let asked = faasw_abi::pages::Page::new((HEAP / PAGE) as u32 + 1200);
     for _ in 0..3 {
@@ -79,15 +79,15 @@ fn what_requests_use_is_there_before_the_rest() {
     assert!(matches!(filling.finish(), Err(ImageError::CutOff)));
     while filling.fill_next().unwrap() {}
     assert_eq!(filling.late(), late);
-    assert!(filling.missing().is_empty() && !again.layer().is_whole());
+    assert!(filling.missing().is_empty() && !again.layer().is_fully_loaded());
     assert!(whole.try_recv().is_err());
     filling.finish().unwrap();
-    assert!(again.layer().is_whole());
+    assert!(again.layer().is_fully_loaded());
     assert_eq!(whole.try_recv(), Ok(true));
     drop(filling);
     again
         .layer()
-        .when_whole(move |is_whole| teller.send(is_whole).unwrap());
+        .on_fully_loaded(move |is_fully_loaded| teller.send(is_fully_loaded).unwrap());
     assert_eq!(whole.try_recv(), Ok(true));
     assert!(memory_of(&snapshot) == memory_of(&again));
     let offsets = source.1.lock().unwrap();
@@ -137,7 +137,7 @@ fn several_fill_a_layer_at_once_and_read_each_page_once() {
 }
 
 #[test]
-fn a_layer_that_will_never_be_whole_says_so() {
+fn a_layer_that_cannot_be_fully_loaded_reports_failure() {
     let (snapshot, _) = large();
     let file = image_of(&snapshot);
     let image = Image::open(file.try_clone().unwrap(), &key()).unwrap();
@@ -157,8 +157,8 @@ fn a_layer_that_will_never_be_whole_says_so() {
     let (teller, whole) = std::sync::mpsc::channel();
     again
         .layer()
-        .when_whole(move |is_whole| teller.send(is_whole).unwrap());
+        .on_fully_loaded(move |is_fully_loaded| teller.send(is_fully_loaded).unwrap());
     drop(filling);
-    assert!(again.layer().has_failed() && !again.layer().is_whole());
+    assert!(again.layer().has_failed() && !again.layer().is_fully_loaded());
     assert_eq!(whole.try_recv(), Ok(false));
 }

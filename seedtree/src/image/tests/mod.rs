@@ -86,7 +86,7 @@ fn image_of(snapshot: &Node) -> File {
     let file = tempfile();
     snapshot
         .write_image(snapshot.state(), Purpose::of(&[b"a", b"b"]), &key(), &file)
-        .map(|content| snapshot.has_content(content))
+        .map(|content| snapshot.set_content(content))
         .unwrap();
     file
 }
@@ -133,7 +133,7 @@ fn assert_same(one: &Node, other: &Node) {
 }
 
 #[test]
-fn any_chain_comes_back_as_it_was() {
+fn any_chain_of_snapshots_is_restored_unchanged() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -164,7 +164,7 @@ fn any_chain_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_is_empty_or_the_parents_is_not_stored() {
+fn empty_pages_and_the_parents_pages_are_not_stored() {
     let parent = LayerBuilder::new("parent", RAM).unwrap();
     let at = HEAP / PAGE;
     for number in at..at + 40 {
@@ -190,7 +190,7 @@ fn what_is_empty_or_the_parents_is_not_stored() {
 }
 
 #[test]
-fn every_arrangement_comes_back_as_it_was() {
+fn every_arrangement_is_restored_unchanged() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -223,7 +223,7 @@ fn every_arrangement_comes_back_as_it_was() {
 }
 
 #[test]
-fn it_comes_back_over_its_own_parent_only() {
+fn an_image_is_restored_over_its_own_parent_only() {
     let mut random = fastrand::Rng::with_seed(4);
     let parent = random_child(&mut random, None);
     image_of(&parent);
@@ -363,7 +363,7 @@ fn a_part_of_another_image_or_place_is_refused() {
 }
 
 #[test]
-fn what_it_is_not_is_told() {
+fn a_wrong_image_is_rejected_with_a_reason() {
     let (_, file) = sample(&mut fastrand::Rng::with_seed(2));
     let of = |change: &[u8], at: u64| {
         let (copy, _) = copy_of(&file);

@@ -235,7 +235,7 @@ fn open_layers(name: &str) -> usize {
 }
 
 #[test]
-fn whatever_happens_the_graph_keeps_its_rules() {
+fn random_operations_keep_the_graphs_invariants() {
     let given = std::env::var("FAASW_TEST_SEED").ok();
     let seed = given.map_or_else(|| fastrand::u64(..), |number| number.parse().unwrap());
     println!("again with FAASW_TEST_SEED={seed}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use faasw_seedtree::graph::{Asked, DefineError, Resident, Resting};
+use faasw_seedtree::graph::{DefineError, Resident, Resting, SnapshotRequest};
 use faasw_seedtree::limits::LAYERS_MAX;
 use faasw_seedtree::{Key, Owner, StepDigest};
 
@@ -102,19 +102,19 @@ impl World {
             .collect();
         let topmost = missing.last().copied();
         let is_under_way = missing.iter().any(|key| self.model.nodes[key].is_open);
-        match self.graph.ask(key, waiter) {
-            Asked::InMemory(snapshot, back) => {
+        match self.graph.request(key, waiter) {
+            SnapshotRequest::InMemory(snapshot, back) => {
                 assert!(missing.is_empty());
                 assert_eq!((snapshot.key, back), (key, waiter));
                 return;
             }
-            Asked::Build(job) => {
+            SnapshotRequest::Build(job) => {
                 assert!(!is_under_way);
                 assert_eq!(Some(job.ticket.key()), topmost);
                 self.jobs.push(job);
             }
-            Asked::UnderWay => assert!(is_under_way),
-            Asked::Unknown(_) => panic!("it is there"),
+            SnapshotRequest::UnderWay => assert!(is_under_way),
+            SnapshotRequest::Unknown(_) => panic!("it is there"),
         }
         for key in missing {
             let node = self.model.nodes.get_mut(&key).unwrap();
@@ -152,7 +152,7 @@ impl World {
             Err("no")
         };
         drop(job);
-        let done = self.graph.built(ticket, result);
+        let done = self.graph.finish_job(ticket, result);
 
         let mut expected: BTreeSet<u64> = BTreeSet::new();
         let mut follow: BTreeSet<Key> = BTreeSet::new();
@@ -179,8 +179,8 @@ impl World {
             (follow.clone(), follow.len())
         );
         self.jobs.extend(done.jobs);
-        assert_eq!(done.told.len(), expected.len(), "each is told once");
-        for (waiter, result) in done.told {
+        assert_eq!(done.results.len(), expected.len(), "each is told once");
+        for (waiter, result) in done.results {
             assert!(expected.remove(&waiter));
             match result {
                 Ok(snapshot) => {
@@ -193,8 +193,8 @@ impl World {
             }
         }
         // A second report has no effect.
-        let twice = self.graph.built(ticket, Err("twice"));
-        assert!(twice.told.is_empty() && twice.jobs.is_empty() && twice.gone.is_empty());
+        let twice = self.graph.finish_job(ticket, Err("twice"));
+        assert!(twice.results.is_empty() && twice.jobs.is_empty() && twice.gone.is_empty());
     }
 
     pub fn take(&mut self) {

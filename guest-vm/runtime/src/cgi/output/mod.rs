@@ -28,7 +28,7 @@ const MAX_NAME: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Output {
     /// The header block may not be complete yet.
-    Block { bytes: Vec<u8>, seen: Seen },
+    Block { bytes: Vec<u8>, seen: ScannedPrefix },
     /// The head was sent; the body is being sent.
     Body {
         /// Whether the status reports a failure.
@@ -42,7 +42,7 @@ impl Default for Output {
     fn default() -> Self {
         Self::Block {
             bytes: Vec::new(),
-            seen: Seen::default(),
+            seen: ScannedPrefix::default(),
         }
     }
 }
@@ -193,7 +193,7 @@ enum Scan {
 /// The part of the output that was scanned already, so that the output of a command that writes
 /// byte by byte is not scanned from the start each time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ScannedPrefix {
     /// One past the last line that is a well-formed field.
     fields: usize,
     /// One past the last byte that is known to be no line end.
@@ -201,7 +201,7 @@ pub(crate) struct Seen {
 }
 
 /// Scans the new part of the output.
-fn scan(bytes: &[u8], seen: &mut Seen) -> Scan {
+fn scan(bytes: &[u8], seen: &mut ScannedPrefix) -> Scan {
     loop {
         let new = bytes.get(seen.bytes..).unwrap_or_default();
         let Some(length) = new.iter().position(|byte| *byte == b'\n') else {

@@ -170,7 +170,7 @@ fn a_block_without_an_end_is_a_body_in_the_end() {
 }
 
 #[test]
-fn a_block_that_is_too_long_is_shown_to_nobody() {
+fn an_oversized_header_block_is_not_sent() {
     let fields = "Set-Cookie: x\n".repeat(MAX_BLOCK / 10);
     let output = format!("Content-Type: text/plain\n{fields}\nbody");
     let (result, platform) = respond(output.as_bytes(), &[100]);

@@ -72,7 +72,7 @@ fn outgoing_requests_are_data_and_sending_one_is_denied() {
 }
 
 #[test]
-fn a_body_whose_bytes_went_nowhere_is_not_sent_without_them() {
+fn a_body_that_lost_bytes_is_not_sent() {
     for (bytes, is_sent) in [(&b"while it is made"[..], false), (b"", true)] {
         let mut function = function();
         let state = &mut function;

@@ -5,7 +5,7 @@ use crate::invocation::InvocationNumber;
 
 /// Resources of an invocation are over when the next one begins, and do not refer to that.
 #[test]
-fn what_is_left_of_an_invocation_does_not_read_the_next() {
+fn handles_of_an_ended_invocation_do_not_read_the_next() {
     let mut state = function();
     state.platform.inner.request_body = b"the next one's".to_vec();
     let old = IncomingRequest::new(InvocationNumber::default(), RequestHead::default());

@@ -68,7 +68,7 @@ fn bytes_written_before_the_response_is_set_wait_for_it() {
 }
 
 #[test]
-fn waiting_bytes_are_bounded_and_the_writer_is_told() {
+fn pending_bytes_are_bounded_and_the_writer_is_notified() {
     let mut function = function();
     let state = &mut function;
     let response = response(state, &[]);
@@ -263,7 +263,7 @@ fn a_response_without_content_may_announce_a_length_and_finish_an_empty_body() {
 }
 
 #[test]
-fn an_error_code_is_told_by_name() {
+fn an_error_code_prints_its_name() {
     let mut function = function();
     set(&mut function, Err(ErrorCode::DestinationUnavailable));
     let failure = conclude(&mut function).unwrap_err();

@@ -174,7 +174,7 @@ impl<P: Platform> State<P> {
     /// Releases the node of a closed resource.
     pub(super) fn close_node(&mut self, node: Node) {
         if let Some((files, room, _)) = self.file_system() {
-            files.let_go(node, room);
+            files.close(node, room);
         }
     }
 

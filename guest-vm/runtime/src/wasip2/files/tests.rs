@@ -70,7 +70,7 @@ fn read_from(function: &mut Function, file: &Resource<Descriptor>, at: u64) -> V
 }
 
 #[test]
-fn what_is_appended_is_read_by_the_same_descriptor_wherever_a_stream_begins() {
+fn appended_data_is_read_by_the_same_descriptor_at_any_offset() {
     let (mut function, folder) = function();
     let file = open(&mut function, &folder);
     let before = function.read_via_stream(again(&file), 0).ok().unwrap();
@@ -95,7 +95,7 @@ fn what_is_appended_is_read_by_the_same_descriptor_wherever_a_stream_begins() {
 }
 
 #[test]
-fn a_full_overlay_is_no_space_to_who_asks_what_was_wrong_with_a_stream() {
+fn a_stream_error_of_a_full_overlay_is_insufficient_space() {
     let (mut function, folder) = function();
     let file = open(&mut function, &folder);
     let stream = function.write_via_stream(again(&file), 0).ok().unwrap();
@@ -124,7 +124,7 @@ fn a_command_that_opens_the_file_that_it_is_frozen_at_finds_its_request_there_by
     let files = function.files.as_mut().unwrap();
     files.freeze_at("/log").unwrap();
     // The state of a command that has no request yet.
-    function.runs_ahead = true;
+    function.runs_to_entry = true;
     function.platform.make_up(Vec::new());
     function.platform.inner.request_head = RequestHead {
         method: b"GET".to_vec(),
@@ -140,5 +140,5 @@ fn a_command_that_opens_the_file_that_it_is_frozen_at_finds_its_request_there_by
         }
         assert_eq!(function.platform.inner.frozen.len(), 1);
     }
-    assert!(!function.may_enter && !function.runs_ahead);
+    assert!(!function.may_enter && !function.runs_to_entry);
 }

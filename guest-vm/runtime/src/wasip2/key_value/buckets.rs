@@ -7,7 +7,7 @@ use wasmtime::component::{ComponentType, Lift, LinkerInstance, Lower, Resource, 
 use wasmtime::{Result, StoreContextMut};
 
 use super::Bucket;
-use super::ask::{Asked, Refusal};
+use super::store_calls::{Refusal, StoreResult};
 use crate::platform::Platform;
 use crate::state::State;
 
@@ -24,10 +24,10 @@ pub(super) struct Calls {
 }
 
 /// The result of a function of these interfaces.
-pub(super) type Answered<T, E> = Result<(core::result::Result<T, E>,)>;
+pub(super) type HostResult<T, E> = Result<(core::result::Result<T, E>,)>;
 
 /// Converts a result to an interface's own error type.
-pub(super) fn answered<T, E: From<Refusal>>(asked: Asked<T>) -> Answered<T, E> {
+pub(super) fn answered<T, E: From<Refusal>>(asked: StoreResult<T>) -> HostResult<T, E> {
     Ok((asked?.map_err(E::from),))
 }
 

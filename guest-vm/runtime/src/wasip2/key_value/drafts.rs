@@ -10,8 +10,8 @@ use wasmtime::component::{ComponentType, Lift, Linker, Lower, Resource, Resource
 use wasmtime::{Result, StoreContextMut};
 
 use super::Bucket;
-use super::ask::{Asked, Page, Refusal};
-use super::buckets::{self, Answered, Calls};
+use super::buckets::{self, Calls, HostResult};
+use super::store_calls::{Page, Refusal, StoreResult};
 use crate::platform::Platform;
 use crate::state::State;
 
@@ -73,7 +73,7 @@ const CALLS: Calls = Calls {
     exists: ("[method]bucket.exists", "wasi:keyvalue/store#bucket.exists"),
 };
 
-fn answered<T>(asked: Asked<T>) -> Answered<T, Error> {
+fn answered<T>(asked: StoreResult<T>) -> HostResult<T, Error> {
     buckets::answered(asked)
 }
 

@@ -6,10 +6,10 @@
 //! refused, because the answer would be part of the seed. Nothing is cached here, so each call
 //! finds what earlier calls have written.
 
-mod ask;
 mod buckets;
 mod drafts;
 mod spin;
+mod store_calls;
 
 use alloc::string::String;
 

@@ -7,8 +7,8 @@ use wasmtime::component::{ComponentType, Lift, Linker, Lower, Resource};
 use wasmtime::{Result, StoreContextMut};
 
 use super::Bucket;
-use super::ask::Refusal;
 use super::buckets::{self, Calls};
+use super::store_calls::Refusal;
 use crate::platform::Platform;
 use crate::state::State;
 

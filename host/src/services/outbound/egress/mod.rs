@@ -166,7 +166,7 @@ impl Egress {
                 if let Some((connector, _)) = &*connector {
                     let (hosts, servers) = self.names();
                     tracing::info!(?servers, "names are resolved otherwise than before");
-                    if let Err(error) = connector.is_told(&hosts, &servers) {
+                    if let Err(error) = connector.send_names(&hosts, &servers) {
                         tracing::warn!(%error, "what connects for functions is not told how names \
                              are resolved");
                     }

@@ -55,7 +55,7 @@ const ONE: u64 = 1000;
 
 /// Run time of one function's processes since the last look, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Did {
+pub(super) struct RunTime {
     /// Time on a processor.
     pub ran: u64,
     /// Time of waiting for a processor.
@@ -162,7 +162,7 @@ impl Shares {
 
     /// Updates all shares with the run times of the time since the last look, and with the time for
     /// which the reserved processors, all together, were idle in it.
-    pub(super) fn look(&mut self, elapsed: Duration, did: &BTreeMap<u64, Did>, idle: Duration) {
+    pub(super) fn look(&mut self, elapsed: Duration, did: &BTreeMap<u64, RunTime>, idle: Duration) {
         let nanoseconds = elapsed.as_nanos().clamp(1, u64::MAX.into()) as u64;
         let of = |time: u64| time.saturating_mul(ONE) / nanoseconds;
         for (function, did) in did {

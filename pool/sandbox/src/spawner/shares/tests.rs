@@ -9,16 +9,16 @@ const PROCESSORS: u64 = 2;
 
 /// Returns the run time of one look. Both numbers are in thousandths: sandboxes that want to run,
 /// and processors in use.
-fn did(wanting: u64, using: u64) -> Did {
+fn did(wanting: u64, using: u64) -> RunTime {
     let of = |thousandths: u64| thousandths * TICK.as_nanos() as u64 / ONE;
-    Did {
+    RunTime {
         ran: of(using),
         waited: of(wanting - using),
     }
 }
 
-fn look(shares: &mut Shares, did: &[(u64, Did)], looks: u32) {
-    let did: BTreeMap<u64, Did> = did.iter().copied().collect();
+fn look(shares: &mut Shares, did: &[(u64, RunTime)], looks: u32) {
+    let did: BTreeMap<u64, RunTime> = did.iter().copied().collect();
     for _ in 0..looks {
         // The sandboxes alone use processors here.
         let used: u64 = did.values().map(|did| did.ran).sum();
@@ -185,7 +185,7 @@ fn nothing_is_reserved_under_a_quota() {
 
 /// Shares processors among functions that have so many sandboxes which always want to run, as the
 /// kernel does by weight. Returns the use of each, in thousandths.
-fn greedy(shares: &Shares, processors: u64, functions: &[(u64, u64)]) -> Vec<(u64, Did)> {
+fn greedy(shares: &Shares, processors: u64, functions: &[(u64, u64)]) -> Vec<(u64, RunTime)> {
     let weight = |(function, sandboxes): (u64, u64)| of_all(shares, function, sandboxes);
     let all: u64 = functions.iter().map(|one| weight(*one)).sum();
     let shared = functions.iter().map(|one| {
@@ -257,7 +257,7 @@ fn a_burst_is_worked_off_beside_a_neighbour() {
 }
 
 #[test]
-fn heavy_functions_share_what_is_not_reserved_and_functions_alike_reserve_nothing() {
+fn heavy_functions_share_unreserved_processors_and_equal_functions_reserve_none() {
     let mut shares = Shares::new(PROCESSORS, true);
     let (hog, other) = ((HOG, did(9000, 800)), (OTHER, did(5000, 900)));
     look(&mut shares, &[hog, other], 50);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use faasw_jail::group::{Groups, WEIGHT_FULL};
 use rustix::process::Pid;
 
-use super::shares::{Did, Shares, TICK};
+use super::shares::{RunTime, Shares, TICK};
 use crate::process::processors;
 
 /// The part of its function's weight that a sandbox has in the background: a sandbox at the usual
@@ -20,14 +20,14 @@ const BACKGROUND_PART: u64 = 10;
 
 /// Run time of a process since its start, in nanoseconds, by the kernel's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Total {
+pub(super) struct TotalRunTime {
     ran: u64,
     waited: u64,
 }
 
-impl Did {
+impl RunTime {
     /// Adds the run time of a process between two readings.
-    fn add(&mut self, before: Total, total: Total) {
+    fn add(&mut self, before: TotalRunTime, total: TotalRunTime) {
         self.ran += total.ran.saturating_sub(before.ran);
         self.waited += total.waited.saturating_sub(before.waited);
     }
@@ -38,7 +38,7 @@ impl Did {
 pub(super) struct Member {
     function: u64,
     /// Run time at the last look.
-    total: Option<Total>,
+    total: Option<TotalRunTime>,
     /// The weight that its group has.
     weight: u64,
     /// Processors that it may use; `None` for all.
@@ -73,10 +73,10 @@ fn weight_of(weight: u64, is_background: bool) -> u64 {
 /// The kernel's settings that share processors.
 pub(super) trait Scheduler {
     /// Sets the weight of a jail's group.
-    fn weigh(&self, number: u32, weight: u64);
+    fn set_weight(&self, number: u32, weight: u64);
 
     /// Sets the weight of all jails together.
-    fn weigh_all(&self, is_contended: bool);
+    fn set_total_weight(&self, is_contended: bool);
 
     /// Limits a process to so many processors, or to those of the spawner.
     fn limit_processors(&self, pid: Pid, processors: Option<u64>);
@@ -86,17 +86,17 @@ pub(super) trait Scheduler {
     fn idle(&self, count: u64) -> Option<Duration>;
 
     /// Whether a jail has the least weight beside all others: its run time takes nothing from them.
-    fn is_aside(&self, number: u32) -> bool;
+    fn is_in_background_group(&self, number: u32) -> bool;
 }
 
 impl Scheduler for Groups {
-    fn weigh(&self, number: u32, weight: u64) {
+    fn set_weight(&self, number: u32, weight: u64) {
         // If writing fails, the process has ended or keeps its weight.
-        let _ = Self::weigh(self, number, weight);
+        let _ = Self::set_weight(self, number, weight);
     }
 
-    fn weigh_all(&self, is_contended: bool) {
-        Self::weigh_all(self, is_contended);
+    fn set_total_weight(&self, is_contended: bool) {
+        Self::set_total_weight(self, is_contended);
     }
 
     fn limit_processors(&self, pid: Pid, processors: Option<u64>) {
@@ -107,8 +107,8 @@ impl Scheduler for Groups {
         processors::idle(count)
     }
 
-    fn is_aside(&self, number: u32) -> bool {
-        Self::is_aside(self, number)
+    fn is_in_background_group(&self, number: u32) -> bool {
+        Self::is_in_background_group(self, number)
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Sharing {
     /// idle by then.
     idle: (u64, Option<Duration>),
     /// Run times since the last look of members that have ended, by function.
-    ended: BTreeMap<u64, Did>,
+    ended: BTreeMap<u64, RunTime>,
     /// The last look read run times: there are enough members to contend.
     is_looking: bool,
 }
@@ -153,7 +153,7 @@ impl Sharing {
         &mut self,
         (number, pid, member): (u32, Pid, &mut Member),
         scheduler: &impl Scheduler,
-        total: impl Fn(Pid) -> Option<Total>,
+        total: impl Fn(Pid) -> Option<TotalRunTime>,
         now: Instant,
     ) {
         if self.is_looking {
@@ -169,10 +169,10 @@ impl Sharing {
         &mut self,
         (number, pid, member): (u32, Pid, &Member),
         scheduler: &impl Scheduler,
-        total: impl Fn(Pid) -> Option<Total>,
+        total: impl Fn(Pid) -> Option<TotalRunTime>,
     ) {
         if let Some(before) = member.total
-            && !scheduler.is_aside(number)
+            && !scheduler.is_in_background_group(number)
             && let Some(total) = total(pid)
         {
             let did = self.ended.entry(member.function).or_default();
@@ -198,7 +198,7 @@ impl Sharing {
         &mut self,
         members: impl Iterator<Item = (u32, Pid, &'a mut Member)>,
         scheduler: &impl Scheduler,
-        total: impl Fn(Pid) -> Option<Total>,
+        total: impl Fn(Pid) -> Option<TotalRunTime>,
         now: Instant,
     ) -> Option<Duration> {
         let members: Vec<_> = members.collect();
@@ -217,7 +217,7 @@ impl Sharing {
         for (number, pid, member) in members {
             let total = total(pid);
             if let (Some(before), Some(total)) = (member.total, total)
-                && !scheduler.is_aside(number)
+                && !scheduler.is_in_background_group(number)
             {
                 did.entry(member.function).or_default().add(before, total);
             }
@@ -233,7 +233,7 @@ impl Sharing {
         }
         let is_contended = self.shares.are_contended();
         if is_contended != self.is_contended {
-            scheduler.weigh_all(is_contended);
+            scheduler.set_total_weight(is_contended);
             self.is_contended = is_contended;
         }
         let tick = self.shares.tick();
@@ -259,7 +259,7 @@ impl Sharing {
     fn write(&self, (number, pid, member): (u32, Pid, &mut Member), scheduler: &impl Scheduler) {
         let weight = weight_of(self.shares.weight(member.function), member.is_background);
         if weight != member.weight {
-            scheduler.weigh(number, weight);
+            scheduler.set_weight(number, weight);
             member.weight = weight;
         }
         let processors = self.shares.processors(member.function);
@@ -272,19 +272,19 @@ impl Sharing {
 
 /// Returns the run time of a process with one thread; `None` if it has ended, or if the kernel
 /// does not count waits.
-pub(super) fn total(pid: Pid) -> Option<Total> {
+pub(super) fn total(pid: Pid) -> Option<TotalRunTime> {
     let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
     parse(&fs::read_to_string(path).ok()?)
 }
 
 /// Parses `/proc/PID/schedstat`: time on a processor and time of waiting for one, in nanoseconds,
 /// and the number of runs (`Documentation/scheduler/sched-stats.rst` of the kernel).
-fn parse(text: &str) -> Option<Total> {
+fn parse(text: &str) -> Option<TotalRunTime> {
     let mut fields = text.split_whitespace().map(str::parse);
     let (Some(Ok(ran)), Some(Ok(waited))) = (fields.next(), fields.next()) else {
         return None;
     };
-    Some(Total { ran, waited })
+    Some(TotalRunTime { ran, waited })
 }
 
 #[cfg(test)]

@@ -22,17 +22,17 @@ enum Written {
 #[derive(Default)]
 struct Noted {
     written: RefCell<Vec<Written>>,
-    aside: Option<u32>,
+    background: Option<u32>,
     /// Idle time of all reserved processors together; `None` if the host does not report it.
     idle: Cell<Option<Duration>>,
 }
 
 impl Scheduler for Noted {
-    fn weigh(&self, number: u32, weight: u64) {
+    fn set_weight(&self, number: u32, weight: u64) {
         self.written.borrow_mut().push(Written::One(number, weight));
     }
 
-    fn weigh_all(&self, is_contended: bool) {
+    fn set_total_weight(&self, is_contended: bool) {
         self.written.borrow_mut().push(Written::All(is_contended));
     }
 
@@ -46,8 +46,8 @@ impl Scheduler for Noted {
         self.idle.get()
     }
 
-    fn is_aside(&self, number: u32) -> bool {
-        self.aside == Some(number)
+    fn is_in_background_group(&self, number: u32) -> bool {
+        self.background == Some(number)
     }
 }
 
@@ -61,7 +61,7 @@ struct Node {
     sharing: Sharing,
     members: Vec<Member>,
     /// Run time of each jail in nanoseconds.
-    totals: Vec<Total>,
+    totals: Vec<TotalRunTime>,
     noted: Noted,
     now: Instant,
 }
@@ -72,7 +72,7 @@ impl Node {
         Self {
             sharing: Sharing::new(1, true, now),
             members: functions.iter().map(|id| Member::of(*id, false)).collect(),
-            totals: vec![Total { ran: 1, waited: 1 }; functions.len()],
+            totals: vec![TotalRunTime { ran: 1, waited: 1 }; functions.len()],
             noted: Noted {
                 idle: Cell::new(Some(Duration::ZERO)),
                 ..Noted::default()
@@ -107,7 +107,7 @@ impl Node {
 #[test]
 fn the_kernels_account_is_read() {
     let told = parse("12 345 6\n");
-    let expected = Total {
+    let expected = TotalRunTime {
         ran: 12,
         waited: 345,
     };
@@ -176,13 +176,13 @@ fn weights_are_written_when_they_change_and_a_member_that_joins_gets_its_functio
 #[test]
 fn run_time_of_a_member_that_stepped_aside_does_not_count() {
     let mut node = Node::new(&[HOG, NEIGHBOUR]);
-    node.noted.aside = Some(0);
+    node.noted.background = Some(0);
     let polling = |function| match function {
         HOG => (50, 50),
         _ => (90, 10),
     };
     assert_eq!(node.pass(20, polling), []);
-    node.noted.aside = None;
+    node.noted.background = None;
     assert_ne!(node.pass(20, polling), []);
 }
 
@@ -224,7 +224,7 @@ fn a_heavy_function_gets_fewer_processors_beside_a_light_one_also_for_members_th
 }
 
 #[test]
-fn a_reserve_pauses_if_its_processors_are_mostly_idle_and_stays_if_others_use_them() {
+fn a_reserve_pauses_if_its_processors_are_mostly_idle() {
     let busy = |function| match function {
         HOG => (40, 60),
         // Most of what serves the neighbour is the node's time, which no sandbox has used.
@@ -253,9 +253,9 @@ fn sandboxes_that_live_shorter_than_a_look_count() {
         // A process for each request: all of its life is between two looks. Four at a time want
         // the processor, and 40 in a second have it.
         for number in 3..43 {
-            let started = |_| Some(Total { ran: 1, waited: 1 });
+            let started = |_| Some(TotalRunTime { ran: 1, waited: 1 });
             let ended = |_| {
-                Some(Total {
+                Some(TotalRunTime {
                     ran: 1 + 24_000_000,
                     waited: 1 + 72_000_000,
                 })

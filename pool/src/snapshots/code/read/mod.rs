@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use faasw_abi::memory_map::{CODE_MAX, PAGE};
 use faasw_abi::pages::{Page, PageRange, PageSet};
-use faasw_seedtree::reading::{self, Rooms, runs};
+use faasw_seedtree::reading::{self, BufferPool, runs};
 use rustix::io::Errno;
 
 use super::filling::CodeFilling;
@@ -188,7 +188,7 @@ impl Stored {
     /// # Errors
     /// As [`Stored::bring`].
     fn bring_all(&self, pieces: &[usize], memory: &OwnedFd) -> Result<(), CodeError> {
-        let rooms = Rooms::new(Room::new);
+        let rooms = BufferPool::new(Room::new);
         in_turns(pieces, |run| {
             rooms.with(|room| self.bring(run, memory, room))
         })
@@ -268,14 +268,14 @@ impl Code {
 /// many.
 ///
 /// # Errors
-/// As [`reading::in_turns`].
+/// As [`reading::read_concurrently`].
 pub(super) fn in_turns(
     pieces: &[usize],
     bring: impl Fn(Range<usize>) -> Result<(), CodeError> + Sync,
 ) -> Result<(), CodeError> {
     let runs = runs(pieces, PIECES_AT_ONCE);
     let readers = READERS.min(runs.len().div_ceil(READS_EACH));
-    reading::in_turns(&runs, readers, |run| bring(run.clone()))
+    reading::read_concurrently(&runs, readers, |run| bring(run.clone()))
 }
 
 fn write(memory: &OwnedFd, mut part: &[u8], mut at: u64) -> Result<(), Errno> {

@@ -1,5 +1,5 @@
-//! Lanes: what a request is sent over. A lane is an HTTP/1.1 connection that the request has for
-//! itself for as long as it takes, or a stream of an HTTP/2 connection that it shares.
+//! Upstream connections, over which requests are sent: an HTTP/1.1 connection that the request has
+//! for itself for as long as it takes, or a stream of an HTTP/2 connection that it shares.
 
 use std::rc::Rc;
 use std::task::Context;
@@ -14,23 +14,23 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{RequestBody, Source};
+use super::body::{BodySource, RequestBody};
 use super::request::{RequestHead, announced};
 use super::shared::{Dial, Plan};
 use super::{Worker, failure, http1, http2, idle, tls};
 
 /// How long a request waits for a connection that another request makes, before it makes its own.
 /// The server that the other request has connected to may never answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SHARED_DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection or stream that a request can be sent on.
-pub enum Lane {
+pub enum UpstreamConnection {
     Own(http1::Connection),
     Shared(http2::Slot),
 }
 
 /// Why there is no response.
-pub struct NoAnswer {
+pub struct SendError {
     pub failure: Failure,
     /// Whether the request has not been sent at all, or the peer reports that it has not processed
     /// it.
@@ -40,24 +40,24 @@ pub struct NoAnswer {
 }
 
 /// A response body that is being received.
-pub enum Answering {
+pub enum ResponseBody {
     Own(http1::Connection, Incoming),
-    Shared(http2::Received),
+    Shared(http2::ReceivedBody),
 }
 
 /// The next part of a body.
-pub enum Piece {
+pub enum BodyFrame {
     Data(Bytes),
     /// The last part.
     Trailers(HeaderMap),
 }
 
-impl Lane {
-    /// Finds a lane for a call: an existing one, one that is being made and has room, or a new one.
-    /// Also returns whether it was used before. With `than`, only a younger one fits.
+impl UpstreamConnection {
+    /// Finds a connection for a call: an existing one, one that is being made and has room, or a
+    /// new one. Also returns whether it was used before. With `than`, only a younger one fits.
     ///
     /// # Errors
-    /// Returns why there is no lane.
+    /// Returns why there is no connection.
     pub async fn find(
         worker: &Rc<Worker>,
         call: u64,
@@ -77,7 +77,7 @@ impl Lane {
             return Ok((Self::Own(http1::Connection::over(stream).await?), false));
         }
         let mut failed = None;
-        let patient_until = Instant::now() + PATIENCE;
+        let patient_until = Instant::now() + SHARED_DIAL_TIMEOUT;
         loop {
             if let Some(slot) = http2::Slot::take(worker, origin, than) {
                 return Ok((Self::Shared(slot), true));
@@ -109,10 +109,10 @@ impl Lane {
         let stream = worker.tls.connect(&head.destination.host, stream).await?;
         if tls::has_chosen_http2(&stream) {
             let connection = http2::Connection::over(worker, &head.destination, stream).await?;
-            return Ok(Self::Shared(dial.shares(connection)));
+            return Ok(Self::Shared(dial.share(connection)));
         }
         let connection = http1::Connection::over(stream).await?;
-        dial.shares_nothing();
+        dial.mark_unshareable();
         Ok(Self::Own(connection))
     }
 
@@ -123,29 +123,29 @@ impl Lane {
     pub async fn send(
         self,
         head: &RequestHead,
-        source: &Rc<Source>,
-    ) -> Result<(Parts, Answering), NoAnswer> {
+        source: &Rc<BodySource>,
+    ) -> Result<(Parts, ResponseBody), SendError> {
         match self {
             Self::Own(mut connection) => {
                 let request = head.request(RequestBody(source.clone()), &source.trailer_names());
                 source.is_sent_with(Some(announced(request.headers())));
                 let (parts, body) = connection.send(request).await?.into_parts();
-                Ok((parts, Answering::Own(connection, body)))
+                Ok((parts, ResponseBody::Own(connection, body)))
             }
             Self::Shared(slot) => {
                 let (parts, received) = slot.send(head, source).await?;
-                Ok((parts, Answering::Shared(received)))
+                Ok((parts, ResponseBody::Shared(received)))
             }
         }
     }
 }
 
-impl Answering {
+impl ResponseBody {
     /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
     /// Returns why the rest does not arrive.
-    pub async fn next(&mut self) -> Option<Result<Piece, Failure>> {
+    pub async fn next(&mut self) -> Option<Result<BodyFrame, Failure>> {
         let (_, body) = match self {
             Self::Own(connection, body) => (connection, body),
             Self::Shared(received) => return received.next().await,
@@ -158,10 +158,10 @@ impl Answering {
                 Err(error) => return Some(Err(failure::of_http(&error, true))),
             };
             match frame.into_data() {
-                Ok(data) => return Some(Ok(Piece::Data(data))),
+                Ok(data) => return Some(Ok(BodyFrame::Data(data))),
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
-                        return Some(Ok(Piece::Trailers(trailers)));
+                        return Some(Ok(BodyFrame::Trailers(trailers)));
                     }
                 }
             }
@@ -170,21 +170,21 @@ impl Answering {
 
     /// Buffers the data that has arrived while its call does not take it, so that other streams on
     /// the same connection do not wait for that.
-    pub fn take_in(&mut self, context: &mut Context<'_>) {
+    pub fn prefetch(&mut self, context: &mut Context<'_>) {
         if let Self::Shared(received) = self {
-            received.take_in(context);
+            received.prefetch(context);
         }
     }
 
     /// Records that this much of the body has been passed on: the upstream may send as much again.
-    pub fn passed_on(&mut self, bytes: usize) {
+    pub fn credit_passed_on(&mut self, bytes: usize) {
         if let Self::Shared(received) = self {
-            received.passed_on(bytes);
+            received.credit_passed_on(bytes);
         }
     }
 
     /// Ends the response, and makes its connection available to other requests if it can be reused.
-    pub async fn leave(self, worker: &Rc<Worker>, head: RequestHead, source: &Source) {
+    pub async fn leave(self, worker: &Rc<Worker>, head: RequestHead, source: &BodySource) {
         // If an HTTP/1.1 response ends before all of its request was sent, the rest stays unsent,
         // so that the connection cannot be reused. A stream ends by itself.
         if let Self::Own(connection, _) = self

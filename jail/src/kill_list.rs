@@ -3,7 +3,7 @@
 //! starts its jails.
 
 /// Calls that reach beyond the process, or into the kernel.
-pub const DANGEROUS: &[libc::c_long] = &[
+pub const KILL_LIST: &[libc::c_long] = &[
     // Other processes, their memory and descriptors.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -57,7 +57,7 @@ pub const DANGEROUS: &[libc::c_long] = &[
 ];
 
 /// Other calls that make jails. A process that makes no jails has no use for them.
-pub const MAKERS: &[libc::c_long] = &[
+pub const JAIL_SETUP_CALLS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_fork,

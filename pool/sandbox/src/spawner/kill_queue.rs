@@ -19,11 +19,11 @@ const AT_ONCE: usize = 64;
 
 /// How long to wait for an end. A process that takes longer is stuck in the kernel, and must not
 /// delay the others.
-const PATIENCE: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The processes that are to end, and those that are ending.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
+pub(super) struct KillQueue {
     /// Tokens of the processes that are to end, in the order of the orders.
     waiting: VecDeque<u64>,
     /// Processes that were killed and not reaped, each with the time of the kill.
@@ -36,40 +36,40 @@ pub(super) struct Ending {
 
 /// The next thing to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Kill the process with this token if it is still there, and then call [`Ending::killed`].
+pub(super) enum KillStep {
+    /// Kill the process with this token if it is still there, and then call [`KillQueue::killed`].
     Kill(u64),
-    /// Fork a child that waits for the kernel, and call [`Ending::settles`].
+    /// Fork a child that waits for the kernel, and call [`KillQueue::settles`].
     Settle,
     /// Do nothing until a child was reaped, or until this time has passed.
     Wait(Option<Duration>),
 }
 
-impl Ending {
+impl KillQueue {
     /// Orders a process to end.
     pub(super) fn order(&mut self, token: u64) {
         self.waiting.push_back(token);
     }
 
     /// Returns the next thing to do at `now`.
-    pub(super) fn next(&mut self, now: Instant) -> Next {
+    pub(super) fn next(&mut self, now: Instant) -> KillStep {
         if self.settling.is_some() {
-            return Next::Wait(None);
+            return KillStep::Wait(None);
         }
         let oldest =
-            |since: &Instant| PATIENCE.saturating_sub(now.saturating_duration_since(*since));
+            |since: &Instant| KILL_TIMEOUT.saturating_sub(now.saturating_duration_since(*since));
         let left = self.killed.iter().map(|(_, since)| oldest(since));
         let left: Vec<_> = left.filter(|left| !left.is_zero()).collect();
         if left.len() + self.reaped < AT_ONCE {
             return match self.waiting.pop_front() {
-                Some(token) => Next::Kill(token),
-                None => Next::Wait(None),
+                Some(token) => KillStep::Kill(token),
+                None => KillStep::Wait(None),
             };
         }
         match (left.into_iter().min(), self.waiting.is_empty()) {
-            (None, _) => Next::Settle,
-            (Some(_), true) => Next::Wait(None),
-            (left, false) => Next::Wait(left),
+            (None, _) => KillStep::Settle,
+            (Some(_), true) => KillStep::Wait(None),
+            (left, false) => KillStep::Wait(left),
         }
     }
 
@@ -133,11 +133,11 @@ mod tests {
     }
 
     /// Kills all processes that may be killed at `now`; returns their tokens, and what comes next.
-    fn go_on(ending: &mut Ending, now: Instant) -> (Vec<u64>, Next) {
+    fn go_on(ending: &mut KillQueue, now: Instant) -> (Vec<u64>, KillStep) {
         let mut killed = Vec::new();
         loop {
             match ending.next(now) {
-                Next::Kill(token) => {
+                KillStep::Kill(token) => {
                     ending.killed(pid(usize::try_from(token).unwrap()), now);
                     killed.push(token);
                 }
@@ -148,27 +148,33 @@ mod tests {
 
     #[test]
     fn more_than_so_many_wait_until_a_child_has_had_the_lock() {
-        let (mut ending, now) = (Ending::default(), Instant::now());
+        let (mut ending, now) = (KillQueue::default(), Instant::now());
         for token in 0..150 {
             ending.order(token);
         }
         let first: Vec<_> = (0..64).collect();
-        assert_eq!(go_on(&mut ending, now), (first, Next::Wait(Some(PATIENCE))));
+        assert_eq!(
+            go_on(&mut ending, now),
+            (first, KillStep::Wait(Some(KILL_TIMEOUT)))
+        );
         for number in 0..64 {
-            assert_ne!(ending.next(now), Next::Settle);
+            assert_ne!(ending.next(now), KillStep::Settle);
             ending.reaped(pid(number));
         }
-        assert_eq!(go_on(&mut ending, now), (vec![], Next::Settle));
+        assert_eq!(go_on(&mut ending, now), (vec![], KillStep::Settle));
         ending.settles(Some(pid(900)));
-        assert_eq!(go_on(&mut ending, now), (vec![], Next::Wait(None)));
+        assert_eq!(go_on(&mut ending, now), (vec![], KillStep::Wait(None)));
         ending.reaped(pid(900));
         let (killed, next) = go_on(&mut ending, now);
-        assert_eq!((killed.len(), next), (64, Next::Wait(Some(PATIENCE))));
+        assert_eq!(
+            (killed.len(), next),
+            (64, KillStep::Wait(Some(KILL_TIMEOUT)))
+        );
     }
 
     #[test]
     fn those_that_end_by_themselves_count() {
-        let (mut ending, now) = (Ending::default(), Instant::now());
+        let (mut ending, now) = (KillQueue::default(), Instant::now());
         for number in 0..63 {
             ending.reaped(pid(number));
         }
@@ -176,32 +182,32 @@ mod tests {
         ending.order(501);
         assert_eq!(go_on(&mut ending, now).0, [500]);
         ending.reaped(pid(500));
-        assert_eq!(ending.next(now), Next::Settle);
+        assert_eq!(ending.next(now), KillStep::Settle);
         // If no child can be forked, the next process ends all the same.
         ending.settles(None);
-        assert_eq!(go_on(&mut ending, now), (vec![501], Next::Wait(None)));
+        assert_eq!(go_on(&mut ending, now), (vec![501], KillStep::Wait(None)));
     }
 
     #[test]
-    fn who_does_not_end_holds_up_nobody_for_long() {
-        let (mut ending, now) = (Ending::default(), Instant::now());
+    fn a_stuck_process_delays_the_kill_queue_briefly() {
+        let (mut ending, now) = (KillQueue::default(), Instant::now());
         for token in 0..100 {
             ending.order(token);
         }
         assert_eq!(go_on(&mut ending, now).0.len(), 64);
-        let later = now + PATIENCE / 2;
+        let later = now + KILL_TIMEOUT / 2;
         for number in 1..64 {
             ending.reaped(pid(number));
         }
-        assert_eq!(ending.next(later), Next::Wait(Some(PATIENCE / 2)));
-        assert_eq!(go_on(&mut ending, now + PATIENCE).0, [64]);
+        assert_eq!(ending.next(later), KillStep::Wait(Some(KILL_TIMEOUT / 2)));
+        assert_eq!(go_on(&mut ending, now + KILL_TIMEOUT).0, [64]);
         ending.reaped(pid(64));
-        assert_eq!(ending.next(now + PATIENCE), Next::Settle);
+        assert_eq!(ending.next(now + KILL_TIMEOUT), KillStep::Settle);
     }
 
     #[test]
     fn one_that_is_killed_twice_is_one() {
-        let (mut ending, now) = (Ending::default(), Instant::now());
+        let (mut ending, now) = (KillQueue::default(), Instant::now());
         ending.killed(pid(1), now);
         ending.killed(pid(1), now);
         assert_eq!(ending.killed.len(), 1);

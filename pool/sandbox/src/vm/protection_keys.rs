@@ -6,7 +6,7 @@
 //! of KVM:
 //!
 //! - KVM does not handle PKRU: a guest's value would stay for the sandbox and the next request. So
-//!   PKRU is restored whenever the vCPU has stopped ([`Keys`]), and the next run finds the
+//!   PKRU is restored whenever the vCPU has stopped ([`SavedPkru`]), and the next run finds the
 //!   sandbox's value. A guest that denies the sandbox access to its own memory ends it by a fault.
 //! - KVM keeps a PKRU for each vCPU, and restores it for the next run. A call that restores a
 //!   vCPU's state leaves PKRU alone unless the state names that component, and KVM may not report
@@ -31,7 +31,7 @@ use crate::vm::xsave::{HEADER, KEYS, LEGACY};
 /// Returns `OPNOTSUPP` if KVM accepts it only beyond the end of our state; otherwise KVM's error.
 pub(crate) fn part(vcpu: &VcpuFd) -> Result<Option<Range<usize>>, Errno> {
     const XSAVE: u32 = 0xd;
-    if __cpuid(0).eax < XSAVE || !Keys::are_on() {
+    if __cpuid(0).eax < XSAVE || !SavedPkru::are_on() {
         return Ok(None);
     }
     let place = __cpuid_count(XSAVE, KEYS.trailing_zeros());
@@ -53,9 +53,9 @@ pub(crate) fn part(vcpu: &VcpuFd) -> Result<Option<Range<usize>>, Errno> {
 
 /// PKRU from before any guest has run; `None` if the host has no protection keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Keys(Option<u32>);
+pub struct SavedPkru(Option<u32>);
 
-impl Keys {
+impl SavedPkru {
     /// Returns the value of the calling thread.
     #[must_use]
     pub fn of_this_thread() -> Self {
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_guest_left_is_put_back() {
-        let keys = Keys::of_this_thread();
+    fn protection_keys_are_restored_after_a_guest() {
+        let keys = SavedPkru::of_this_thread();
         let Some(own) = keys.0 else {
             println!("this system has no protection keys");
             return;

@@ -8,31 +8,31 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// How long a process may be silent while a caller waits for it, before it is probed.
-pub const SILENCE: Duration = Duration::from_secs(2);
+pub const PROBE_AFTER: Duration = Duration::from_secs(2);
 
 /// How long the process may take to answer a probe: far longer than one turn of its single thread
 /// takes, even if other processes compete for the processor.
-pub const ANSWER: Duration = Duration::from_secs(5);
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The last part of [`ANSWER`], which is a wait of its own. If it was this process that stood
-/// still, the answer has arrived by then.
-const LAST: Duration = Duration::from_millis(500);
+/// The last part of [`PROBE_TIMEOUT`], which is a wait of its own. If it was this process that
+/// stood still, the answer has arrived by then.
+const FINAL_WAIT: Duration = Duration::from_millis(500);
 
 /// Counts what a process has sent, and wakes the watcher when a caller waits for the process.
 #[derive(Debug, Default)]
-pub struct Listens {
+pub struct Liveness {
     heard: AtomicU64,
     wanted: Notify,
 }
 
-impl Listens {
+impl Liveness {
     /// Records that the process has sent something.
-    pub fn heard(&self) {
+    pub fn record_activity(&self) {
         self.heard.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records that a caller waits for the process from now on.
-    pub fn wanted(&self) {
+    pub fn notify_caller_waits(&self) {
         self.wanted.notify_one();
     }
 
@@ -42,18 +42,18 @@ impl Listens {
 
     /// Returns once the process has not answered in time. `is_wanted` returns whether a caller
     /// waits for it, and `ask` probes it. While no caller waits, this future is not woken.
-    pub async fn lost(&self, is_wanted: impl Fn() -> bool, ask: impl Fn()) {
+    pub async fn until_unresponsive(&self, is_wanted: impl Fn() -> bool, ask: impl Fn()) {
         loop {
             self.wanted.notified().await;
             while is_wanted() {
                 let before = self.count();
-                sleep(SILENCE).await;
+                sleep(PROBE_AFTER).await;
                 if self.count() != before || !is_wanted() {
                     continue;
                 }
                 ask();
-                sleep(ANSWER - LAST).await;
-                sleep(LAST).await;
+                sleep(PROBE_TIMEOUT - FINAL_WAIT).await;
+                sleep(FINAL_WAIT).await;
                 if self.count() == before {
                     return;
                 }
@@ -62,10 +62,10 @@ impl Listens {
     }
 }
 
-/// Runs [`Listens::lost`] for the process of the handle `asked`. If the handle is dropped
-/// meanwhile, no caller waits for the process.
-pub async fn lost<T>(
-    listens: Arc<Listens>,
+/// Runs [`Liveness::until_unresponsive`] for the process of the handle `asked`. If the handle is
+/// dropped meanwhile, no caller waits for the process.
+pub async fn await_unresponsive<T>(
+    liveness: Arc<Liveness>,
     asked: Weak<T>,
     is_wanted: impl Fn(&T) -> bool,
     ask: impl Fn(&T),
@@ -76,7 +76,7 @@ pub async fn lost<T>(
             ask(&asked);
         }
     };
-    listens.lost(is_wanted, ask).await;
+    liveness.until_unresponsive(is_wanted, ask).await;
 }
 
 #[cfg(test)]
@@ -86,34 +86,38 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_silent_while_somebody_waits_is_asked_and_lost_without_an_answer() {
-        let (listens, asked) = (Listens::default(), Cell::new(0));
-        listens.wanted();
+    async fn a_silent_process_is_probed_and_lost_without_an_answer() {
+        let (liveness, asked) = (Liveness::default(), Cell::new(0));
+        liveness.notify_caller_waits();
         let ask = || {
             asked.set(asked.get() + 1);
             if asked.get() < 3 {
-                listens.heard();
+                liveness.record_activity();
             }
         };
         let begun = tokio::time::Instant::now();
-        listens.lost(|| true, ask).await;
-        assert_eq!((asked.get(), begun.elapsed()), (3, 3 * (SILENCE + ANSWER)));
+        liveness.until_unresponsive(|| true, ask).await;
+        assert_eq!(
+            (asked.get(), begun.elapsed()),
+            (3, 3 * (PROBE_AFTER + PROBE_TIMEOUT))
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_asked_for_whom_nobody_waits_or_who_says_something() {
-        let (listens, is_wanted) = (Listens::default(), Cell::new(true));
-        listens.wanted();
+    async fn a_process_is_not_probed_while_it_sends_or_no_caller_waits() {
+        let (liveness, is_wanted) = (Liveness::default(), Cell::new(true));
+        liveness.notify_caller_waits();
         let saying = async {
             for _ in 0..30 {
-                sleep(SILENCE / 2).await;
-                listens.heard();
+                sleep(PROBE_AFTER / 2).await;
+                liveness.record_activity();
             }
             is_wanted.set(false);
-            sleep(10 * ANSWER).await;
+            sleep(10 * PROBE_TIMEOUT).await;
         };
+        let lost = liveness.until_unresponsive(|| is_wanted.get(), || panic!("asked"));
         tokio::select! {
-            () = listens.lost(|| is_wanted.get(), || panic!("asked")) => panic!("lost"),
+            () = lost => panic!("lost"),
             () = saying => {}
         }
     }

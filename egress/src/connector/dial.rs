@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::fair::{FairLimits, FairPool};
 
 /// How long an address is waited for before the next is tried concurrently (RFC 8305, 5).
-const NEXT: Duration = Duration::from_millis(250);
+const NEXT_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Most addresses that are tried. A name with more has enough of them.
 pub const ADDRESSES_MAX: usize = 16;
@@ -23,7 +23,7 @@ pub const ADDRESSES_MAX: usize = 16;
 const ATTEMPTS_MAX: usize = 3;
 
 /// How long one address may take if others wait for their turn.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sockets that connect at once: 576 for 128 functions. The process has 1024 descriptors, of which
 /// workers take 128 and lookups 192. One function alone may have 31.
@@ -42,13 +42,13 @@ pub struct Sockets {
 
 /// Why there is no connection to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreached {
+pub struct DialError {
     pub code: FailureCode,
     /// The address, if the policy refuses it.
     pub refused: Option<IpAddr>,
 }
 
-impl From<FailureCode> for Unreached {
+impl From<FailureCode> for DialError {
     fn from(code: FailureCode) -> Self {
         Self {
             code,
@@ -61,17 +61,17 @@ impl From<FailureCode> for Unreached {
 ///
 /// # Errors
 /// Returns the failure of the attempt that failed last.
-pub async fn any_of(
+pub async fn connect_to_any(
     addresses: &[IpAddr],
     port: u16,
     sockets: &Sockets,
     private: &Rc<AllowPrivate>,
-) -> Result<TcpStream, Unreached> {
+) -> Result<TcpStream, DialError> {
     let mut rest = addresses.iter().take(ADDRESSES_MAX);
     // If no address has to wait for its turn, each may take the order's whole timeout.
-    let patience = (rest.len() > ATTEMPTS_MAX).then_some(PATIENCE);
+    let patience = (rest.len() > ATTEMPTS_MAX).then_some(ATTEMPT_TIMEOUT);
     let mut attempts = JoinSet::new();
-    let mut why = Unreached::from(FailureCode::DestinationUnavailable);
+    let mut why = DialError::from(FailureCode::DestinationUnavailable);
     loop {
         if attempts.len() < ATTEMPTS_MAX {
             match rest.next() {
@@ -89,7 +89,7 @@ pub async fn any_of(
         let goes_on = rest.len() > 0 && attempts.len() < ATTEMPTS_MAX;
         let answered = async {
             if goes_on {
-                tokio::time::timeout(NEXT, attempts.join_next()).await
+                tokio::time::timeout(NEXT_ATTEMPT_DELAY, attempts.join_next()).await
             } else {
                 Ok(attempts.join_next().await)
             }
@@ -111,7 +111,7 @@ async fn attempt(
     patience: Option<Duration>,
     sockets: Sockets,
     private: Rc<AllowPrivate>,
-) -> Result<TcpStream, Unreached> {
+) -> Result<TcpStream, DialError> {
     let _socket = sockets.pool.acquire(sockets.function).await;
     let connecting = TcpStream::connect(address);
     let connected = match patience {
@@ -123,10 +123,10 @@ async fn attempt(
     let stream = connected.map_err(|error| code_of(&error))?;
     let ends = || Ok((stream.local_addr()?.ip(), stream.peer_addr()?.ip()));
     let (ours, theirs) = ends().map_err(|error: io::Error| code_of(&error))?;
-    if is_let(ours, theirs, &private) {
+    if is_permitted(ours, theirs, &private) {
         Ok(stream)
     } else {
-        Err(Unreached {
+        Err(DialError {
             code: FailureCode::DestinationIpProhibited,
             refused: Some(theirs),
         })
@@ -136,7 +136,7 @@ async fn attempt(
 /// Returns whether a function may have a connection between these addresses. If a host connects to
 /// itself, both addresses are the same. Even a public one is then no better than loopback: the
 /// host's services listen there, and this node's own.
-fn is_let(ours: IpAddr, theirs: IpAddr, private: &AllowPrivate) -> bool {
+fn is_permitted(ours: IpAddr, theirs: IpAddr, private: &AllowPrivate) -> bool {
     ours.to_canonical() != theirs.to_canonical() || private.opens(theirs)
 }
 
@@ -171,7 +171,11 @@ mod tests {
             ("2620:fe::9", "2620:fe::10", true),
             ("198.41.0.4", "198.41.0.4", true),
         ] {
-            assert_eq!(is_let(at(ours), at(theirs), &opened), expected, "{theirs}");
+            assert_eq!(
+                is_permitted(at(ours), at(theirs), &opened),
+                expected,
+                "{theirs}"
+            );
         }
     }
 }

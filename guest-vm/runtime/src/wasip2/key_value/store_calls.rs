@@ -32,7 +32,7 @@ pub(super) enum Refusal {
 
 /// The result of a host function for a store: a trap, an error for the function, or the requested
 /// value.
-pub(super) type Asked<T> = Result<core::result::Result<T, Refusal>>;
+pub(super) type StoreResult<T> = Result<core::result::Result<T, Refusal>>;
 
 /// Keys in their order, and whether more follow.
 pub(super) struct Page {
@@ -61,7 +61,7 @@ impl<P: Platform> State<P> {
         &mut self,
         import: &'static str,
         mut name: String,
-    ) -> Asked<Resource<Bucket>> {
+    ) -> StoreResult<Resource<Bucket>> {
         self.draws.record(Kind::Store, import, 0);
         if name.is_empty() {
             OWN_STORE.clone_into(&mut name);
@@ -90,7 +90,7 @@ impl<P: Platform> State<P> {
         import: &'static str,
         bucket: &Resource<Bucket>,
         keys: &[String],
-    ) -> Asked<Vec<Option<Vec<u8>>>> {
+    ) -> StoreResult<Vec<Option<Vec<u8>>>> {
         let store = self.bucket(import, bucket)?;
         let operation = Operation::Get(keys.iter().map(String::as_bytes).collect());
         Ok(self.ask(&store, operation, |answer| match answer {
@@ -108,7 +108,7 @@ impl<P: Platform> State<P> {
         import: &'static str,
         bucket: &Resource<Bucket>,
         key: String,
-    ) -> Asked<Option<Vec<u8>>> {
+    ) -> StoreResult<Option<Vec<u8>>> {
         let values = self.values(import, bucket, &[key])?;
         Ok(values.map(|mut values| values.pop().flatten()))
     }
@@ -119,7 +119,7 @@ impl<P: Platform> State<P> {
         import: &'static str,
         bucket: &Resource<Bucket>,
         pairs: &[(String, Vec<u8>)],
-    ) -> Asked<()> {
+    ) -> StoreResult<()> {
         let store = self.bucket(import, bucket)?;
         let pairs = pairs.iter();
         let pairs = pairs.map(|(key, value)| (key.as_bytes(), value.as_slice()));
@@ -132,7 +132,7 @@ impl<P: Platform> State<P> {
         import: &'static str,
         bucket: &Resource<Bucket>,
         keys: &[String],
-    ) -> Asked<()> {
+    ) -> StoreResult<()> {
         let store = self.bucket(import, bucket)?;
         let operation = Operation::Delete(keys.iter().map(String::as_bytes).collect());
         Ok(self.done(&store, operation))
@@ -144,7 +144,7 @@ impl<P: Platform> State<P> {
         import: &'static str,
         bucket: &Resource<Bucket>,
         key: &str,
-    ) -> Asked<bool> {
+    ) -> StoreResult<bool> {
         let store = self.bucket(import, bucket)?;
         let operation = Operation::Exists(key.as_bytes());
         Ok(self.ask(&store, operation, |answer| match answer {
@@ -159,7 +159,7 @@ impl<P: Platform> State<P> {
         import: &'static str,
         bucket: &Resource<Bucket>,
         from: ListFrom<'_>,
-    ) -> Asked<Page> {
+    ) -> StoreResult<Page> {
         let store = self.bucket(import, bucket)?;
         Ok(self.page(&store, from))
     }
@@ -169,7 +169,7 @@ impl<P: Platform> State<P> {
         &mut self,
         import: &'static str,
         bucket: &Resource<Bucket>,
-    ) -> Asked<Vec<String>> {
+    ) -> StoreResult<Vec<String>> {
         let store = self.bucket(import, bucket)?;
         let mut all: Vec<String> = Vec::new();
         loop {
@@ -208,7 +208,7 @@ impl<P: Platform> State<P> {
         bucket: &Resource<Bucket>,
         key: &str,
         delta: i64,
-    ) -> Asked<i64> {
+    ) -> StoreResult<i64> {
         let store = self.bucket(import, bucket)?;
         let operation = Operation::Increment(key.as_bytes(), delta);
         Ok(self.ask(&store, operation, |answer| match answer {

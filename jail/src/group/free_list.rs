@@ -19,7 +19,7 @@ pub struct GroupCounts {
 
 /// The numbers of groups that wait, and the counters.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct GroupFreeList {
     free: BTreeSet<u32>,
     free_max: usize,
     used: BTreeSet<u32>,
@@ -27,7 +27,7 @@ pub(crate) struct Kept {
     misses: u64,
 }
 
-impl Kept {
+impl GroupFreeList {
     /// Returns an account without groups. At most `free_max` groups may wait.
     pub(crate) fn new(free_max: usize) -> Self {
         Self {
@@ -104,35 +104,35 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_waits_is_a_hit_and_any_other_a_miss() {
-        let mut kept = Kept::new(2);
-        kept.take(0);
-        kept.take(1);
-        assert_eq!(kept.counts(), counts(0, 2, 0, 2));
-        assert!(kept.release(1));
-        kept.add(1);
-        assert_eq!((kept.first(), kept.counts()), (Some(1), counts(1, 1, 0, 2)));
-        kept.take(1);
-        assert_eq!((kept.first(), kept.counts()), (None, counts(0, 2, 1, 2)));
+    fn a_free_group_is_a_hit_and_any_other_a_miss() {
+        let mut list = GroupFreeList::new(2);
+        list.take(0);
+        list.take(1);
+        assert_eq!(list.counts(), counts(0, 2, 0, 2));
+        assert!(list.release(1));
+        list.add(1);
+        assert_eq!((list.first(), list.counts()), (Some(1), counts(1, 1, 0, 2)));
+        list.take(1);
+        assert_eq!((list.first(), list.counts()), (None, counts(0, 2, 1, 2)));
         // A group that is not clean is not kept, and is made again.
-        assert!(kept.release(1) && !kept.release(1));
-        kept.take(1);
-        assert_eq!(kept.counts(), counts(0, 2, 1, 3));
+        assert!(list.release(1) && !list.release(1));
+        list.take(1);
+        assert_eq!(list.counts(), counts(0, 2, 1, 3));
     }
 
     #[test]
     fn no_more_are_kept_than_are_allowed() {
-        let mut kept = Kept::new(9);
+        let mut list = GroupFreeList::new(9);
         for number in 0..5 {
-            kept.add(number);
+            list.add(number);
         }
-        assert_eq!(kept.limit(2), [4, 3, 2]);
+        assert_eq!(list.limit(2), [4, 3, 2]);
         assert_eq!(
-            (kept.has_room(), kept.counts()),
+            (list.has_room(), list.counts()),
             (false, counts(2, 0, 0, 0))
         );
-        assert_eq!(kept.limit(2), []);
-        kept.take(0);
-        assert!(kept.has_room());
+        assert_eq!(list.limit(2), []);
+        list.take(0);
+        assert!(list.has_room());
     }
 }

@@ -10,9 +10,9 @@ pub const HEAP_USED_UP: i32 = 102;
 
 /// A heap that ends the process once it is used up.
 #[derive(Debug)]
-pub struct Ending<A>(pub A);
+pub struct ExitOnOom<A>(pub A);
 
-fn unless_used_up(memory: *mut u8) -> *mut u8 {
+fn exit_if_null(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
         // SAFETY: ends this process without running anything.
         unsafe { libc::_exit(HEAP_USED_UP) };
@@ -22,20 +22,20 @@ fn unless_used_up(memory: *mut u8) -> *mut u8 {
 
 // SAFETY: each call goes to the inner heap with the caller's own arguments, and returns that heap's
 // result.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for Ending<A> {
+unsafe impl<A: GlobalAlloc> GlobalAlloc for ExitOnOom<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as for the caller.
-        unless_used_up(unsafe { self.0.alloc(layout) })
+        exit_if_null(unsafe { self.0.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as for the caller.
-        unless_used_up(unsafe { self.0.alloc_zeroed(layout) })
+        exit_if_null(unsafe { self.0.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: as for the caller.
-        unless_used_up(unsafe { self.0.realloc(memory, layout, bytes) })
+        exit_if_null(unsafe { self.0.realloc(memory, layout, bytes) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {

@@ -40,13 +40,13 @@ pub fn comparable_msrs(kvm: &Kvm, vcpu: &VcpuFd) -> io::Result<Vec<u32>> {
 }
 
 /// The part of a new vCPU's state that every instance keeps.
-pub(crate) struct Fresh {
+pub(crate) struct InitialState {
     debug: kvm_debugregs,
     events: kvm_vcpu_events,
     msrs: Msrs,
 }
 
-impl Fresh {
+impl InitialState {
     /// Reads the state of a vCPU that has not run.
     pub(crate) fn of(vcpu: &VcpuFd, msrs: &[u32]) -> Result<Self, Errno> {
         Ok(Self {

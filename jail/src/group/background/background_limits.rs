@@ -1,11 +1,11 @@
-//! The memory and processes of a jail while it is aside, with version 2 of control groups.
+//! The memory and processes of a jail in the background, with version 2 of control groups.
 //!
 //! With version 2 a process has one group for all controllers. Memory is charged to the group that
 //! the process is in when it first uses it, and stays charged there when the process moves. So a
-//! jail that is aside has the limits of its own group once more, and all of them together at most a
-//! quarter of the limit of all jails ([`PART`]). If memory is still charged to such a group when
-//! its jail moves back, the group is kept for the jail until it ends. So moving to and fro does not
-//! give a jail more memory each time.
+//! jail in the background has the limits of its own group once more, and all of them together at
+//! most a quarter of the limit of all jails ([`PART`]). If memory is still charged to such a group
+//! when its jail moves back, the group is kept for the jail until it ends. So moving to and fro
+//! does not give a jail more memory each time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,11 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::super::place::Place;
-use super::super::{CLEAN, Groups, Version, get, put};
+use super::super::location::CgroupLocation;
+use super::super::{CLEAN, CgroupVersion, Groups, get, put};
 
-/// The part of the memory limit of all jails that jails aside may have in addition, all together.
+/// The part of the memory limit of all jails that jails in the background may have in addition, all
+/// together.
 const PART: u64 = 4;
 
 /// Files by which a group limits its memory.
@@ -25,13 +26,13 @@ const LIMITS: [&str; 2] = ["memory.max", "memory.high"];
 
 /// The limits of jails that have or had a group beside all others.
 #[derive(Debug, Default)]
-pub(super) struct Lent {
-    all: BTreeMap<u32, Loan>,
+pub(super) struct BackgroundLimits {
+    all: BTreeMap<u32, BackgroundLimit>,
 }
 
 /// The limit that one jail has, or had.
 #[derive(Debug, Default)]
-struct Loan {
+struct BackgroundLimit {
     /// The limit of its group, in bytes; 0 if it has no such group now.
     memory: u64,
     /// Bytes that stayed charged to those of its groups that were removed; the group above has them
@@ -48,7 +49,11 @@ impl Limits {
     /// # Errors
     /// Returns the error of writing the memory or process limit.
     pub(super) fn set(&self, folder: BorrowedFd<'_>) -> Result<(), Errno> {
-        put(folder, Version::Two.memory(), &self.memory.to_string())?;
+        put(
+            folder,
+            CgroupVersion::Two.memory(),
+            &self.memory.to_string(),
+        )?;
         put(folder, "pids.max", &self.processes.to_string())?;
         // Some kernels do not account for swap.
         let _ = put(folder, "memory.swap.max", "0");
@@ -56,9 +61,9 @@ impl Limits {
     }
 }
 
-impl Lent {
+impl BackgroundLimits {
     /// Returns the sum of the limits of all such groups except that of `number`, in bytes.
-    fn beside(&self, number: u32) -> u64 {
+    fn sum_except(&self, number: u32) -> u64 {
         let others = self.all.iter().filter(|(other, _)| **other != number);
         others
             .map(|(_, loan)| loan.memory)
@@ -71,13 +76,13 @@ impl Lent {
     }
 
     /// Returns the numbers of the jails that have or had a group.
-    pub(super) fn kept(self) -> impl Iterator<Item = u32> {
+    pub(super) fn into_jails(self) -> impl Iterator<Item = u32> {
         self.all.into_keys()
     }
 }
 
 /// As [`super::check`], for version 2.
-pub(super) fn check(place: &Place) -> Result<(), &'static str> {
+pub(super) fn check(place: &CgroupLocation) -> Result<(), &'static str> {
     let Some(folder) = place.folders.first() else {
         return Err("there are no control groups");
     };
@@ -95,7 +100,7 @@ pub(super) fn check(place: &Place) -> Result<(), &'static str> {
     if folder.ancestors().any(|folder| limits(folder, "cpu.max")) {
         return Err("the node's processors have a quota");
     }
-    // Lent limits come on top of the limit of all jails.
+    // BackgroundLimits limits come on top of the limit of all jails.
     let is_limited = |folder: &Path| LIMITS.iter().any(|file| limits(folder, file));
     if folder.ancestors().any(is_limited) {
         return Err(
@@ -106,13 +111,13 @@ pub(super) fn check(place: &Place) -> Result<(), &'static str> {
 }
 
 impl Groups {
-    /// Lends a jail limits for a group beside all others; `None` with version 1.
+    /// Reserves limits for the background group of a jail. Returns `None` with version 1.
     ///
     /// # Errors
-    /// Returns [`Errno::AGAIN`] if others have all that can be lent; otherwise the error of reading
-    /// the limits.
-    pub(super) fn lend(&self, number: u32) -> Result<Option<Limits>, Errno> {
-        if self.version == Version::One {
+    /// Returns [`Errno::AGAIN`] if other jails have all that is available; otherwise the error of
+    /// reading the limits.
+    pub(super) fn reserve_background_limits(&self, number: u32) -> Result<Option<Limits>, Errno> {
+        if self.version == CgroupVersion::One {
             return Ok(None);
         }
         let ours = self.hierarchies.first().ok_or(Errno::NOENT)?.ours.as_fd();
@@ -120,55 +125,65 @@ impl Groups {
             memory: get(ours, &format!("{number}/{}", self.version.memory()))?,
             processes: get(ours, &format!("{number}/pids.max"))?,
         };
-        let lent = &mut self.aside.borrow_mut().lent;
-        let most = self.of_all.get().map_or(u64::MAX, |bytes| bytes / PART);
-        if lent.beside(number).saturating_add(limits.memory) > most {
+        let all_limits = &mut self.background.borrow_mut().limits;
+        let most = self
+            .total_memory_limit
+            .get()
+            .map_or(u64::MAX, |bytes| bytes / PART);
+        if all_limits.sum_except(number).saturating_add(limits.memory) > most {
             return Err(Errno::AGAIN);
         }
-        lent.all.entry(number).or_default().memory = limits.memory;
+        all_limits.all.entry(number).or_default().memory = limits.memory;
         Ok(Some(limits))
     }
 
     /// Changes the memory limit of the jail's group beside all others to `bytes`, if there is one.
-    pub(in super::super) fn lend_memory(&self, number: u32, bytes: u64) -> Result<(), Errno> {
-        if !self.has_lent(number) {
+    pub(in super::super) fn set_background_memory(
+        &self,
+        number: u32,
+        bytes: u64,
+    ) -> Result<(), Errno> {
+        if !self.has_background_limits(number) {
             return Ok(());
         }
-        if let Some(loan) = self.aside.borrow_mut().lent.all.get_mut(&number) {
+        if let Some(loan) = self.background.borrow_mut().limits.all.get_mut(&number) {
             loan.memory = bytes;
         }
         let above = self.processors().ok_or(Errno::NOENT)?.above.as_fd();
-        let file = format!("{}/{}", self.aside_name(number), self.version.memory());
+        let file = format!("{}/{}", self.background_name(number), self.version.memory());
         put(above, &file, &bytes.to_string())
     }
 
     /// Whether a jail has a group beside all others with limits of its own, whether or not it is in
     /// it.
-    pub(in super::super) fn has_lent(&self, number: u32) -> bool {
-        let lent = &self.aside.borrow().lent;
-        lent.all.get(&number).is_some_and(|loan| loan.memory > 0)
+    pub(in super::super) fn has_background_limits(&self, number: u32) -> bool {
+        let all_limits = &self.background.borrow().limits;
+        all_limits
+            .all
+            .get(&number)
+            .is_some_and(|loan| loan.memory > 0)
     }
 
     /// Called when the jail has left its group; returns whether to remove it. The group stays if
     /// removing it would leave more memory charged to the group above than the groups of one jail
     /// may leave there.
-    pub(super) fn takes_back(&self, number: u32) -> bool {
-        if !self.has_lent(number) {
+    pub(super) fn try_release_limits(&self, number: u32) -> bool {
+        if !self.has_background_limits(number) {
             return true;
         }
         let usage = self.processors().ok_or(Errno::NOENT).and_then(|hierarchy| {
-            let file = format!("{}/{}", self.aside_name(number), self.version.usage());
+            let file = format!("{}/{}", self.background_name(number), self.version.usage());
             get(hierarchy.above.as_fd(), &file)
         });
-        let lent = &mut self.aside.borrow_mut().lent;
-        let (Some(loan), Ok(usage)) = (lent.all.get_mut(&number), usage) else {
+        let all_limits = &mut self.background.borrow_mut().limits;
+        let (Some(loan), Ok(usage)) = (all_limits.all.get_mut(&number), usage) else {
             return false;
         };
         let left = loan.left.saturating_add(usage);
         if left > CLEAN {
             return false;
         }
-        *loan = Loan { memory: 0, left };
+        *loan = BackgroundLimit { memory: 0, left };
         true
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of where jails are that were aside, as the kernel reports it.
+//! Tests of the groups of jails in and after the background, as the kernel reports them.
 
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,13 @@ use super::*;
 use crate::group::{Share, VM_OVERHEAD};
 
 /// A process in the group of a number, as a jail is.
-struct Born<'a> {
+struct TestJail<'a> {
     groups: &'a Groups,
     child: Child,
     number: u32,
 }
 
-impl<'a> Born<'a> {
+impl<'a> TestJail<'a> {
     fn new(groups: &'a Groups, number: u32) -> Self {
         let group = groups.group(number).unwrap();
         let child = Command::new("sleep").arg("600").spawn().unwrap();
@@ -36,8 +36,8 @@ impl<'a> Born<'a> {
         let path = format!("/proc/{}/cgroup", self.child.id());
         let groups = fs::read_to_string(path).unwrap();
         let wanted = match self.groups.version {
-            Version::One => "cpu",
-            Version::Two => "",
+            CgroupVersion::One => "cpu",
+            CgroupVersion::Two => "",
         };
         let is_of_processors = |line: &&str| {
             let mut fields = line.split(':');
@@ -50,7 +50,7 @@ impl<'a> Born<'a> {
     }
 }
 
-impl Drop for Born<'_> {
+impl Drop for TestJail<'_> {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -59,28 +59,30 @@ impl Drop for Born<'_> {
 }
 
 /// Reads a file of the group that a jail has beside all others.
-fn aside_file(groups: &Groups, number: u32, file: &str) -> Result<u64, Errno> {
+fn background_file(groups: &Groups, number: u32, file: &str) -> Result<u64, Errno> {
     let above = groups.processors().unwrap().above.as_fd();
-    let folder = open_folder(above, &*groups.aside_name(number))?;
+    let folder = open_folder(above, &*groups.background_name(number))?;
     crate::group::get(folder.as_fd(), file)
 }
 
 fn weight(groups: &Groups, number: u32) -> u64 {
-    aside_file(groups, number, Weights::of(groups.version).file).unwrap()
+    background_file(groups, number, Weights::of(groups.version).file).unwrap()
 }
 
-fn step(born: &Born<'_>, aside: bool) {
-    let stepped = born.groups.step_aside(born.number, born.pid(), aside);
+fn step(born: &TestJail<'_>, in_background: bool) {
+    let stepped = born
+        .groups
+        .set_background_group(born.number, born.pid(), in_background);
     stepped.unwrap();
 }
 
 /// Groups are named after their process, which is one for all tests: so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Returns groups whose jails can be aside, and the turn. `None`, with a message, if this host has
-/// none, or none of the `wanted` version.
+/// Returns groups whose jails can be in the background, and the turn. `None`, with a message, if
+/// this host has none, or none of the `wanted` version.
 pub(in crate::group) fn groups(
-    wanted: Option<Version>,
+    wanted: Option<CgroupVersion>,
 ) -> Option<(MutexGuard<'static, ()>, Groups)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let share = Share {
@@ -88,7 +90,7 @@ pub(in crate::group) fn groups(
         processes: 1,
         weight: 100,
     };
-    match Place::find().and_then(|place| Groups::prepare(&place, share)) {
+    match CgroupLocation::find().and_then(|place| Groups::prepare(&place, share)) {
         Ok(groups) if wanted.is_some_and(|wanted| wanted != groups.version) => {
             println!(
                 "SKIPPED: control groups are of version {:?}",
@@ -97,9 +99,9 @@ pub(in crate::group) fn groups(
             groups.remove();
             None
         }
-        Ok(groups) if groups.can_step_aside().is_ok() => Some((turn, groups)),
+        Ok(groups) if groups.check_background_support().is_ok() => Some((turn, groups)),
         Ok(groups) => {
-            println!("SKIPPED: {:?}", groups.can_step_aside());
+            println!("SKIPPED: {:?}", groups.check_background_support());
             groups.remove();
             None
         }
@@ -111,7 +113,7 @@ pub(in crate::group) fn groups(
 }
 
 #[test]
-fn who_is_not_aside_any_more_is_soon_where_all_are() {
+fn a_jail_that_leaves_the_background_is_moved_back() {
     let Some((_turn, groups)) = groups(None) else {
         return;
     };
@@ -119,7 +121,7 @@ fn who_is_not_aside_any_more_is_soon_where_all_are() {
     let Weights { least, usual, .. } = Weights::of(groups.version);
     let (least, usual) = (number(least), number(usual));
     {
-        let (one, other) = (Born::new(&groups, 3), Born::new(&groups, 5));
+        let (one, other) = (TestJail::new(&groups, 3), TestJail::new(&groups, 5));
         assert_eq!((&*one.place(), &*other.place()), ("/3", "/5"));
         for round in 0..3 {
             step(&one, true);
@@ -131,28 +133,31 @@ fn who_is_not_aside_any_more_is_soon_where_all_are() {
             assert_eq!((weight(&groups, 3), weight(&groups, 5)), (usual, least));
             // A second order changes nothing, nor does one before its time.
             step(&one, false);
-            let left = groups.bring_home(back).unwrap();
-            assert!(left <= STAY, "{left:?}");
+            let left = groups.return_from_background(back).unwrap();
+            assert!(left <= RETURN_DELAY, "{left:?}");
             assert_eq!(&*one.place(), "-3");
             if round == 1 {
                 step(&one, true);
                 assert_eq!(
-                    groups.bring_home(back + 2 * STAY),
+                    groups.return_from_background(back + 2 * RETURN_DELAY),
                     None,
                     "it is aside again"
                 );
                 assert_eq!((&*one.place(), weight(&groups, 3)), ("-3", least));
                 step(&one, false);
             }
-            assert_eq!(groups.bring_home(Instant::now() + STAY), None);
+            assert_eq!(
+                groups.return_from_background(Instant::now() + RETURN_DELAY),
+                None
+            );
             assert_eq!((&*one.place(), &*other.place()), ("/3", "-5"));
-            assert!(aside_file(&groups, 3, PROCESSES).is_err());
+            assert!(background_file(&groups, 3, PROCESSES).is_err());
         }
     }
     groups.remove();
 }
 
-/// The memory of jails that are aside, where they leave the limits of their own group.
+/// The memory of jails in the background, where they leave the limits of their own group.
 mod version_two {
     use super::*;
 
@@ -204,70 +209,75 @@ mod version_two {
     }
 
     #[test]
-    fn it_is_held_to_its_limit_there_and_told_from_others_that_ended() {
-        let Some((_turn, groups)) = groups(Some(Version::Two)) else {
+    fn the_background_group_enforces_the_memory_limit() {
+        let Some((_turn, groups)) = groups(Some(CgroupVersion::Two)) else {
             return;
         };
         {
             let mut eater = Eater::new(&groups, 2);
             groups.limit_memory(2, 32 << 20).unwrap();
-            let aside = |aside| groups.step_aside(2, eater.pid(), aside).unwrap();
-            aside(true);
-            assert_eq!(aside_file(&groups, 2, "memory.max"), Ok(32 << 20));
-            assert_eq!(aside_file(&groups, 2, "pids.max"), Ok(1));
+            groups.set_background_group(2, eater.pid(), true).unwrap();
+            assert_eq!(background_file(&groups, 2, "memory.max"), Ok(32 << 20));
+            assert_eq!(background_file(&groups, 2, "pids.max"), Ok(1));
             // The limit may become lower or higher.
             groups.limit_memory(2, 24 << 20).unwrap();
-            assert_eq!(aside_file(&groups, 2, "memory.max"), Ok(24 << 20));
+            assert_eq!(background_file(&groups, 2, "memory.max"), Ok(24 << 20));
             assert!(eater.eat(4));
             assert!(!groups.is_out_of_memory(2));
             assert!(!eater.eat(48), "it has more than its limit");
             assert!(groups.is_out_of_memory(2));
         }
         groups.give_back(2, false);
-        assert!(aside_file(&groups, 2, "memory.max").is_err());
+        assert!(background_file(&groups, 2, "memory.max").is_err());
         groups.remove();
     }
 
     #[test]
-    fn what_is_charged_there_stays_with_it_until_it_ends() {
-        let Some((_turn, groups)) = groups(Some(Version::Two)) else {
+    fn memory_charged_in_the_background_stays_charged_to_the_jail() {
+        let Some((_turn, groups)) = groups(Some(CgroupVersion::Two)) else {
             return;
         };
         {
             let mut eater = Eater::new(&groups, 2);
-            groups.step_aside(2, eater.pid(), true).unwrap();
+            groups.set_background_group(2, eater.pid(), true).unwrap();
             assert!(eater.eat(8));
-            groups.step_aside(2, eater.pid(), false).unwrap();
-            assert_eq!(groups.bring_home(Instant::now() + STAY), None);
-            let charged = aside_file(&groups, 2, "memory.current").unwrap();
+            groups.set_background_group(2, eater.pid(), false).unwrap();
+            assert_eq!(
+                groups.return_from_background(Instant::now() + RETURN_DELAY),
+                None
+            );
+            let charged = background_file(&groups, 2, "memory.current").unwrap();
             assert!(charged >= 8 << 20, "{charged}");
             // The next time, it is the same group.
-            groups.step_aside(2, eater.pid(), true).unwrap();
-            let again = aside_file(&groups, 2, "memory.current").unwrap();
+            groups.set_background_group(2, eater.pid(), true).unwrap();
+            let again = background_file(&groups, 2, "memory.current").unwrap();
             assert!(again >= 8 << 20, "{again}");
         }
         groups.give_back(2, true);
-        assert!(aside_file(&groups, 2, "memory.current").is_err());
+        assert!(background_file(&groups, 2, "memory.current").is_err());
         groups.remove();
     }
 
     #[test]
-    fn all_of_them_have_no_more_than_their_part() {
-        let Some((_turn, groups)) = groups(Some(Version::Two)) else {
+    fn background_jails_together_are_bounded() {
+        let Some((_turn, groups)) = groups(Some(CgroupVersion::Two)) else {
             return;
         };
         groups.limit_all(8 * VM_OVERHEAD).unwrap();
         {
-            let jails: Vec<_> = (0..3).map(|number| Born::new(&groups, number)).collect();
-            let step = |born: &Born<'_>| groups.step_aside(born.number, born.pid(), true);
-            let told: Vec<_> = jails.iter().map(step).collect();
-            assert_eq!(told, [Ok(()), Ok(()), Err(Errno::AGAIN)]);
-            let places: Vec<_> = jails.iter().map(Born::place).collect();
+            let jails: Vec<_> = (0..3)
+                .map(|number| TestJail::new(&groups, number))
+                .collect();
+            let step =
+                |born: &TestJail<'_>| groups.set_background_group(born.number, born.pid(), true);
+            let result: Vec<_> = jails.iter().map(step).collect();
+            assert_eq!(result, [Ok(()), Ok(()), Err(Errno::AGAIN)]);
+            let places: Vec<_> = jails.iter().map(TestJail::place).collect();
             assert_eq!(places, ["-0", "-1", "/2"]);
         }
         // Jails that have ended leave their limits to others.
-        let next = Born::new(&groups, 7);
-        assert_eq!(groups.step_aside(7, next.pid(), true), Ok(()));
+        let next = TestJail::new(&groups, 7);
+        assert_eq!(groups.set_background_group(7, next.pid(), true), Ok(()));
         drop(next);
         groups.remove();
     }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rustix::process::Pid;
 
 /// How a child has ended.
-pub(super) struct Death {
+pub(super) struct ExitStatus {
     /// The fields of [`Ended`](faasw_fri::messages::Ended).
     pub(super) signal: u64,
     pub(super) code: u64,
@@ -27,7 +27,7 @@ pub(super) fn ended() -> Option<Pid> {
 }
 
 /// Reaps a child that has ended.
-pub(super) fn reap(pid: Pid) -> Option<Death> {
+pub(super) fn reap(pid: Pid) -> Option<ExitStatus> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     let number = pid.as_raw_nonzero().get();
@@ -44,7 +44,7 @@ pub(super) fn reap(pid: Pid) -> Option<Death> {
         seconds * 1_000_000_000 + microseconds * 1_000
     };
     let number = |number: i32| u64::try_from(number).unwrap_or(0);
-    Some(Death {
+    Some(ExitStatus {
         signal: if libc::WIFSIGNALED(status) {
             number(libc::WTERMSIG(status))
         } else {

@@ -5,8 +5,8 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use faasw_fri::userfault::Device;
 use faasw_jail::filter::{Filter, Rule};
-use faasw_jail::group::{Groups, Place};
-use faasw_jail::{ConfinementLevel, JailError, Network, Site, out_of_the_way};
+use faasw_jail::group::{CgroupLocation, Groups};
+use faasw_jail::{ConfinementLevel, JailError, Network, Site, dup_to_high_fd};
 use kvm_ioctls::Kvm;
 
 use crate::memory::page_map::PageMap;
@@ -14,7 +14,7 @@ use crate::process::jail;
 use crate::vm::Template;
 
 /// The resources for making sandboxes, besides their jails.
-pub struct Sandboxes {
+pub struct SandboxResources {
     /// The properties that all VMs share.
     pub template: Template,
     /// The system-call filter of sandboxes.
@@ -22,9 +22,9 @@ pub struct Sandboxes {
 }
 
 /// The resources for making jails. Their descriptors have numbers that no jail uses.
-pub struct Maker {
+pub struct JailResources {
     /// The resources for sandboxes; `None` if this process makes none.
-    pub sandboxes: Option<Sandboxes>,
+    pub sandboxes: Option<SandboxResources>,
     /// The confinement level of jails.
     pub level: ConfinementLevel,
     /// Where jails are made; or the error if this host does not allow it, and then no jail can be
@@ -35,7 +35,7 @@ pub struct Maker {
     pub groups: Result<Groups, String>,
 }
 
-impl Maker {
+impl JailResources {
     /// Determines the host's properties and, at the full level, leaves its namespaces. The calling
     /// process must have one thread.
     ///
@@ -45,35 +45,36 @@ impl Maker {
         level: ConfinementLevel,
         rules: impl FnOnce(jail::Host) -> Vec<Rule>,
     ) -> io::Result<Self> {
-        let sandboxes = Sandboxes::prepare(rules)?;
+        let sandboxes = SandboxResources::prepare(rules)?;
         Ok(Self::of(Some(sandboxes), Network::Empty, level))
     }
 
-    /// Does the same as [`Maker::prepare`] in the host's network, without resources for sandboxes.
+    /// Does the same as [`JailResources::prepare`] in the host's network, without resources for
+    /// sandboxes.
     #[must_use]
-    pub fn prepare_outside(level: ConfinementLevel) -> Self {
+    pub fn prepare_in_host_network(level: ConfinementLevel) -> Self {
         Self::of(None, Network::Host, level)
     }
 
-    fn of(sandboxes: Option<Sandboxes>, network: Network, level: ConfinementLevel) -> Self {
+    fn of(sandboxes: Option<SandboxResources>, network: Network, level: ConfinementLevel) -> Self {
         Self {
             sandboxes,
             level,
             // Before the site, which hides the groups' files.
-            groups: Place::find().and_then(|place| Groups::prepare(&place, jail::SHARE)),
+            groups: CgroupLocation::find().and_then(|place| Groups::prepare(&place, jail::SHARE)),
             site: Site::prepare(network, level),
         }
     }
 }
 
-impl Sandboxes {
+impl SandboxResources {
     fn prepare(rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<Self> {
-        let device = out_of_the_way(kvm_device()?)?;
+        let device = dup_to_high_fd(kvm_device()?)?;
         // SAFETY: `into_raw_fd` passes on the ownership of the device's descriptor.
         let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
         // Without it, seeds are completely loaded before any guest runs.
         let faults = match Device::open() {
-            Ok(device) => Some(out_of_the_way(OwnedFd::from(device))?.into()),
+            Ok(device) => Some(dup_to_high_fd(OwnedFd::from(device))?.into()),
             Err(_) => None,
         };
         let template = template.telling_faults(faults);

@@ -13,7 +13,7 @@ const DOMAIN: &str = "spin.internal";
 
 /// The target of a request to the node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Own<'a> {
+pub enum NodeTarget<'a> {
     /// Any function: the first segment of the path is its name.
     ByPath,
     /// The function of this name, if there is one. The whole path belongs to the function.
@@ -23,10 +23,10 @@ pub enum Own<'a> {
 impl Destination {
     /// Returns the target of a request to the node itself; `None` if the request leaves the node.
     #[must_use]
-    pub fn own(&self) -> Option<Own<'_>> {
+    pub fn own(&self) -> Option<NodeTarget<'_>> {
         match &self.host {
-            Host::Name(name) if name.is_all() => Some(Own::ByPath),
-            Host::Name(name) => name.function().map(Own::Function),
+            Host::Name(name) if name.is_all() => Some(NodeTarget::ByPath),
+            Host::Name(name) => name.function().map(NodeTarget::Function),
             Host::Address(_) => None,
         }
     }

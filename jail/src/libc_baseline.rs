@@ -1,17 +1,18 @@
 //! Rules for calls that all programs on the C library have in common: memory that cannot be
 //! executed, locks, clocks, panics and aborts.
 
-use crate::filter::{Must, Rule, rule};
+use crate::filter::{ArgCondition, Rule, rule};
 
 /// The memory is readable, writable, both or neither, and not executable.
-pub const NOT_EXECUTABLE: Must = Must::Have(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
+pub const NOT_EXECUTABLE: ArgCondition =
+    ArgCondition::MaskedEquals(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
 
 /// `MAP_DROPPABLE | MAP_ANONYMOUS` (Linux 6.11).
 const DROPPABLE: u64 = 0x08 | libc::MAP_ANONYMOUS as u64;
 
 /// Allows a call with any arguments.
 #[must_use]
-pub fn free(name: &'static str, call: libc::c_long) -> Rule {
+pub fn unconditional(name: &'static str, call: libc::c_long) -> Rule {
     rule(name, call, &[])
 }
 
@@ -22,7 +23,7 @@ pub fn futex(name: &'static str, operation: i32) -> Rule {
     rule(
         name,
         libc::SYS_futex,
-        &[Must::Be(1, operation.cast_unsigned())],
+        &[ArgCondition::Equals(1, operation.cast_unsigned())],
     )
 }
 
@@ -32,7 +33,7 @@ pub fn clock(name: &'static str, clock: libc::clockid_t) -> Rule {
     rule(
         name,
         libc::SYS_clock_gettime,
-        &[Must::Be(0, clock.cast_unsigned())],
+        &[ArgCondition::Equals(0, clock.cast_unsigned())],
     )
 }
 
@@ -48,28 +49,35 @@ pub fn move_memory() -> Rule {
     rule(
         "move memory",
         libc::SYS_mremap,
-        &[Must::Have(3, u64::MAX, libc::MREMAP_MAYMOVE as u64)],
+        &[ArgCondition::MaskedEquals(
+            3,
+            u64::MAX,
+            libc::MREMAP_MAYMOVE as u64,
+        )],
     )
 }
 
 /// Allows releasing memory that stays mapped.
 #[must_use]
-pub fn let_pages_go() -> Rule {
+pub fn release_pages() -> Rule {
     rule(
         "let pages go",
         libc::SYS_madvise,
-        &[Must::Be(2, libc::MADV_DONTNEED.cast_unsigned())],
+        &[ArgCondition::Equals(2, libc::MADV_DONTNEED.cast_unsigned())],
     )
 }
 
 /// Allows the memory that glibc uses from 2.41 on to draw entropy without a call each time, and
 /// that the kernel may drop.
 #[must_use]
-pub fn memory_for_entropy() -> Rule {
+pub fn map_droppable() -> Rule {
     rule(
         "take memory for entropy",
         libc::SYS_mmap,
-        &[NOT_EXECUTABLE, Must::Have(3, u64::MAX, DROPPABLE)],
+        &[
+            NOT_EXECUTABLE,
+            ArgCondition::MaskedEquals(3, u64::MAX, DROPPABLE),
+        ],
     )
 }
 
@@ -78,17 +86,17 @@ pub fn memory_for_entropy() -> Rule {
 /// to the process itself. The filtered process must make these rules itself: they contain its
 /// number.
 #[must_use]
-pub fn ends() -> [Rule; 4] {
+pub fn exit_rules() -> [Rule; 4] {
     [
-        rule("say why", libc::SYS_write, &[Must::Be(0, 2)]),
-        free("return from a handler", libc::SYS_rt_sigreturn),
-        free("ask for the process's number", libc::SYS_getpid),
+        rule("say why", libc::SYS_write, &[ArgCondition::Equals(0, 2)]),
+        unconditional("return from a handler", libc::SYS_rt_sigreturn),
+        unconditional("ask for the process's number", libc::SYS_getpid),
         rule(
             "abort",
             libc::SYS_tgkill,
             &[
-                Must::Be(0, std::process::id()),
-                Must::Be(2, libc::SIGABRT.cast_unsigned()),
+                ArgCondition::Equals(0, std::process::id()),
+                ArgCondition::Equals(2, libc::SIGABRT.cast_unsigned()),
             ],
         ),
     ]
@@ -96,7 +104,7 @@ pub fn ends() -> [Rule; 4] {
 
 /// Allows reading clocks if that takes a call: with some hosts' clock sources.
 #[must_use]
-pub fn clocks() -> [Rule; 2] {
+pub fn clock_rules() -> [Rule; 2] {
     [
         clock("read the time of day", libc::CLOCK_REALTIME),
         clock("read a clock", libc::CLOCK_MONOTONIC),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::CWD;
 
-use super::{Place, Version, delegate, open_folder, weight_of_jails};
+use super::{CgroupLocation, CgroupVersion, delegate_controllers, open_folder, weight_of_jails};
 
 /// The name of the group to which the container's processes move.
 const NODE: &str = "node";
@@ -27,7 +27,7 @@ const BETWEEN: Duration = Duration::from_millis(20);
 ///
 /// Does this only in the root of a namespace of control groups, if no other process is in it and
 /// this user may write to it: on a host, this program must not divide groups.
-pub fn make_way() {
+pub fn delegate_container_group() {
     let Some(own) = of_container() else {
         return;
     };
@@ -44,8 +44,8 @@ pub fn make_way() {
 /// Returns this process's group if that is the root of a namespace, and not the host's.
 fn of_container() -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let place = Place::find().ok()?;
-    let (Version::Two, [folder]) = (place.version, place.folders.as_slice()) else {
+    let place = CgroupLocation::find().ok()?;
+    let (CgroupVersion::Two, [folder]) = (place.version, place.folders.as_slice()) else {
         return None;
     };
     // The host's root has no such file.
@@ -74,7 +74,7 @@ fn move_below(group: &Path, process: u32) -> io::Result<()> {
         entered.inspect_err(|_| drop(fs::remove_dir(&node)))?;
     }
     // Without controllers there, this program cannot use it as a group.
-    delegate(open_folder(CWD, group)?.as_fd())?;
+    delegate_controllers(open_folder(CWD, group)?.as_fd())?;
     // This group counts as one beside those of all jails, however many threads it has: replies to
     // clients and probes must not starve.
     let _ = fs::write(node.join("cpu.weight"), weight_of_jails().to_string());
@@ -120,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_in_a_group_that_it_may_divide_moves_out_of_it() {
-        let own = Place::find()
-            .ok()
-            .filter(|place| place.version == Version::Two && rustix::process::geteuid().is_root());
+    fn the_only_process_of_a_delegated_group_moves_below_it() {
+        let own = CgroupLocation::find().ok().filter(|place| {
+            place.version == CgroupVersion::Two && rustix::process::geteuid().is_root()
+        });
         let Some(own) = own else {
             eprintln!("SKIPPED (no control groups of version 2, or not root)");
             return;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_group_is_not_divided() {
+    fn a_folder_that_is_no_group_is_refused() {
         assert!(move_below(Path::new("/proc/self"), std::process::id()).is_err());
     }
 }

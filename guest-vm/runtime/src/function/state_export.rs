@@ -29,13 +29,13 @@ use crate::state::{State, Stdio};
 const SPARE: usize = 64 << 10;
 
 /// A part of a function's state.
-enum Part {
+enum StatePart {
     Global(Value),
     OfModule(Memory),
     OfComponent(WasmList<u8>),
 }
 
-impl Part {
+impl StatePart {
     /// Returns the bytes of a memory.
     fn bytes<'a, T: 'static>(&self, store: impl Into<StoreContext<'a, T>>) -> &'a [u8] {
         match self {
@@ -65,7 +65,7 @@ impl<P: Platform> Ready<P> {
         self.begin(STATUS_STATE)?;
         for (name, part) in &parts {
             match part {
-                Part::Global(value) => self.send(&state::global(name, *value)),
+                StatePart::Global(value) => self.send(&state::global(name, *value)),
                 memory => self.send_memory(name, memory),
             }
         }
@@ -77,7 +77,7 @@ impl<P: Platform> Ready<P> {
     ///
     /// # Errors
     /// Returns the reason why the parts are not the complete state.
-    fn parts(&mut self) -> Result<Vec<(String, Part)>> {
+    fn parts(&mut self) -> Result<Vec<(String, StatePart)>> {
         // State that the host keeps for the function is not in its memories.
         let state = self.store.data();
         if !state.descriptors.are_untouched() {
@@ -99,7 +99,10 @@ impl<P: Platform> Ready<P> {
         }
     }
 
-    fn parts_of_module(&mut self, instance: wasmtime::Instance) -> Result<Vec<(String, Part)>> {
+    fn parts_of_module(
+        &mut self,
+        instance: wasmtime::Instance,
+    ) -> Result<Vec<(String, StatePart)>> {
         let exports: Vec<(String, Extern)> = instance
             .exports(&mut self.store)
             .filter(|export| export.name().starts_with(MODULE_PREFIX))
@@ -108,8 +111,8 @@ impl<P: Platform> Ready<P> {
         let mut parts = Vec::new();
         for (name, export) in exports {
             let part = match export {
-                Extern::Global(global) => Part::Global(value(global, &mut self.store)?),
-                Extern::Memory(memory) => Part::OfModule(memory),
+                Extern::Global(global) => StatePart::Global(value(global, &mut self.store)?),
+                Extern::Memory(memory) => StatePart::OfModule(memory),
                 _ => wasmtime::bail!("its code exports {name}, which is no state"),
             };
             parts.push((name, part));
@@ -117,7 +120,10 @@ impl<P: Platform> Ready<P> {
         Ok(parts)
     }
 
-    fn parts_of_component(&mut self, instance: component::Instance) -> Result<Vec<(String, Part)>> {
+    fn parts_of_component(
+        &mut self,
+        instance: component::Instance,
+    ) -> Result<Vec<(String, StatePart)>> {
         let held = self.store.data_mut().table.iter_mut().count();
         if held > 0 {
             wasmtime::bail!(
@@ -138,7 +144,7 @@ impl<P: Platform> Ready<P> {
             let part = match ty {
                 Type::List(_) => {
                     let (list,) = call(store, instance, of, &name)?;
-                    Part::OfComponent(list)
+                    StatePart::OfComponent(list)
                 }
                 Type::S32 => {
                     let (value,): (i32,) = call(store, instance, of, &name)?;
@@ -190,7 +196,7 @@ impl<P: Platform> Ready<P> {
         Ok(accessors)
     }
 
-    fn send_memory(&mut self, name: &str, memory: &Part) {
+    fn send_memory(&mut self, name: &str, memory: &StatePart) {
         let bytes = memory.bytes(&self.store).len();
         self.send(&state::memory(name, bytes as u64));
         let mut run = vec![0; RUN_MAX];
@@ -261,9 +267,9 @@ fn value<P: Platform>(global: Global, store: &mut Store<State<P>>) -> Result<Val
     Ok(Value { ty, bits })
 }
 
-fn global(ty: ValueType, bits: impl Into<u128>) -> Part {
+fn global(ty: ValueType, bits: impl Into<u128>) -> StatePart {
     let bits = bits.into();
-    Part::Global(Value { ty, bits })
+    StatePart::Global(Value { ty, bits })
 }
 
 fn is_memory(ty: &Type) -> bool {

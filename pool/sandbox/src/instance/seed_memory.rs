@@ -21,12 +21,12 @@ const LAST_TABLE: Page = PageRange::of_bytes(TABLE_ZONE_END - PAGE, TABLE_ZONE_E
 
 /// Buffers for copies of pages that are compared. Clearing them costs more than copying the two
 /// pages of a one-page piece, and there are many such pieces: so they are made once for all pieces.
-pub struct Copies {
+pub struct CompareBuffers {
     theirs: [u8; COMPARED_BYTES],
     ours: [u8; COMPARED_BYTES],
 }
 
-impl Default for Copies {
+impl Default for CompareBuffers {
     fn default() -> Self {
         Self {
             theirs: [0; COMPARED_BYTES],
@@ -36,7 +36,7 @@ impl Default for Copies {
 }
 
 /// The seed that an instance's memory is reset to.
-pub struct Source {
+pub struct SeedMemory {
     /// The seed's layers, root first. Empty after the first reset if the view replaces them.
     pub layers: Vec<OwnedFd>,
     /// The windows through which the layers are mapped, in order.
@@ -49,13 +49,13 @@ pub struct Source {
     /// Other pages that were made private in advance without being in the write set; the seed is
     /// mapped there. The first reset releases them.
     pub lent: PageSet,
-    /// A second mapping of the layers, see [`Source::open_view`]; `None` until it was tried.
+    /// A second mapping of the layers, see [`SeedMemory::open_view`]; `None` until it was tried.
     view: Option<Option<Mapping>>,
     /// Whether there may be page tables anywhere, once this was determined.
     has_tables_beyond: OnceCell<bool>,
 }
 
-impl Source {
+impl SeedMemory {
     /// Returns a seed that is mapped as its windows say, without pages that were copied or made
     /// private in advance.
     pub fn new(layers: Vec<OwnedFd>, windows: &[Window], write_set: PageSet) -> Self {
@@ -115,7 +115,7 @@ impl Source {
     /// Whether the seed may have page tables beyond their zone, and so anywhere: the zone is full.
     ///
     /// # Errors
-    /// As [`Source::page`].
+    /// As [`SeedMemory::page`].
     pub fn has_tables_beyond(&self) -> Result<bool, Errno> {
         if let Some(known) = self.has_tables_beyond.get() {
             return Ok(*known);
@@ -204,7 +204,7 @@ impl Source {
     /// Returns the pages of `range` that differ from the seed's.
     ///
     /// # Errors
-    /// As [`Source::page`], and `INVAL` if the range does not lie in `ram`.
+    /// As [`SeedMemory::page`], and `INVAL` if the range does not lie in `ram`.
     pub fn changes(&self, ram: Mapping, range: PageRange) -> Result<PageSet, Errno> {
         let mut changes = PageSet::new();
         for page in range.pages() {
@@ -218,12 +218,12 @@ impl Source {
     /// Returns how many pages of `range` differ from the seed's.
     ///
     /// # Errors
-    /// As [`Source::changes`].
+    /// As [`SeedMemory::changes`].
     pub fn changed(
         &self,
         ram: Mapping,
         range: PageRange,
-        copies: &mut Copies,
+        copies: &mut CompareBuffers,
     ) -> Result<u64, Errno> {
         let mut count = 0;
         let mut rest = range;
@@ -246,7 +246,7 @@ impl Source {
     /// private.
     ///
     /// # Errors
-    /// As [`Source::map`].
+    /// As [`SeedMemory::map`].
     pub fn settle(&mut self, ram: Mapping) -> Result<(), Errno> {
         for piece in self.copied.without(&self.write_set).iter() {
             self.map(ram, piece)?;

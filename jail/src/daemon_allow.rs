@@ -4,7 +4,7 @@
 
 /// Allowed with any arguments: descriptors, users, mounts and Landlock restrict the objects of
 /// these calls.
-pub const ORDINARY: &[libc::c_long] = &[
+pub const DAEMON_ALLOW: &[libc::c_long] = &[
     // Files that are open.
     libc::SYS_read,
     libc::SYS_write,

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// The version of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// One hierarchy for each controller.
     One,
     /// One hierarchy for all controllers.
     Two,
 }
 
-impl Version {
+impl CgroupVersion {
     pub(super) fn memory(self) -> &'static str {
         match self {
             Self::One => "memory.limit_in_bytes",
@@ -37,14 +37,14 @@ impl Version {
     }
 }
 
-/// The field of [`Version::events`] with the count.
+/// The field of [`CgroupVersion::events`] with the count.
 pub(super) const KILLS: &str = "oom_kill ";
 
 /// Where groups can be made: the folders of this process's own group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CgroupLocation {
     /// The interface.
-    pub version: Version,
+    pub version: CgroupVersion,
     /// A folder for each hierarchy.
     pub(super) folders: Vec<PathBuf>,
 }
@@ -53,7 +53,7 @@ pub struct Place {
 pub(super) const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 pub(super) const NEEDED: usize = 2;
 
-impl Place {
+impl CgroupLocation {
     /// Finds the place for this process's groups.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Place {
         });
         if let Some(folder) = unified {
             return Some(Self {
-                version: Version::Two,
+                version: CgroupVersion::Two,
                 folders: vec![folder],
             });
         }
@@ -84,7 +84,7 @@ impl Place {
             .map_while(|controller| folder(own, mounts, Some(controller)))
             .collect();
         (folders.len() >= NEEDED).then_some(Self {
-            version: Version::One,
+            version: CgroupVersion::One,
             folders,
         })
     }
@@ -153,7 +153,7 @@ mod tests {
 ";
 
     #[test]
-    fn folders_are_found_where_the_system_says_they_are() {
+    fn group_folders_are_found_in_proc_files() {
         let of = |controller| folder(HYBRID, MOUNTS, controller);
         assert_eq!(
             of(Some("memory")).unwrap(),
@@ -167,13 +167,16 @@ mod tests {
         assert_eq!(of(None).unwrap(), Path::new("/sys/fs/cgroup/unified/u"));
         assert_eq!(of(Some("rdma")), None);
         // The unified hierarchy has no controllers there, so the others are used.
-        let place = Place::read(HYBRID, MOUNTS).unwrap();
-        assert_eq!((place.version, place.folders.len()), (Version::One, 3));
-        assert_eq!(Place::read("0::/u\n", MOUNTS), None);
+        let place = CgroupLocation::read(HYBRID, MOUNTS).unwrap();
+        assert_eq!(
+            (place.version, place.folders.len()),
+            (CgroupVersion::One, 3)
+        );
+        assert_eq!(CgroupLocation::read("0::/u\n", MOUNTS), None);
     }
 
     #[test]
-    fn groups_that_limit_are_told_from_those_that_do_not() {
+    fn groups_with_limits_are_recognised() {
         let folder = std::env::temp_dir().join(format!("faasw-limits-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let mut told = vec![has_limits(&folder)];

@@ -17,30 +17,30 @@ use crate::platform::{Incoming, LogStream, Platform, SendError};
 const ROOM: usize = 64 << 10;
 
 /// A platform, and the synthetic request, while there is one.
-pub(crate) struct Front<P> {
+pub(crate) struct PlatformProxy<P> {
     /// The platform behind this one.
     pub(crate) inner: P,
-    made_up: Option<MadeUp>,
+    synthetic: Option<SyntheticRequest>,
 }
 
 /// A synthetic request, and the status of its response.
-struct MadeUp {
+struct SyntheticRequest {
     body: Vec<u8>,
     read: usize,
     status: Option<u16>,
 }
 
-impl<P> Front<P> {
+impl<P> PlatformProxy<P> {
     pub(crate) fn new(inner: P) -> Self {
         Self {
             inner,
-            made_up: None,
+            synthetic: None,
         }
     }
 
     /// Makes the invocation's channel that of a synthetic request with this body.
     pub(crate) fn make_up(&mut self, body: Vec<u8>) {
-        self.made_up = Some(MadeUp {
+        self.synthetic = Some(SyntheticRequest {
             body,
             read: 0,
             status: None,
@@ -50,17 +50,17 @@ impl<P> Front<P> {
     /// Returns the channel to the platform, and returns the status of the response, if there was
     /// one.
     pub(crate) fn end_made_up(&mut self) -> Option<u16> {
-        self.made_up.take()?.status
+        self.synthetic.take()?.status
     }
 
-    fn of(&self, channel: Channel) -> Option<&MadeUp> {
-        self.made_up
+    fn of(&self, channel: Channel) -> Option<&SyntheticRequest> {
+        self.synthetic
             .as_ref()
             .filter(|_| channel == Channel::INVOCATION)
     }
 }
 
-impl<P: Platform> Platform for Front<P> {
+impl<P: Platform> Platform for PlatformProxy<P> {
     fn monotonic(&self) -> u64 {
         self.inner.monotonic()
     }
@@ -81,7 +81,7 @@ impl<P: Platform> Platform for Front<P> {
         // All of the synthetic request is present, and its response always finds space.
         let is_there = waits.has(Waits::bytes(Channel::INVOCATION))
             || waits.has(Waits::room(Channel::INVOCATION));
-        if self.made_up.is_none() || !is_there {
+        if self.synthetic.is_none() || !is_there {
             self.inner.wait(waits, deadline);
         }
     }
@@ -98,8 +98,8 @@ impl<P: Platform> Platform for Front<P> {
         self.inner.is_free(channel)
     }
 
-    fn let_go(&mut self, channel: Channel) {
-        self.inner.let_go(channel);
+    fn abandon_channel(&mut self, channel: Channel) {
+        self.inner.abandon_channel(channel);
     }
 
     fn has_head(&self, channel: Channel) -> bool {
@@ -113,20 +113,20 @@ impl<P: Platform> Platform for Front<P> {
     fn incoming(&self, channel: Channel) -> Incoming {
         match self.of(channel) {
             None => self.inner.incoming(channel),
-            Some(made_up) if made_up.read < made_up.body.len() => Incoming::Ready,
+            Some(synthetic) if synthetic.read < synthetic.body.len() => Incoming::Ready,
             Some(_) => Incoming::End,
         }
     }
 
     fn read(&mut self, channel: Channel, out: &mut [u8]) -> usize {
-        match &mut self.made_up {
-            Some(made_up) if channel == Channel::INVOCATION => {
-                let rest = made_up.body.get(made_up.read..).unwrap_or_default();
+        match &mut self.synthetic {
+            Some(synthetic) if channel == Channel::INVOCATION => {
+                let rest = synthetic.body.get(synthetic.read..).unwrap_or_default();
                 let some = rest.get(..out.len()).unwrap_or(rest);
                 for (to, from) in out.iter_mut().zip(some) {
                     *to = *from;
                 }
-                made_up.read += some.len();
+                synthetic.read += some.len();
                 some.len()
             }
             _ => self.inner.read(channel, out),
@@ -146,12 +146,12 @@ impl<P: Platform> Platform for Front<P> {
         head: &[u8],
         is_whole: bool,
     ) -> Result<(), SendError> {
-        match &mut self.made_up {
+        match &mut self.synthetic {
             Some(_) if channel == Channel::INVOCATION && head.len() as u64 > HEAD_MAX => {
                 Err(SendError::HeadTooLarge)
             }
-            Some(made_up) if channel == Channel::INVOCATION => {
-                made_up.status = ResponseHead::decode(head).ok().map(|head| head.status);
+            Some(synthetic) if channel == Channel::INVOCATION => {
+                synthetic.status = ResponseHead::decode(head).ok().map(|head| head.status);
                 Ok(())
             }
             _ => self.inner.send_head(channel, head, is_whole),
@@ -173,7 +173,7 @@ impl<P: Platform> Platform for Front<P> {
     }
 
     fn flush(&mut self) {
-        if self.made_up.is_none() {
+        if self.synthetic.is_none() {
             self.inner.flush();
         }
     }

@@ -12,17 +12,17 @@ use crate::frames::{FrameKind, put};
 
 /// A buffer that has grown beyond this is dropped after it was written, because most of the time it
 /// would be empty.
-const KEPT: usize = 1 << 20;
+const CAPACITY_MAX: usize = 1 << 20;
 
 /// Frames that wait to be written, in one buffer: bodies are copied once, and forwarding them
 /// allocates no memory. Credit bounds the data, and the number of calls bounds everything else.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct FrameBuffer {
     frames: RefCell<BytesMut>,
     is_some: Notify,
 }
 
-impl Said {
+impl FrameBuffer {
     /// Appends a frame.
     pub fn add<K: FrameKind>(&self, call: u64, kind: K, bytes: &[u8]) {
         put(&mut self.frames.borrow_mut(), call, kind, bytes);
@@ -40,7 +40,7 @@ impl Said {
             mem::swap(&mut now, &mut *self.frames.borrow_mut());
             writer.write_all(&now).await?;
             now.clear();
-            if now.capacity() > KEPT {
+            if now.capacity() > CAPACITY_MAX {
                 now = BytesMut::new();
             }
         }
@@ -55,8 +55,8 @@ mod tests {
     use crate::frames::{Frame, FromWorker};
 
     #[tokio::test]
-    async fn all_is_written_in_its_order_whatever_is_added_meanwhile() {
-        let said = Said::default();
+    async fn frames_are_written_in_order_while_others_are_added() {
+        let said = FrameBuffer::default();
         let (writer, mut reader) = tokio::io::duplex(100);
         let adding = async {
             for number in 0..1000_u64 {
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_has_gone_is_told() {
-        let said = Said::default();
+    async fn a_closed_reader_is_reported() {
+        let said = FrameBuffer::default();
         let (writer, reader) = tokio::io::duplex(100);
         drop(reader);
         said.add(1, FromWorker::Need, &[]);

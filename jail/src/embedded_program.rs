@@ -29,7 +29,7 @@ const SEALED: SealFlags = SealFlags::WRITE
 
 /// The place of a program in another file.
 #[derive(Clone, Copy, Debug)]
-pub struct Carried<'a> {
+pub struct EmbeddedProgram<'a> {
     /// The file that contains it. Its contents must not change: those of a running program's file
     /// do not, because the kernel refuses to write to it (`ETXTBSY`, execve(2)).
     pub by: BorrowedFd<'a>,
@@ -46,7 +46,7 @@ pub struct Carried<'a> {
 ///
 /// # Errors
 /// Returns the error of `memfd_create`.
-pub fn executable(name: &CStr) -> Result<OwnedFd, Errno> {
+pub fn create_executable_memfd(name: &CStr) -> Result<OwnedFd, Errno> {
     /// `MFD_EXEC` of memfd_create(2).
     const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -57,13 +57,13 @@ pub fn executable(name: &CStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-impl Carried<'_> {
+impl EmbeddedProgram<'_> {
     /// Copies the program to a new sealed file in memory.
     ///
     /// # Errors
-    /// As [`Carried::put_into`], and the error of creating the file.
-    pub fn alone(&self, name: &CStr) -> Result<OwnedFd, Errno> {
-        let file = executable(name)?;
+    /// As [`EmbeddedProgram::seal_copy_into`], and the error of creating the file.
+    pub fn sealed_copy(&self, name: &CStr) -> Result<OwnedFd, Errno> {
+        let file = create_executable_memfd(name)?;
         self.copy_to(file.as_fd())?;
         seal(file.as_fd())?;
         Ok(file)
@@ -76,7 +76,7 @@ impl Carried<'_> {
     /// Returns `NOEXEC` if the other file ends before the program does; otherwise the error of a
     /// system call, for example if there is no memory. Bytes that were written stay, and the next
     /// attempt starts again.
-    pub fn put_into(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub fn seal_copy_into(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         if is_sealed(file)? {
             return Ok(());
         }
@@ -156,8 +156,8 @@ mod tests {
     }
 
     /// The program in the file that contains it.
-    fn carried<'a>(by: &'a File, program: &[u8], is_shared: bool) -> Carried<'a> {
-        Carried {
+    fn carried<'a>(by: &'a File, program: &[u8], is_shared: bool) -> EmbeddedProgram<'a> {
+        EmbeddedProgram {
             by: by.as_fd(),
             offset: BEFORE,
             bytes: program.len() as u64,
@@ -172,25 +172,25 @@ mod tests {
     }
 
     #[test]
-    fn the_first_copies_it_and_nobody_writes_to_it_from_then_on() {
+    fn a_shared_copy_is_written_once_and_sealed() {
         let program = program();
         let by = carrying(&program);
         let carried = carried(&by, &program, true);
         let file = File::from(in_memory());
-        carried.put_into(file.as_fd()).unwrap();
+        carried.seal_copy_into(file.as_fd()).unwrap();
         assert!(contents(&file) == program);
         assert_eq!(rustix::fs::fcntl_get_seals(&file).unwrap(), SEALED);
         // The other file is not read any more.
-        let nowhere = Carried {
+        let nowhere = EmbeddedProgram {
             offset: u64::MAX,
             ..carried
         };
-        nowhere.put_into(file.as_fd()).unwrap();
+        nowhere.seal_copy_into(file.as_fd()).unwrap();
         assert!(file.write_at(&[0], 0).is_err() && file.set_len(0).is_err());
     }
 
     #[test]
-    fn many_at_once_are_as_one() {
+    fn concurrent_copies_give_one_sealed_file() {
         let program = program();
         let by = carrying(&program);
         for _ in 0..50 {
@@ -199,7 +199,7 @@ mod tests {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         let carried = carried(&by, &program, true);
-                        carried.put_into(file.as_fd()).unwrap();
+                        carried.seal_copy_into(file.as_fd()).unwrap();
                         // A process that has completed it may execute it.
                         assert!(contents(&file) == program);
                     });
@@ -209,45 +209,49 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_not_sealed_and_the_next_one_makes_it_whole() {
+    fn an_interrupted_copy_is_not_sealed_and_is_completed_later() {
         let program = program();
         let by = carrying(&program);
         let whole = carried(&by, &program, true);
-        let cut_off = Carried {
+        let cut_off = EmbeddedProgram {
             bytes: program.len() as u64 + 1000,
             ..whole
         };
         let file = File::from(in_memory());
-        assert_eq!(cut_off.put_into(file.as_fd()), Err(Errno::NOEXEC));
+        assert_eq!(cut_off.seal_copy_into(file.as_fd()), Err(Errno::NOEXEC));
         assert_eq!(
             rustix::fs::fcntl_get_seals(&file).unwrap(),
             SealFlags::empty()
         );
-        assert!(cut_off.put_into(File::from(in_memory()).as_fd()).is_err());
+        assert!(
+            cut_off
+                .seal_copy_into(File::from(in_memory()).as_fd())
+                .is_err()
+        );
         // The state in which a process leaves it that is ended in the middle.
         let file = File::from(in_memory());
         file.write_all_at(program.get(..PIECE + 1).unwrap(), 0)
             .unwrap();
-        whole.put_into(file.as_fd()).unwrap();
+        whole.seal_copy_into(file.as_fd()).unwrap();
         assert!(contents(&file) == program);
     }
 
     #[test]
-    fn who_has_it_alone_has_a_whole_sealed_file() {
+    fn an_unshared_copy_is_complete_and_sealed() {
         let program = program();
         let by = carrying(&program);
         let carried = carried(&by, &program, false);
-        let files = [(); 2].map(|()| File::from(carried.alone(c"alone").unwrap()));
+        let files = [(); 2].map(|()| File::from(carried.sealed_copy(c"alone").unwrap()));
         let inodes = files.each_ref().map(|file| {
             assert!(contents(file) == program);
             assert_eq!(rustix::fs::fcntl_get_seals(file).unwrap(), SEALED);
             rustix::fs::fstat(file).unwrap().st_ino
         });
         assert_ne!(inodes[0], inodes[1]);
-        let cut_off = Carried {
+        let cut_off = EmbeddedProgram {
             bytes: program.len() as u64 + 1000,
             ..carried
         };
-        assert!(cut_off.alone(c"alone").is_err());
+        assert!(cut_off.sealed_copy(c"alone").is_err());
     }
 }

@@ -17,7 +17,7 @@ const LARGE: u32 = (LARGE_PAGE / PAGE) as u32;
 const NO_PAGES: PageRange = PageRange::new(Page::new(0), Page::new(0));
 
 /// RAM that was never allocated.
-pub struct Room {
+pub struct FreeRam {
     /// The next small frame.
     next_small: Page,
     /// End of the 2 MiB page that small frames are being cut from.
@@ -28,7 +28,7 @@ pub struct Room {
     end: Page,
 }
 
-impl Room {
+impl FreeRam {
     /// Returns an account without RAM.
     pub const fn none() -> Self {
         Self {

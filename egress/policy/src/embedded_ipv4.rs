@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Converts an IPv4-mapped address (`::ffff:0:0/96`) to its IPv4 address; returns any other
 /// unchanged.
-pub fn mapped(address: IpAddr) -> IpAddr {
+pub fn unmapped(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
@@ -12,7 +12,7 @@ pub fn mapped(address: IpAddr) -> IpAddr {
 }
 
 /// Returns the IPv4 addresses that an address may lead to.
-pub fn hidden(address: IpAddr) -> impl Iterator<Item = Ipv4Addr> {
+pub fn embedded(address: IpAddr) -> impl Iterator<Item = Ipv4Addr> {
     let all = match address {
         IpAddr::V4(_) => [None; 4],
         IpAddr::V6(address) => within(address),

@@ -1,14 +1,14 @@
 //! The guest's account of RAM that was never allocated, natively, because the guest itself is a
 //! program for bare metal without a test harness.
 
-#[path = "../../kernel/src/room.rs"]
-mod room;
+#[path = "../../kernel/src/free_ram.rs"]
+mod free_ram;
 
 use std::collections::BTreeSet;
 
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
+use free_ram::FreeRam;
 use proptest::prelude::*;
-use room::Room;
 
 const START: u64 = 8 * LARGE_PAGE;
 
@@ -18,7 +18,7 @@ fn large(pages: u64) -> u64 {
 
 #[test]
 fn ram_that_is_added_before_any_large_frame_is_one_with_the_rest() {
-    let mut room = Room::of(START, large(2));
+    let mut room = FreeRam::of(START, large(2));
     assert_eq!(room.small(), Some(START));
     assert!(room.extend(large(5)));
     assert_eq!(room.next_small(4 * 512), Some(START + PAGE));
@@ -30,7 +30,7 @@ fn ram_that_is_added_before_any_large_frame_is_one_with_the_rest() {
 
 #[test]
 fn ram_can_be_added_again_behind_large_frames() {
-    let mut room = Room::of(START, large(2));
+    let mut room = FreeRam::of(START, large(2));
     for end in [4, 7, 8] {
         // The frame at the end is allocated, so the added RAM is a range of its own.
         assert!(room.large(1).is_some());
@@ -51,7 +51,7 @@ fn ram_can_be_added_again_behind_large_frames() {
 
 #[test]
 fn ram_is_not_taken_back_nor_added_in_parts_of_large_pages() {
-    let mut room = Room::of(START, large(2));
+    let mut room = FreeRam::of(START, large(2));
     assert!(!room.extend(large(1)));
     assert!(!room.extend(large(3) - PAGE));
     assert!(room.extend(large(2)));
@@ -83,7 +83,7 @@ proptest! {
 
     #[test]
     fn no_page_is_handed_out_twice_and_none_is_lost(steps in steps()) {
-        let mut room = Room::of(START, large(3));
+        let mut room = FreeRam::of(START, large(3));
         let mut end = 3;
         let mut taken = BTreeSet::new();
         let mut take = |frame: u64, bytes: u64, end: u64| {

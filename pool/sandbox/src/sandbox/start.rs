@@ -17,7 +17,7 @@ use crate::vm::{Template, Vm};
 
 /// How a sandbox was started.
 #[derive(Clone, Copy, Debug)]
-pub struct Birth {
+pub struct SandboxStart {
     /// No request waits for the sandbox: it runs only when nothing else wants to, until the spawner
     /// restores its priority.
     pub is_ahead: bool,
@@ -34,9 +34,9 @@ pub fn run(
     progress: OwnedFd,
     template: &Template,
     filter: &Filter,
-    birth: Birth,
+    start: SandboxStart,
 ) -> i32 {
-    if birth.is_ahead {
+    if start.is_ahead {
         priority::lower();
     }
     name_process(c"faasw-sandbox");
@@ -61,7 +61,7 @@ pub fn run(
     let lived = sandbox.live(Prepared {
         nanoseconds: clock::monotonic() - started,
         jail_nanoseconds: closing,
-        born_nanoseconds: birth.nanoseconds,
+        born_nanoseconds: start.nanoseconds,
     });
     match lived {
         Ok(()) => 0,
@@ -71,7 +71,7 @@ pub fn run(
 }
 
 /// Waits for the spawner to end this process. If a node ends, it leaves thousands of sandboxes,
-/// which must not all end at once (`spawner/ending.rs`). If the spawner ends, this process ends
+/// which must not all end at once (`spawner/kill_queue.rs`). If the spawner ends, this process ends
 /// with it.
 fn wait_to_be_ended() -> ! {
     let mut nothing = libc::pollfd {
