@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The title of the report and of its data file.
-const TITLE: &str = "All figures of faasw-bench report";
+const TITLE: &str = "All figures";
 
 /// The heading above the figures.
 pub struct Heading {
