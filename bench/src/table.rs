@@ -39,10 +39,31 @@ impl Table {
         text
     }
 
+    /// Returns the table as part of a data file.
+    pub fn data<'a>(&'a self, caption: &'a str) -> TableData<'a> {
+        let (columns, rows) = match self.rows.split_first() {
+            Some((columns, rows)) => (columns.as_slice(), rows),
+            None => Default::default(),
+        };
+        TableData {
+            caption,
+            columns,
+            rows,
+        }
+    }
+
     fn width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     }
+}
+
+/// A table in a data file under `bench/results`.
+#[derive(Serialize)]
+pub struct TableData<'a> {
+    caption: &'a str,
+    columns: &'a [String],
+    rows: &'a [Vec<String>],
 }
 
 impl fmt::Display for Table {

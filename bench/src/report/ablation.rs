@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::{
+    document::Section,
     figure::Unit,
     function::Function,
     server::Node,
@@ -240,11 +241,12 @@ impl Group {
     }
 }
 
-/// Returns the chapter of the report for all groups.
-pub fn markdown(all: &[AblationReport]) -> String {
-    let mut text = String::from(
-        "\n## Ablation\n\nEach node does without one mechanism; medians to the whole node of the \
-         same rounds.\n",
+/// Returns the section of the report for all groups.
+pub fn section(all: &[AblationReport]) -> Section {
+    let mut section = Section::new("Ablation");
+    section.text(
+        "Each node does without one mechanism. Ratios are medians to the complete node of the same \
+         rounds.",
     );
     for found in all {
         let summaries: Vec<Summary> = found
@@ -252,11 +254,8 @@ pub fn markdown(all: &[AblationReport]) -> String {
             .iter()
             .filter_map(Contestant::summary)
             .collect();
-        text.push_str(&format!(
-            "\n{}\n{}",
-            found.table().markdown(),
-            contest::table(&summaries).markdown()
-        ));
+        section.table(format!("{}, ratios", found.title), found.table());
+        section.table(found.title.clone(), contest::table(&summaries));
     }
     let mut missing: Vec<&str> = Vec::new();
     for name in all.iter().flat_map(|found| &found.missing) {
@@ -265,13 +264,13 @@ pub fn markdown(all: &[AblationReport]) -> String {
         }
     }
     if !missing.is_empty() {
-        text.push_str(&format!(
-            "\nNot measured: {}. These take a node built with `--features ablation`, given by \
-             `--ablation-faasw`.\n",
+        section.text(format!(
+            "Not measured: {}. These mechanisms need a node built with `--features ablation`, \
+             passed with `--ablation-faasw`.",
             missing.join(", ")
         ));
     }
-    text
+    section
 }
 
 impl AblationReport {
@@ -333,11 +332,11 @@ mod tests {
             contestants: Vec::new(),
             missing,
         };
-        let text = markdown(&[found(missing.clone()), found(missing)]);
+        let text = section(&[found(missing.clone()), found(missing)]).markdown(None);
         assert!(
             text.contains("Not measured: telling the end early, waiting for a reset, jails."),
             "{text}"
         );
-        assert!(!markdown(&[]).contains("Not measured"));
+        assert!(!section(&[]).markdown(None).contains("Not measured"));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::{stats::Ratio, table::Table};
 
 /// The bound that a figure must keep.
@@ -37,6 +39,20 @@ pub enum Unit {
     KiB,
     /// A count.
     Count,
+}
+
+/// A figure in a data file under `bench/results`.
+#[derive(Serialize)]
+pub struct FigureData {
+    figure: String,
+    faasw: Option<String>,
+    other: Option<String>,
+    ratio: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    unit: &'static str,
+    goal: Option<String>,
+    met: Option<String>,
 }
 
 /// A figure of the report.
@@ -98,6 +114,38 @@ impl Figure {
             _ => Verdict::Unsure,
         })
     }
+
+    /// Returns the ends of the interval; `None` if both are equal.
+    fn interval(&self) -> Option<[f64; 2]> {
+        let [low, _, high] = self.value?;
+        (low < high).then_some([low, high])
+    }
+
+    /// Returns the goal as text; `None` without a goal.
+    fn goal_text(&self) -> Option<String> {
+        Some(match self.goal? {
+            Goal::AtMost(most) => format!("≤ {}", self.unit.write(most)),
+            Goal::AtLeast(least) => format!("≥ {}", self.unit.write(least)),
+        })
+    }
+
+    /// Returns the figure as part of a data file.
+    pub fn data(&self) -> FigureData {
+        let text = |text: &String| (!text.is_empty()).then(|| text.clone());
+        // Three decimals: more than any interval of a measurement justifies.
+        let number = |value: f64| (self.unit.scale(value) * 1000.0).round() / 1000.0;
+        FigureData {
+            figure: self.what.clone(),
+            faasw: text(&self.ours),
+            other: text(&self.against),
+            ratio: self.value.map(|[_, value, _]| number(value)),
+            low: self.interval().map(|[low, _]| number(low)),
+            high: self.interval().map(|[_, high]| number(high)),
+            unit: self.unit.name(),
+            goal: self.goal_text(),
+            met: self.verdict().map(|verdict| verdict.name().to_owned()),
+        }
+    }
 }
 
 impl Goal {
@@ -112,23 +160,51 @@ impl Goal {
 impl Unit {
     /// Formats a number with its unit.
     pub fn write(self, value: f64) -> String {
+        let value = self.scale(value);
         match self {
             Self::Times => format!("{value:.3} ×"),
             Self::Microseconds => format!("{value:.1} us"),
-            Self::KiB => format!("{:.0} KiB", value / 1024.0),
+            Self::KiB => format!("{value:.0} KiB"),
             Self::Count => format!("{value:.0}"),
+        }
+    }
+
+    /// Returns the unit's name.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Times => "×",
+            Self::Microseconds => "us",
+            Self::KiB => "KiB",
+            Self::Count => "",
+        }
+    }
+
+    /// Converts a figure's value to this unit.
+    fn scale(self, value: f64) -> f64 {
+        match self {
+            Self::KiB => value / 1024.0,
+            Self::Times | Self::Microseconds | Self::Count => value,
+        }
+    }
+}
+
+impl Verdict {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Met => "yes",
+            Self::Missed => "no",
+            Self::Unsure => "too noisy to tell",
+            Self::NotMeasured => "not measured",
         }
     }
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Met => "yes",
-            Self::Missed => "**no**",
-            Self::Unsure => "too noisy to tell",
-            Self::NotMeasured => "not measured",
-        })
+        match self {
+            Self::Missed => write!(f, "**{}**", self.name()),
+            _ => f.write_str(self.name()),
+        }
     }
 }
 
@@ -146,11 +222,7 @@ pub fn table(figures: &[Figure]) -> Table {
     let mut table = Table::new(titles);
     for figure in figures {
         let unit = figure.unit;
-        let interval = figure.value.filter(|[low, _, high]| low < high);
-        let goal = figure.goal.map(|goal| match goal {
-            Goal::AtMost(most) => format!("≤ {}", unit.write(most)),
-            Goal::AtLeast(least) => format!("≥ {}", unit.write(least)),
-        });
+        let interval = figure.interval();
         let verdict = figure.verdict().map(|verdict| verdict.to_string());
         table.row([
             figure.what.clone(),
@@ -159,10 +231,10 @@ pub fn table(figures: &[Figure]) -> Table {
             figure
                 .value
                 .map_or("–".to_owned(), |[_, value, _]| unit.write(value)),
-            interval.map_or(String::new(), |[low, _, high]| {
+            interval.map_or(String::new(), |[low, high]| {
                 format!("{} to {}", unit.write(low), unit.write(high))
             }),
-            goal.unwrap_or_default(),
+            figure.goal_text().unwrap_or_default(),
             verdict.unwrap_or_default(),
         ]);
     }
@@ -202,6 +274,27 @@ mod tests {
         assert_eq!(missing.verdict(), Some(Verdict::NotMeasured));
         assert!(table(&[missing]).to_string().contains("not measured"));
         assert_eq!(Figure::ratio("f".to_owned(), None, None).verdict(), None);
+    }
+
+    #[test]
+    fn a_data_file_has_numbers_in_their_unit() {
+        let goal = Some(Goal::AtMost(400.0 * 1024.0));
+        let figure = Figure::number("memory".to_owned(), Some(500.0 * 1024.0), Unit::KiB, goal)
+            .of(Some("500 KiB".to_owned()), None);
+        assert_eq!(
+            serde_json::to_value(figure.data()).unwrap(),
+            serde_json::json!({
+                "figure": "memory",
+                "faasw": "500 KiB",
+                "other": null,
+                "ratio": 500.0,
+                "low": null,
+                "high": null,
+                "unit": "KiB",
+                "goal": "≤ 400 KiB",
+                "met": "no",
+            })
+        );
     }
 
     #[test]

@@ -25,6 +25,14 @@ pub struct Host {
 }
 
 impl Host {
+    /// Describes the hardware and its KVM in one line.
+    pub fn machine(&self) -> String {
+        format!(
+            "{}, {} cores, {} MiB; KVM: {}",
+            self.cpu, self.cores, self.memory_mib, self.kvm
+        )
+    }
+
     /// Describes this host, now.
     pub fn here() -> Self {
         let seconds = SystemTime::now()
@@ -79,7 +87,20 @@ fn kvm(modules: &Path) -> String {
 
 /// Returns the first line of the output of `program --version`.
 pub fn version(program: &Path) -> Option<String> {
-    let output = Command::new(program).arg("--version").output().ok()?;
+    first_line(Command::new(program).arg("--version"))
+}
+
+/// Returns the commit of the checkout in which the report is made; `None` outside a checkout.
+pub fn commit() -> Option<String> {
+    first_line(Command::new("git").args(["rev-parse", "--short", "HEAD"]))
+}
+
+/// Returns the first line that a command prints; `None` if it fails or prints nothing.
+fn first_line(command: &mut Command) -> Option<String> {
+    let output = command.output().ok()?;
+    if !output.status.success() {
+        return None;
+    }
     let text = String::from_utf8(output.stdout).ok()?;
     Some(text.lines().next()?.trim().to_owned())
 }

@@ -8,7 +8,7 @@
 //! - `server`: the processes, with a `setting` of the node's. `measure`: the parts, each of which
 //!   uses another of this program's benchmarks. `ablation`: the effect of each mechanism.
 //! - `figure`, `figures`: numbers beside their goals. `plot`, `curve`, `charts`: plots. `document`:
-//!   the page, with the `host` on which it was made.
+//!   the report as Markdown and as a data file, with the `host` on which it was made.
 
 mod ablation;
 mod charts;
@@ -75,6 +75,10 @@ pub struct Arguments {
     /// Write the report to this file, and its plots to the folder of that name beside it
     #[arg(long, value_name = "FILE.md")]
     write: Option<PathBuf>,
+    /// Write the figures and tables to this file, from which bench/scripts/performance.py makes
+    /// docs/performance.md
+    #[arg(long, value_name = "FILE.json")]
+    data: Option<PathBuf>,
 }
 
 /// Measures and prints.
@@ -99,10 +103,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Some(file) => Some(file.file_stem().context("--write needs a file name")?),
         None => None,
     };
-    let text = document::markdown(&results, &arguments.heading(), folder);
+    let document = document::Document::new(&results, arguments.heading());
+    let text = document.markdown(folder);
     print!("{text}");
     if let Some(file) = &arguments.write {
         write(file, &text, &results)?;
+    }
+    if let Some(file) = &arguments.data {
+        fs::write(file, document.json()?).with_context(|| file.display().to_string())?;
     }
     let failed = results.failures.len();
     ensure!(failed == 0, "{failed} parts could not be measured");
@@ -113,6 +121,7 @@ impl Arguments {
     fn heading(&self) -> document::Heading {
         document::Heading {
             host: host::Host::here(),
+            commit: host::commit(),
             command: host::command(std::env::args()),
             faasw: host::version(&self.faasw),
             wasmtime: host::version(&self.wasmtime),

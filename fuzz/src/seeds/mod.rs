@@ -21,9 +21,9 @@ use faasw_compiler::protocol::{CompileReport, Compiled, Refusal, RefusalKind, Wi
 use faasw_fri::messages::{
     Activate, Answer, BackgroundGroupReport, Ended, Failed, Failure, Fork, Forked, Image,
     Introduced, KeepGroups, Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin,
-    PacketHeader, WarmReport, Prepared, Preset, Rang, Reset, Resume, SandboxStarted, Seal, Sealed,
+    PacketHeader, Prepared, Preset, Rang, Reset, Resume, SandboxStarted, Seal, Sealed,
     SetBackgroundGroup, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper, SpawnSandbox, Spawned,
-    Survey, Used, VcpuState, Wake,
+    Survey, Used, VcpuState, Wake, WarmReport,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};

@@ -79,7 +79,7 @@ impl Mailbox {
         let now = monotonic_nanoseconds();
         control.claim(now).then(|| {
             let looked = now.saturating_sub(control.offered_at());
-            (control.parked_report().into(), Duration::from_nanos(looked))
+            (control.warm_report().into(), Duration::from_nanos(looked))
         })
     }
 

@@ -90,7 +90,8 @@ impl<P: Platform> types::HostFutureIncomingResponse for State<P> {
     fn drop(&mut self, response: Resource<FutureIncomingResponse>) -> Result<()> {
         let future = self.table.delete(response)?;
         if !future.taken {
-            self.invocation.abandon_call(future.call, &mut self.platform);
+            self.invocation
+                .abandon_call(future.call, &mut self.platform);
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use wasmtime::component::Resource;
 
 use super::error::{HttpFailure, spell};
 use super::fields::Fields;
-use crate::invocation::{Answer, BodyId, FinishFailure};
 use crate::failure::RunEnd;
+use crate::invocation::{Answer, BodyId, FinishFailure};
 use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode};
