@@ -30,7 +30,7 @@ const END_MAX: Duration = Duration::from_secs(300);
 /// A budget in MiB that is never reached here: only the machine's memory is the limit.
 const PLENTY: &str = "1048576";
 
-/// What to park.
+/// Options of the `parked` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The `faasw` program

@@ -393,7 +393,7 @@ pub enum PlatformError {
     #[error("its seed could not be read to its end")]
     SeedUnreadable,
     /// A seed was not made, because no request or deployment waited for it any more.
-    #[error("nobody waited for it any more")]
+    #[error("no request or deployment waited for it any more")]
     Abandoned,
     /// The async runtime of the pool is shutting down, or a task of the pool panicked.
     #[error("the runtime that the pool works in ends")]

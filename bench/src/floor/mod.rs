@@ -34,7 +34,7 @@ const REST: Duration = Duration::from_micros(50);
 /// Round trips before the first that counts.
 const WARM_UP: u32 = 200;
 
-/// What to measure.
+/// Options of the `floor` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address of a function on a faasw node, measured beside the floor; several

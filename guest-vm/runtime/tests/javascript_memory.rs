@@ -90,7 +90,7 @@ fn a_greeting_changes_few_pages_of_the_engines_memory() {
     assert!(told.len() <= 10, "{} pages: {told:#?}", told.len());
 }
 
-/// Small blocks first come from where nothing is used again but what was given back.
+/// Small blocks first come from an arena that reuses only freed blocks.
 #[test]
 fn a_request_that_allocates_a_gigabyte_in_small_pieces_uses_its_memory_again() {
     let script = b"

@@ -254,7 +254,7 @@ fn full_it_serves_and_leaves_nothing_by_half() {
     node.stop("TERM");
 }
 
-/// Another writer takes the free space once the first bytes of an image are written.
+/// A second writer takes the free space once the first bytes of an image are written.
 fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
     let host = Host::new(64);
     let (node, address) = host.start();
@@ -301,7 +301,7 @@ fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
     node.stop("TERM");
 }
 
-/// Another writer takes the free space while an image arrives: the function is deployed from the
+/// A second writer takes the free space while an image arrives: the function is deployed from the
 /// module that came with it.
 fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half() {
     let host = Host::new(100);

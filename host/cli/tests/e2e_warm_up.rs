@@ -108,7 +108,7 @@ fn they_look_like_a_clients() {
     });
 }
 
-/// What a warm-up request draws would be shared by all requests.
+/// All requests would share the random numbers that a warm-up request draws.
 fn nothing_that_they_draw_is_shared_unasked() {
     with_node(|bench| {
         let module = e2e::file(PROBE);

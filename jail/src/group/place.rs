@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 /// The version of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy for each controller.
+    /// cgroup v1: a hierarchy for each controller.
     One,
-    /// One hierarchy for all controllers.
+    /// cgroup v2: a single hierarchy for all controllers.
     Two,
 }
 

@@ -158,7 +158,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     let works_on = Script::new().head().end().store(word!(outcome), 0);
     for (is_over, script) in [
         (true, spinning(told())),
-        // It has its ordinary time until it reports itself that it is done.
+        // The guest has its ordinary CPU limit until it reports by itself that it is done.
         (false, spinning(works_on.progress())),
     ] {
         park().await;
@@ -205,7 +205,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
     };
     for (what, script) in [
         ("it spins", spinning(Script::new())),
-        // Its sandbox ends by itself, and its CPU account goes with it.
+        // The sandbox ends by itself, and its CPU account goes with it.
         (
             "it fails",
             Script::new().race(word!(log_written), 8, 1, 0, 20_000_000),

@@ -22,7 +22,7 @@ pub fn what_is_no_engine_is_not_added() {
         matches!(malformed, Err(EngineError::NotReady(_))),
         "{malformed:?}"
     );
-    // Such an engine would give the same random numbers to the requests of all its scripts.
+    // With such an engine, the requests of all its scripts would get the same random numbers.
     let draws = add(
         &bench,
         "lua",

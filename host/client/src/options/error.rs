@@ -71,7 +71,7 @@ pub enum OptionsError {
     #[error("{0:?} is no file to be frozen at: that is an absolute path, without . and ..")]
     FreezeAt(String),
     /// A source is empty, too long, or has control characters.
-    #[error("a source is told by 1 to {LONGEST_SOURCE} bytes without control characters")]
+    #[error("a source has 1 to {LONGEST_SOURCE} bytes without control characters")]
     Source,
     /// A name is both a secret and a key of the configuration, so a lookup would be ambiguous.
     #[error("{0} cannot be both a secret and a key of the configuration")]

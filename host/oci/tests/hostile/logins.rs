@@ -1,4 +1,4 @@
-//! Who is shown what.
+//! Credentials and tokens: which server receives them.
 
 use std::sync::{
     Arc,
@@ -64,7 +64,7 @@ async fn a_realm_elsewhere_is_shown_no_credentials() {
             .iter()
             .all(|asked| asked.authorization.is_none())
     );
-    // A token that needs no log-in is had wherever it is given.
+    // If a token needs no log-in, the client fetches it from any server.
     assert_eq!(pull(&server, None).await.unwrap(), MODULE);
     let asked = &elsewhere.asked()[0];
     assert!(asked.authorization.is_none());

@@ -85,8 +85,7 @@ impl Core {
         let digest = manifest.record.digest;
         let ready = match detected.engine {
             Some(_) => {
-                // Another engine may have taken its place while this deployment waited for its
-                // slot.
+                // The engine may have been replaced while this deployment waited for its slot.
                 detected.engine = self.engine_of(&detected.module, &detected.options)?;
                 match &detected.engine {
                     Some(engine) => Some(self.engine_code(engine).await?),

@@ -32,7 +32,7 @@ impl Core {
         if let Some(ready) = self.stored_code(digest, whose.clone()).await? {
             return Ok(ready);
         }
-        // Another version of faasw compiled it.
+        // Any stored code is from another version of faasw and cannot be used.
         Ok(self.compile_stored(digest, &whose).await?.without_bytes())
     }
 

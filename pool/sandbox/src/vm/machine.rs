@@ -1,4 +1,4 @@
-//! One VM with one vCPU.
+//! A VM with one vCPU.
 
 use std::io;
 use std::ops::Range;

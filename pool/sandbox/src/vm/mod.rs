@@ -1,4 +1,4 @@
-//! One KVM VM with one vCPU, and its state.
+//! A KVM VM with one vCPU, and its state.
 //!
 //! `machine` is the VM. `cpuid` makes the CPUID table that its guest sees. `keys` restores the
 //! register that the guest may reach all the same. `fresh` has the state that a new vCPU has and

@@ -194,9 +194,9 @@ enum Scan {
 /// byte by byte is not scanned from the start each time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// One past the last line that is a well-formed field.
+    /// Offset of the end of the last line that is a well-formed field.
     fields: usize,
-    /// One past the last byte that is known to be no line end.
+    /// Offset after the last byte that is known to be no line end.
     bytes: usize,
 }
 

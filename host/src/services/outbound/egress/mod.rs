@@ -273,11 +273,11 @@ pub(super) struct Holder {
 /// Why a worker ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// It has no calls.
+    /// The worker has no calls.
     Unused,
-    /// Its function has more than [`VERSIONS`] workers.
+    /// The worker's function has more than [`VERSIONS`] workers.
     Several,
-    /// None of its calls has made progress for [`HANGS`].
+    /// None of the worker's calls has made progress for [`HANGS`].
     Hangs,
 }
 
