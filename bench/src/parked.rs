@@ -40,13 +40,28 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     function: PathBuf,
     /// Functions
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     functions: u32,
     /// Instances of each
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     each: u32,
     /// How long the idle node's CPU time is measured, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     idle: u64,
     /// A further option of `faasw up`, any number of times
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]

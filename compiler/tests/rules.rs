@@ -308,7 +308,9 @@ fn a_core_module_that_tells_of_its_component_is_that() {
 fn what_tells_of_a_component_that_it_is_not_is_refused() {
     for (fields, words) in [
         (
-            r#"(memory (export "memory") 1) (func (export "_start")) (@custom "component-type:x" "")"#.to_owned(),
+            r#"(memory (export "memory") 1) (func (export "_start"))
+               (@custom "component-type:x" "")"#
+                .to_owned(),
             "none comes of it",
         ),
         (

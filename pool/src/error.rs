@@ -103,7 +103,11 @@ pub enum CompileError {
 #[derive(Clone, Debug, Error)]
 pub enum SeedError {
     /// The function's memory limit exceeds the largest memory of a guest.
-    #[error("a memory limit of {} MiB is more than the {} MiB a function can have", wanted >> 20, most >> 20)]
+    #[error(
+        "a memory limit of {} MiB is more than the {} MiB a function can have",
+        wanted >> 20,
+        most >> 20
+    )]
     MemoryTooLarge {
         /// The memory limit in bytes.
         wanted: u64,

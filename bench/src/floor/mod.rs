@@ -135,7 +135,8 @@ fn ask(client: &mut Client, url: &Url) -> Result<Stages> {
     let response = client.get(&url.path)?;
     let value = response.server_timing.with_context(|| {
         format!(
-            "http://{}{} answered without Server-Timing: is it a function on a faasw node, of `up` or of `serve --timing`?",
+            "http://{}{} answered without Server-Timing: is it a function on a faasw node, of \
+             `up` or of `serve --timing`?",
             url.authority, url.path
         )
     })?;

@@ -142,7 +142,8 @@ fn a_component_may_come_to_it_while_it_is_instantiated() {
 fn a_command_may_come_to_it_while_it_is_instantiated() {
     const EARLY: &[u8] = br#"(module
         (import "faasw:function/entry@0.1.0" "freeze" (func $freeze))
-        (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+        (import "wasi_snapshot_preview1" "fd_write"
+            (func $write (param i32 i32 i32 i32) (result i32)))
         (memory (export "memory") 1)
         (data (i32.const 0) "\08\00\00\00\05\00\00\00early")
         (start $freeze)

@@ -85,7 +85,8 @@ fn they_look_like_a_clients() {
         let script = "local seen
             return function(r)
                 if not seen then
-                    seen = r.method .. ' ' .. r.path .. ' ' .. (r.query or '') .. ' ' .. r.headers['x-a'] .. ' ' .. r.headers['content-length'] .. ' ' .. r.body
+                    seen = r.method .. ' ' .. r.path .. ' ' .. (r.query or '') .. ' ' ..
+                        r.headers['x-a'] .. ' ' .. r.headers['content-length'] .. ' ' .. r.body
                     print('warmed up')
                 end
                 return seen

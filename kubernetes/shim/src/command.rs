@@ -184,8 +184,9 @@ mod tests {
     #[test]
     fn what_the_shim_of_runc_writes_is_understood() {
         let command = read(
-            "--root /run/containerd/runc/k8s.io --log /b/log.json --log-format json --systemd-cgroup \
-             create --bundle /b --pid-file /b/init.pid --console-socket /tmp/s --no-pivot c1",
+            "--root /run/containerd/runc/k8s.io --log /b/log.json --log-format json \
+             --systemd-cgroup create --bundle /b --pid-file /b/init.pid \
+             --console-socket /tmp/s --no-pivot c1",
         )
         .unwrap();
         assert_eq!(command.name, Some("create"));

@@ -80,7 +80,11 @@ pub enum OptionsError {
     #[error("a memory limit of {0} bytes is less than the least, {LEAST_MEMORY} bytes")]
     Memory(u64),
     /// A time limit is out of range.
-    #[error("a limit {limit} of {} s is not between 1 ms and {} s", .value.as_secs_f64(), LONGEST_TIME.as_secs())]
+    #[error(
+        "a limit {limit} of {} s is not between 1 ms and {} s",
+        .value.as_secs_f64(),
+        LONGEST_TIME.as_secs()
+    )]
     TimeLimit {
         /// The limit, as flags and parameters spell it.
         limit: &'static str,

@@ -28,8 +28,9 @@ async fn find(file: &str, of: &str) -> Result<Option<Credential>, CredentialErro
 #[tokio::test]
 async fn the_longest_key_that_a_repository_begins_with_holds() {
     let file = format!(
-        r#"{{"auths": {{"reg.test": {{"auth": "{}"}}, "reg.test/a": {{"auth": "{}"}}, "reg.test/a/b/c": {{"auth": "{}"}},
-            "reg.test:5000": {{"auth": "{}"}}, "other.test": {{}}}}, "HttpHeaders": {{"x": "y"}}}}"#,
+        r#"{{"auths": {{"reg.test": {{"auth": "{}"}}, "reg.test/a": {{"auth": "{}"}},
+            "reg.test/a/b/c": {{"auth": "{}"}}, "reg.test:5000": {{"auth": "{}"}},
+            "other.test": {{}}}}, "HttpHeaders": {{"x": "y"}}}}"#,
         auth("one:1"),
         auth("two:2:2"),
         auth("three:"),

@@ -53,7 +53,10 @@ async fn a_realm_elsewhere_is_shown_no_credentials() {
     ] {
         let failed = pull(&server, credential).await.unwrap_err();
         assert!(
-            matches!(&failed, OciError::Realm { realm, .. } if *realm == elsewhere.address.to_string()),
+            matches!(
+                &failed,
+                OciError::Realm { realm, .. } if *realm == elsewhere.address.to_string()
+            ),
             "{failed}"
         );
     }

@@ -213,7 +213,8 @@ async fn of_an_index_the_one_for_wasi_is_pulled_and_the_index_is_what_is_kept() 
     let one = manifest_of(MODULE);
     let platform = r#""platform": {"os": "wasi", "architecture": "wasm"}"#;
     let index = format!(
-        r#"{{"schemaVersion": 2, "manifests": [{{"mediaType": "m", "digest": "{}", "size": 1, {platform}}}]}}"#,
+        r#"{{"schemaVersion": 2,
+            "manifests": [{{"mediaType": "m", "digest": "{}", "size": 1, {platform}}}]}}"#,
         digest(one.as_bytes())
     );
     let told = index.clone();
