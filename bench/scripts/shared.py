@@ -5,7 +5,8 @@ Each round starts each file in both ways, in random order, on new ports. A clien
 until the pod accepts, sends one request and waits for the complete answer. Run it as root, on a
 quiet machine.
 
-    bench/scripts/shared.py --faasw target/release/faasw --rounds 11 examples/hello/hello.wasm app.js --request /
+    bench/scripts/shared.py --faasw target/release/faasw --rounds 11 \\
+        examples/hello/hello.wasm app.js --request /
 """
 
 import argparse

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures func-images: cold restores, restarts and many functions on real nodes, as Markdown.
 
-    run.py --faasw FILE [--component js=FILE] [--component python=FILE] [--only PART,…] [--json FILE]
+    run.py --faasw FILE [--component js=FILE] [--component python=FILE]
+        [--only PART,…] [--json FILE]
 
 Needs only Linux with /dev/kvm and Python 3.10 or later. Starts nodes on loopback addresses and in
 its own folders. Ends and removes them, also after an error or an interrupt.

@@ -68,8 +68,8 @@ def measure_one(bench, language):
     ten = Figure([(shared + sum(layers.values)) / (shared + layers.median)])
     name, report = NAMES[language], bench.report
     report.keep(
-        "memory", language, code_bytes=code, engine_layer=engine["layer_bytes"], layers=layers, parked=parked, ten=ten,
-        deploy=took,
+        "memory", language, code_bytes=code, engine_layer=engine["layer_bytes"], layers=layers,
+        parked=parked, ten=ten, deploy=took,
     )  # fmt: skip
     if language in LAYER:
         report.goal(f"{name}: a script's layer", layers, LAYER[language], " MiB", 1 / MIB)

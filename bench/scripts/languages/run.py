@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares scripts in JavaScript and Python with their peers on real nodes, as Markdown with goals.
 
-    run.py --faasw FILE --bench FILE --wasmtime FILE [--only PART,…] [--language NAME,…] [--json FILE]
+    run.py --faasw FILE --bench FILE --wasmtime FILE
+        [--only PART,…] [--language NAME,…] [--json FILE]
 
 Needs Linux with /dev/kvm, Python 3.10 or later with venv, and Node.js 20 or later. The first run
 downloads packages from their registries and keeps what it builds in the work folder. Starts nodes

@@ -82,11 +82,11 @@ fn draw(shapes: &mut String, bar: &Bar, colour: &str, y: f64, scale: f64) -> fmt
     if let Some(whisker) = bar.whisker {
         let middle = y + BAR / 2.0;
         let to = LEFT + whisker * scale;
+        let (above, below) = (middle - 5.0, middle + 5.0);
+        let path = format!("M{end:.1} {middle}H{to:.1}M{to:.1} {above}V{below}");
         writeln!(
             shapes,
-            r#"<path d="M{end:.1} {middle}H{to:.1}M{to:.1} {}V{}" stroke="{colour}" stroke-width="2"/>"#,
-            middle - 5.0,
-            middle + 5.0
+            r#"<path d="{path}" stroke="{colour}" stroke-width="2"/>"#
         )?;
         end = end.max(to);
         let _ = write!(label, " / {}", number(whisker));
@@ -96,9 +96,11 @@ fn draw(shapes: &mut String, bar: &Bar, colour: &str, y: f64, scale: f64) -> fmt
 
 /// Writes a picture of the common width, with `shapes` under a title.
 pub fn drawing(f: &mut fmt::Formatter<'_>, height: f64, title: &str, shapes: &str) -> fmt::Result {
+    let size = format!(r#"viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}""#);
+    let font = r#"font-family="sans-serif" font-size="13""#;
     writeln!(
         f,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="13">"#
+        r#"<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>"#
     )?;
     writeln!(
         f,
@@ -119,10 +121,8 @@ pub fn text(
     said: &str,
 ) -> fmt::Result {
     let said = said.replace('&', "&amp;").replace('<', "&lt;");
-    writeln!(
-        to,
-        r##"<text x="{x:.1}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="#222222">{said}</text>"##
-    )
+    let style = format!(r##"text-anchor="{anchor}" font-weight="{weight}" fill="#222222""##);
+    writeln!(to, r#"<text x="{x:.1}" y="{y}" {style}>{said}</text>"#)
 }
 
 /// Formats a number with about three significant digits, and with none of its decimals from 100 on.

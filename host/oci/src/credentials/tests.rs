@@ -174,7 +174,10 @@ const LONG: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn a_helper_is_told_the_registry_and_gives_what_it_has() {
     let found = helped(
-        r#"read server; echo "{\"ServerURL\": \"x\", \"Username\": \"$1\", \"Secret\": \"$server\"}""#,
+        concat!(
+            r#"read server; "#,
+            r#"echo "{\"ServerURL\": \"x\", \"Username\": \"$1\", \"Secret\": \"$server\"}""#,
+        ),
         LONG,
     );
     assert_eq!(found.await.unwrap(), Some(password("get", "reg.test")));
