@@ -1,10 +1,10 @@
 //! The channels of outbound calls: each moves one request at a time between its guest and an
 //! [`Outbound`].
 //!
-//! A channel is reused turn by turn ([`ChannelWords::turn`]). A guest that drops a request counts
-//! the turn up. The node drops what is left of the request before it counts up, too. All of this
-//! belongs to the exchange and ends with it, before its instance is reset. So a late answer reaches
-//! no instance.
+//! A channel is reused turn by turn ([`ChannelWords::turn`]). A guest that drops a request
+//! increments its turn. The node drops the rest of the request before it increments its own turn.
+//! The channels belong to the exchange and end with it, before its instance is reset. So a late
+//! answer reaches no instance.
 //!
 //! [`ChannelWords::turn`]: faasw_abi::channel::ChannelWords::turn
 
@@ -78,7 +78,7 @@ impl Calls {
         self.has_begun
     }
 
-    /// Starts over for another guest, which has a mailbox of its own.
+    /// Starts over for a new guest, which has a mailbox of its own.
     pub fn begin_again(&mut self) {
         *self = Self::new(self.outbound.clone(), self.count());
     }
@@ -106,7 +106,7 @@ impl Calls {
             let may_begin = work.amount() < BEGUN_AT_ONCE;
             let looked = channel.look(mailbox, guest, &*self.outbound, may_begin);
             let of_channel = channel.take_work();
-            // Counted even if the rest is invalid.
+            // The work counts even if the channel has returned an error.
             self.has_begun |= of_channel.begun > 0;
             work.begun += of_channel.begun;
             work.fields += of_channel.fields;
@@ -202,7 +202,8 @@ impl Calls {
         self.waits_until.filter(|_| self.is_owed())
     }
 
-    /// Returns whether something is there that the guest waits for, so that it must be woken once.
+    /// Returns whether an event that the guest waits for has happened. The guest must then be woken
+    /// once.
     ///
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible.
