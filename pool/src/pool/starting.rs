@@ -58,8 +58,8 @@ impl Pool {
         })
     }
 
-    /// Waits until the first microVM is ready, and then begins to make more ahead of requests. Before
-    /// that, only seeds may be requested from the pool.
+    /// Waits until the first microVM is ready, and then begins to make more ahead of requests.
+    /// Before that, only seeds may be requested from the pool.
     ///
     /// # Errors
     /// Returns a [`StartError`] if this host cannot run guests; the message names the remedy. The

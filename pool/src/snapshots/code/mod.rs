@@ -140,7 +140,7 @@ impl Code {
     /// Copies an artifact that is in memory.
     ///
     /// # Errors
-    /// As [`Code::seal`].
+    /// Returns the errors of [`Code::seal`].
     pub fn copy_of(mut artifact: &[u8]) -> Result<Self, Errno> {
         let file = Self::writable()?;
         while !artifact.is_empty() {
