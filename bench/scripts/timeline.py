@@ -358,7 +358,7 @@ AFTER_ANSWER = [
     ("mailbox is wiped", ends("sandbox", "fstat")),
     ("vectors are set", ends("sandbox", "ioctl")),
     ("node is told", begins("sandbox", "sendmsg")),
-    ("parked", begins("sandbox", "recvmsg")),
+    ("warm", begins("sandbox", "recvmsg")),
 ]
 
 

@@ -13,7 +13,7 @@
 //! - `embedded`: a node in this process, called by `Node::invoke`, beside the same floor.
 //! - `key_value`: the cost of functions' stores, on such a node with a data directory.
 //! - `sandboxes`: the time to get a sandbox, with pools of kernel resources and without.
-//! - `parked`: thousands of instances that are parked ahead of requests.
+//! - `warm`: thousands of instances that are warm ahead of requests.
 //! - `memory`, `soak`: the resources of a node's processes, by `process`; `hostile` clients beside
 //!   the load.
 //! - `neighbours`: the effect of one function's load on another function.
@@ -43,7 +43,6 @@ mod neighbours;
 mod node;
 mod open_loop;
 mod overload;
-mod parked;
 mod process;
 mod relay;
 mod report;
@@ -56,6 +55,7 @@ mod table;
 #[cfg(test)]
 mod test_server;
 mod versions;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -91,8 +91,8 @@ enum Command {
     Sandboxes(sandboxes::Arguments),
     /// Memory that a warm instance holds
     Memory(memory::Arguments),
-    /// Resources of thousands of warm instances that are made ahead of requests
-    Parked(parked::Arguments),
+    /// Resources of thousands of instances that are made warm ahead of requests
+    Warm(warm::Arguments),
     /// Load for a long time, and whether anything grows
     Soak(soak::Arguments),
     /// Throughput and latency of a function beside another one's load, relative to alone
@@ -119,7 +119,7 @@ fn main() -> ExitCode {
         Command::Relay(arguments) => relay::run(&arguments),
         Command::Sandboxes(arguments) => sandboxes::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
-        Command::Parked(arguments) => parked::run(&arguments),
+        Command::Warm(arguments) => warm::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Neighbours(arguments) => neighbours::run(&arguments),
         Command::Overload(arguments) => overload::run(&arguments),

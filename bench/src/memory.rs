@@ -1,4 +1,4 @@
-//! `faasw-bench memory`: the memory that a parked instance holds.
+//! `faasw-bench memory`: the memory that a warm instance holds.
 //!
 //! There are two numbers, because each misses something. The unique set size of the sandboxes'
 //! processes leaves out what the kernel keeps for their VMs. The decrease of the machine's
@@ -46,7 +46,7 @@ pub struct Arguments {
     /// Address of a function on it
     #[arg(long, value_name = "URL")]
     function: Url,
-    /// How many parked instances to have it make; fewer are reported as they are
+    /// How many warm instances to have it make; fewer are reported as they are
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
     /// Ask for nothing and measure the instances that there are; the fall of
@@ -116,7 +116,7 @@ pub fn measure(
     if let Some(count) = count {
         fill(function, count, || match commands {
             // The number of zygotes follows demand, too, so sandboxes cannot be counted instead.
-            Some(commands) => Ok(commands.microvms()?.parked()),
+            Some(commands) => Ok(commands.microvms()?.warm()),
             None => Ok(sandboxes(node)?.saturating_sub(before)),
         })?;
         thread::sleep(SETTLE);
@@ -124,7 +124,7 @@ pub fn measure(
     let after = unique_bytes(node)?;
     let available_after = process::available_bytes()?;
     let microvms = commands.map(Commands::microvms).transpose()?;
-    // No request is under way now, so a sandbox that is still busy is not parked.
+    // No request is under way now, so a sandbox that is still busy is not warm.
     let busy = microvms.as_ref().map_or(0, MicroVms::busy);
     // The number of zygotes follows demand.
     let without_function = match (count, &microvms) {
@@ -248,7 +248,7 @@ impl Found {
             row("instances asked for", wanted.to_string());
             row("sandboxes before", self.before.to_string());
             row(
-                "parked instances, sandboxes more than before",
+                "warm instances, sandboxes more than before",
                 self.instances.to_string(),
             );
         } else {
@@ -276,7 +276,7 @@ impl fmt::Display for Found {
         {
             writeln!(
                 f,
-                "\nThe node kept fewer instances than were asked for; without a pool of parked \
+                "\nThe node kept fewer instances than were asked for; without a pool of warm \
                  instances it keeps none."
             )?;
         }

@@ -47,8 +47,8 @@ impl MicroVms {
     }
 
     /// Returns the number of instances that wait for a request.
-    pub fn parked(&self) -> usize {
-        self.count("parked")
+    pub fn warm(&self) -> usize {
+        self.count("warm")
     }
 
     /// Returns the number of instances that run a request.
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn microvms_are_counted_by_whatever_states_there_are() {
-        let json = br#"{"functions":1,"microvms":{"busy":0,"parked":4,"ready":2}}"#;
+        let json = br#"{"functions":1,"microvms":{"busy":0,"warm":4,"ready":2}}"#;
         let found = microvms(json).unwrap();
-        assert_eq!((found.0["parked"], found.0.len(), found.busy()), (4, 3, 0));
+        assert_eq!((found.0["warm"], found.0.len(), found.busy()), (4, 3, 0));
         assert_eq!(microvms(br#"{"microvms":{"busy":7}}"#).unwrap().busy(), 7);
         assert!(microvms(b"{}").is_err());
     }

@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn who_served_is_a_description() {
-        let stages = Stages::parse(&format!("served;desc=\"parked\", {PRESENT}"));
-        assert_eq!(stages.served.as_deref(), Some("parked"));
+        let stages = Stages::parse(&format!("served;desc=\"warm\", {PRESENT}"));
+        assert_eq!(stages.served.as_deref(), Some("warm"));
         assert_eq!(stages.stages.len(), 4);
     }
 

@@ -46,8 +46,8 @@ pub enum LogStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lack {
-    /// The limit of parked instances of all functions is reached (`--max-parked`).
-    MaxParked,
+    /// The limit of warm instances of all functions is reached (`--max-warm`).
+    MaxWarm,
     /// The function uses all of its memory (`--function-memory`).
     FunctionMemory,
     /// Seeds use all of their memory: there is no room for the function's own seed, or a further
@@ -66,7 +66,7 @@ pub enum Lack {
 impl Lack {
     /// All values.
     pub const ALL: [Self; 7] = [
-        Self::MaxParked,
+        Self::MaxWarm,
         Self::FunctionMemory,
         Self::SeedMemory,
         Self::InstanceMemory,
@@ -79,7 +79,7 @@ impl Lack {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::MaxParked => "max-parked",
+            Self::MaxWarm => "max-warm",
             Self::FunctionMemory => "function-memory",
             Self::SeedMemory => "seed-memory",
             Self::InstanceMemory => "instance-memory",
@@ -93,7 +93,7 @@ impl Lack {
     #[must_use]
     pub const fn told(self) -> &'static str {
         match self {
-            Self::MaxParked => "--max-parked",
+            Self::MaxWarm => "--max-warm",
             Self::FunctionMemory => "--function-memory",
             Self::SeedMemory => "--seed-memory",
             Self::InstanceMemory => "--instance-memory",
@@ -150,16 +150,16 @@ pub struct SeedInfo {
     #[serde(default)]
     pub code_pages: u64,
     /// Instances that wait for a request.
-    pub parked: usize,
+    pub warm: usize,
     /// Bytes of the private pages of those instances, as reported by their sandboxes.
-    pub parked_bytes: u64,
+    pub warm_bytes: u64,
     /// Instances that serve a request, are being reset, or are being ended.
     pub busy: usize,
     /// How often the seed was forked.
     pub forks: u64,
     /// Requests that its instances served.
     pub requests: u64,
-    /// Requests that a parked instance served.
+    /// Requests that a warm instance served.
     pub hits: u64,
     /// Page faults that KVM fixed for its instances while they served.
     pub page_faults: u64,

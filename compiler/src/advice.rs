@@ -20,7 +20,7 @@ pub const WASI_0_3: &str = "functions cannot use WASI 0.3 yet. The SDK decides w
      componentize-py 0.25 with wasi:http@0.2 in its world for Python";
 
 /// The page that lists all interfaces.
-const LIST: &str = "docs/functions.md lists the interfaces that functions can use";
+const LIST: &str = "docs/components.md lists the interfaces that functions can use";
 
 /// Advice for imports that are never offered, by their prefix.
 const ORIGINS: [(&str, &str); 6] = [

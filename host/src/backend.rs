@@ -88,13 +88,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns for how many functions instances can be parked ahead of requests; 0 if for none.
+    /// Returns for how many functions instances can be warm ahead of requests; 0 if for none.
     fn provided_functions(&self) -> usize {
         0
     }
 
     /// Returns the number of instances that each function has at all times.
-    fn min_parked(&self) -> usize {
+    fn min_warm(&self) -> usize {
         0
     }
 
@@ -248,9 +248,9 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     /// than half of the memory for seeds is used.
     fn make_ahead(&self) {}
 
-    /// Notes that the version serves requests. From now on the backend parks instances of it ahead
-    /// of requests, as many as configured, as far as they fit. It makes the seed for that, as far
-    /// as the seed fits the memory for seeds.
+    /// Notes that the version serves requests. From now on the backend keeps instances of it warm
+    /// ahead of requests, as many as configured, as far as they fit. It makes the seed for that, as
+    /// far as the seed fits the memory for seeds.
     fn provide(&self) {}
 
     /// Does what [`FunctionVersion::provide`] does, and waits until the instances exist, as far as
@@ -383,8 +383,8 @@ impl Backend for Pool {
         Self::provided_functions(self)
     }
 
-    fn min_parked(&self) -> usize {
-        Self::min_parked(self)
+    fn min_warm(&self) -> usize {
+        Self::min_warm(self)
     }
 
     fn processes(&self) -> Option<Arc<dyn Processes>> {

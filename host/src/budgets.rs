@@ -86,8 +86,8 @@ pub struct Asked {
     pub stores: u64,
     /// Maximum number of concurrent requests.
     pub instances: Option<u64>,
-    /// Maximum number of parked instances.
-    pub parked: Option<u64>,
+    /// Maximum number of warm instances.
+    pub warm: Option<u64>,
     /// Number of zygotes.
     pub zygotes: Option<u64>,
     /// Maximum number of client connections.
@@ -115,8 +115,8 @@ pub struct Budgets {
     /// Maximum number of concurrent requests: as many as fit in their worst case, unless more are
     /// configured. More are admitted if the kernel limits microVMs by a control group of their own.
     pub instances: u64,
-    /// Maximum number of parked instances.
-    pub parked: u64,
+    /// Maximum number of warm instances.
+    pub warm: u64,
     /// Number of zygotes.
     pub zygotes: u64,
     /// Maximum number of client connections.
@@ -178,7 +178,7 @@ impl Asked {
             has_outbound: false,
             stores: 1,
             instances: None,
-            parked: None,
+            warm: None,
             zygotes: None,
             connections: None,
             seeds: None,
@@ -297,7 +297,7 @@ impl Asked {
             instance,
             fitting,
             instances: self.instances.unwrap_or(fitting),
-            parked: self.parked.unwrap_or(fitting),
+            warm: self.warm.unwrap_or(fitting),
             zygotes: others.zygotes,
             connections: others.connections,
             outbound: fitting.saturating_mul(CALLS_EACH),
@@ -346,7 +346,7 @@ impl NodeBuilder {
         // function use all of it.
         limits.outbound = limits.outbound.min(2 * limits.outbound_function);
         self.max_instances(count(budgets.instances))
-            .max_parked(count(budgets.parked))
+            .max_warm(count(budgets.warm))
             .zygotes(count(budgets.zygotes))
             .seed_memory(budgets.seeds)
             .function_memory(budgets.limit)
@@ -395,7 +395,7 @@ mod tests {
                                 let worst = worst(&asked, &budgets);
                                 assert!(worst <= limit * MIB, "{limit} {memory} {budgets:?}");
                                 assert!(budgets.fitting >= 1 && budgets.seeds >= SEEDS_LEAST);
-                                assert!(budgets.parked <= budgets.fitting);
+                                assert!(budgets.warm <= budgets.fitting);
                                 assert!(budgets.compiling < limit * MIB);
                                 let held = budgets.fitting * budgets.instance;
                                 assert!(budgets.instance_memory >= held);
@@ -487,7 +487,7 @@ mod tests {
     fn what_is_asked_for_is_had_and_counts() {
         let asked = Asked {
             instances: Some(2),
-            parked: Some(1),
+            warm: Some(1),
             zygotes: Some(3),
             connections: Some(100),
             seeds: Some(200 * MIB),
@@ -496,7 +496,7 @@ mod tests {
             ..Asked::of_function(64 * MIB)
         };
         let budgets = asked.budgets(limits(1024, None), MACHINE).unwrap();
-        assert_eq!((budgets.instances, budgets.parked), (2, 1));
+        assert_eq!((budgets.instances, budgets.warm), (2, 1));
         assert_eq!((budgets.zygotes, budgets.connections), (3, 100));
         assert_eq!(budgets.seeds, 200 * MIB);
         assert_eq!((budgets.fitting, budgets.admitted), (2, 2 * 80 * MIB));

@@ -24,7 +24,7 @@ const EGRESS: u64 = 129;
 /// Maximum number of connections to metrics and probes, if they have a listener.
 pub(crate) const SCRAPERS: u64 = 64;
 
-/// Additional files of a microVM that is not parked: the userfaultfd of its page faults.
+/// Additional files of a microVM that is not warm: the userfaultfd of its page faults.
 const AT_WORK: u64 = 1;
 
 /// Maximum number of zygotes while they are needed, as a multiple of `zygotes`.
@@ -51,7 +51,7 @@ pub(crate) struct OpenFiles {
     pub(crate) connections_per_address: usize,
     /// Maximum number of concurrent requests.
     pub(crate) instances: usize,
-    pub(crate) parked: usize,
+    pub(crate) warm: usize,
     pub(crate) zygotes: usize,
     pub(crate) groups: usize,
     /// Maximum number of seeds in memory.
@@ -101,14 +101,14 @@ impl OpenFiles {
     ) -> Self {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let each = pool.confinement.descriptors();
-        let (instances, parked) = (pool.max_instances as u64, pool.max_parked as u64);
+        let (instances, warm) = (pool.max_instances as u64, pool.max_warm as u64);
         let zygote = ZYGOTES_MOST * (each + AT_WORK);
         let zygotes = (pool.zygotes as u64).saturating_mul(zygote);
         // A sixteenth of the connections may be evicted and not closed yet.
         let of_clients = (limits.connections as u64).saturating_mul(listeners);
         let of_clients = of_clients.saturating_add(of_clients / 16);
         let of_instances = (instances.saturating_mul(each + AT_WORK))
-            .saturating_add(parked.saturating_mul(each))
+            .saturating_add(warm.saturating_mul(each))
             .saturating_add(zygotes);
         let fixed = used + NODE + EGRESS + SCRAPERS + RESERVED;
         let available = limit.saturating_sub(fixed);
@@ -130,16 +130,16 @@ impl OpenFiles {
         } else {
             limits.connections_per_address
         };
-        let (mut instances, mut parked, mut zygotes) =
-            (pool.max_instances, pool.max_parked, pool.zygotes);
+        let (mut instances, mut warm, mut zygotes) =
+            (pool.max_instances, pool.max_warm, pool.zygotes);
         if for_instances < of_instances {
             zygotes = zygotes.min(count(for_instances / 8 / zygote).max(1));
             let rest = for_instances.saturating_sub(zygotes as u64 * zygote);
-            let half = lowered(parked, rest / 2 / each);
+            let half = lowered(warm, rest / 2 / each);
             let left = rest.saturating_sub(half as u64 * each);
             instances = lowered(instances, left / (each + AT_WORK));
             let left = rest.saturating_sub(instances as u64 * (each + AT_WORK));
-            parked = lowered(parked, left / each);
+            warm = lowered(warm, left / each);
         }
         let is_lowered = for_clients < of_clients || for_instances < of_instances;
         let groups = if is_lowered {
@@ -152,7 +152,7 @@ impl OpenFiles {
             connections,
             connections_per_address,
             instances,
-            parked,
+            warm,
             zygotes,
             groups,
             seeds: pool.max_seeds.min(count(for_seeds / OF_A_SEED).max(FEWEST)),
@@ -165,9 +165,9 @@ impl fmt::Display for OpenFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} connections ({} of one address), {} requests at once, {} parked instances, \
+            "{} connections ({} of one address), {} requests at once, {} warm instances, \
              {} seeds in memory",
-            self.connections, self.connections_per_address, self.instances, self.parked, self.seeds
+            self.connections, self.connections_per_address, self.instances, self.warm, self.seeds
         )
     }
 }
@@ -238,7 +238,7 @@ mod tests {
             + connections
             + connections / 16
             + files.instances as u64 * (each + AT_WORK)
-            + files.parked as u64 * each
+            + files.warm as u64 * each
             + files.zygotes as u64 * ZYGOTES_MOST * (each + AT_WORK)
             + files.seeds as u64 * OF_A_SEED
     }
@@ -271,8 +271,8 @@ mod tests {
             (4096, 1024)
         );
         assert_eq!(
-            (many.instances, many.parked),
-            (pool.max_instances, pool.max_parked)
+            (many.instances, many.warm),
+            (pool.max_instances, pool.max_warm)
         );
         assert!(many.seeds > 20_000);
         let few = of(1024);
@@ -282,7 +282,7 @@ mod tests {
             "{few:?}"
         );
         assert!(
-            few.instances > 25 && few.parked > 25 && few.seeds > 40,
+            few.instances > 25 && few.warm > 25 && few.seeds > 40,
             "{few:?}"
         );
         let none = of(10);
@@ -298,12 +298,12 @@ mod tests {
         };
         let pool = PoolOptions {
             max_seeds: 7,
-            max_parked: 0,
+            max_warm: 0,
             ..PoolOptions::default()
         };
         let files = OpenFiles::new(&limits, &pool, 1, (1024, 3));
         assert_eq!((files.connections, files.connections_per_address), (50, 50));
-        assert_eq!((files.parked, files.seeds), (0, 7));
+        assert_eq!((files.warm, files.seeds), (0, 7));
         assert!(files.instances > of(1024).instances);
         // A program that serves its clients itself.
         let alone = OpenFiles::new(&Limits::default(), &PoolOptions::default(), 0, (1024, 3));

@@ -107,17 +107,17 @@ fn become_program(
     };
     // To high numbers first, so that they do not collide with the final numbers.
     let mut program = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FD + 10)?;
-    let mut parked = Vec::new();
+    let mut warm = Vec::new();
     for fd in how.descriptors {
-        parked.push(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10)?);
+        warm.push(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10)?);
     }
-    for (number, fd) in (FIRST_FD..).zip(&parked) {
+    for (number, fd) in (FIRST_FD..).zip(&warm) {
         // SAFETY: the previous owner of this number does not use it again in this process.
         if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 {
             return Err(io::Error::last_os_error());
         }
     }
-    let jail_fd = FIRST_FD + i32::try_from(parked.len()).map_err(io::Error::other)?;
+    let jail_fd = FIRST_FD + i32::try_from(warm.len()).map_err(io::Error::other)?;
     let handed = jail.hand_over(jail_fd).map_err(io::Error::other)?;
     let mut arguments = vec![how.name.to_owned()];
     arguments.extend(how.arguments);
@@ -128,7 +128,7 @@ fn become_program(
         return Err(io::Error::last_os_error());
     }
     // Not dropped: all higher numbers are closed below.
-    std::mem::forget(parked);
+    std::mem::forget(warm);
     program = {
         let fd = program.as_fd().as_raw_fd();
         std::mem::forget(program);

@@ -321,8 +321,8 @@ pub enum InvokeError {
     /// The function sent nothing for too long in the middle of its response.
     #[error("the function sent nothing for {} s in the middle of its response", .0.as_secs_f64())]
     IdleGuest(Duration),
-    /// The exchange exceeded its total time limit.
-    #[error("the exchange took longer than its limit of {} s", .0.as_secs_f64())]
+    /// The invocation exceeded its total time limit.
+    #[error("the invocation took longer than its limit of {} s", .0.as_secs_f64())]
     TotalTime(Duration),
     /// The client neither sent nor received anything for too long.
     #[error("the client neither sent nor took anything for {} s", .0.as_secs_f64())]
@@ -345,7 +345,7 @@ pub enum InvokeError {
         /// The number of seeds that are queued before it.
         behind: usize,
     },
-    /// The request was evicted for another one, because no exchange had waited longer for its
+    /// The request was evicted for another one, because no invocation had waited longer for its
     /// client or for an outbound call of its function.
     #[error("the node was full, and no other request had waited longer for others")]
     Evicted,

@@ -4,7 +4,7 @@
 //! forks, and the compile helper. Above the pool, the node knows functions and requests; below it,
 //! a sandbox knows one virtual machine.
 //!
-//! A request takes one path: [`Pool::invoke`] takes a parked instance, or sends `fork` and then
+//! A request takes one path: [`Pool::invoke`] takes a warm instance, or sends `fork` and then
 //! `activate` to a sandbox. It then moves bytes between the client's bodies and the rings of the
 //! mailbox until the doorbell reports that the function is done. A deployment uses
 //! [`Pool::compile`] and [`Pool::make_seed`].
@@ -14,9 +14,9 @@
 //! `stats` uses one of `sandboxes`.
 //!
 //! - `pool`: the interface for the node; `options`: its settings; `compile`: the compile helper.
-//! - `exchange`: one request, from its admission to the retirement of its instance.
+//! - `invocation`: one request, from its admission to the retirement of its instance.
 //! - `seeds`: functions, the seeds that their instances are forked from, and the memory they hold.
-//! - `instances`: instances between requests: reset, parked, numbered.
+//! - `instances`: instances between requests: reset, warm, numbered.
 //! - `images`: seeds on disk.
 //! - `sandboxes`: processes, and threads in their place; sandboxes and zygotes.
 //! - `snapshots`: snapshots with the state of their vCPU, code, and the state that zygotes are
@@ -36,7 +36,6 @@ mod ablation;
 mod compile;
 mod doctor;
 mod error;
-mod exchange;
 mod fair_slots;
 mod fault;
 #[cfg(feature = "fuzzing")]
@@ -44,6 +43,7 @@ mod fault;
 pub mod fuzzing;
 mod images;
 mod instances;
+mod invocation;
 mod mailbox;
 #[cfg(feature = "measuring")]
 #[doc(hidden)]
@@ -73,12 +73,6 @@ pub use error::{
     ClientError, CompileError, InitialiseError, InvokeError, PlatformError, RequestPart, SeedError,
     StartError,
 };
-pub use exchange::{
-    Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, BudgetAccount, BudgetError,
-    Call, CallLimits, Client, ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound,
-    OutgoingCall, OutgoingRequest, Part, Reply, ReplyBody, RequestBody, RequestBudget,
-    ResponseStream, Secrets, Share, StoreService,
-};
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::outgoing;
 pub use faasw_abi::secrets::SECRETS_MAX;
@@ -95,6 +89,12 @@ pub use fair_slots::{
 };
 pub use fault::{Fault, Manner};
 pub use images::{Arriving, ExportError, ImageId, Images, Origin};
+pub use invocation::{
+    Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, BudgetAccount, BudgetError,
+    Call, CallLimits, Client, ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound,
+    OutgoingCall, OutgoingRequest, Part, Reply, ReplyBody, RequestBody, RequestBudget,
+    ResponseStream, Secrets, Share, StoreService,
+};
 pub use memory::for_instances as memory_for_instances;
 pub use opening::{GivenFolder, open_file, open_given, open_to_look};
 pub use options::PoolOptions;

@@ -25,7 +25,7 @@ pub struct PoolOptions {
     /// new group. No effect on hosts without control groups.
     pub groups_kept: usize,
     /// The maximum number of instances at work, from the start of a request until its instance is
-    /// parked or gone. A request waits a moment for a free place before it is rejected.
+    /// warm or gone. A request waits a moment for a free place before it is rejected.
     pub max_instances: usize,
     /// The instruction set of compiled functions; `None` selects the best that this CPU has.
     pub isa: Option<Isa>,
@@ -35,19 +35,19 @@ pub struct PoolOptions {
     pub compile_memory: u64,
     /// The wall time limit for instantiating a function when it is deployed.
     pub instantiation_time: Duration,
-    /// How long an instance stays parked without a request.
+    /// How long an instance stays warm without a request.
     pub keep_alive: Duration,
-    /// How long an instance may poll for its next request before it is parked, with the vCPU in the
+    /// How long an instance may poll for its next request before it is warm, with the vCPU in the
     /// guest. It does so if its function's requests usually arrive within that time and a processor
     /// is free. Zero disables polling.
     pub poll: Duration,
-    /// The number of instances that each function has at all times, parked or at work. They are
+    /// The number of instances that each function has at all times, warm or at work. They are
     /// made ahead of requests once the function is provided for
     /// ([`Pool::provide`](crate::Pool::provide)), which happens at the latest when it is called, as
     /// far as all budgets allow.
-    pub min_parked: usize,
-    /// The maximum number of parked instances of all functions together.
-    pub max_parked: usize,
+    pub min_warm: usize,
+    /// The maximum number of warm instances of all functions together.
+    pub max_warm: usize,
     /// The budget in bytes for the seeds of all functions and for their code that is stored
     /// elsewhere as well. The least valuable seeds are evicted, and are made again when they are
     /// used.
@@ -56,9 +56,9 @@ pub struct PoolOptions {
     /// [`OF_A_SEED`](crate::open_files::OF_A_SEED) open files of this process.
     pub max_seeds: usize,
     /// The budget in bytes that one function may hold in memory between requests, all its versions
-    /// together: its seeds, their code, and the private pages of its parked instances. The account
+    /// together: its seeds, their code, and the private pages of its warm instances. The account
     /// relies on the reports of sandboxes and is not a measurement; the kernel's memory for each VM
-    /// and process comes on top. If a function exceeds the budget, its parked instances are ended
+    /// and process comes on top. If a function exceeds the budget, its warm instances are ended
     /// first, then its seeds are evicted.
     pub function_memory: u64,
     /// The limit in bytes for the processes of all sandboxes and compilations together, seeds
@@ -99,8 +99,8 @@ impl Default for PoolOptions {
             instantiation_time: Duration::from_secs(60),
             keep_alive: Duration::from_secs(60),
             poll: Duration::ZERO,
-            min_parked: 0,
-            max_parked: 512,
+            min_warm: 0,
+            max_warm: 512,
             max_reuse: 10_000,
             seed_memory: 4 << 30,
             max_seeds: usize::MAX,

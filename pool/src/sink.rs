@@ -30,8 +30,8 @@ pub struct Timing {
 /// The kind of sandbox that served a request, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Served {
-    /// A parked instance of the function: specialised, reset and warm.
-    Parked,
+    /// A warm instance of the function: specialised, reset and warm.
+    Warm,
     /// An instance of the function that has not run yet.
     Ready,
     /// A zygote, turned into an instance for this request.
@@ -47,7 +47,7 @@ pub enum Served {
 impl Served {
     /// All kinds.
     pub const ALL: [Self; 5] = [
-        Self::Parked,
+        Self::Warm,
         Self::Ready,
         Self::Zygote,
         Self::Ancestor,
@@ -58,7 +58,7 @@ impl Served {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Parked => "parked",
+            Self::Warm => "warm",
             Self::Ready => "ready",
             Self::Zygote => "zygote",
             Self::Ancestor => "ancestor",

@@ -22,9 +22,9 @@ pub struct PoolStats {
     pub groups: GroupStats,
     /// The memory of all sandboxes and compilations together.
     pub memory: MemoryStats,
-    /// Instances that are parked and wait for a request of their function.
-    pub parked: usize,
-    /// Instances that should be parked ahead of requests but are missing, by the reason.
+    /// Instances that are warm and wait for a request of their function.
+    pub warm: usize,
+    /// Instances that should be warm ahead of requests but are missing, by the reason.
     pub lacking: LackingStats,
     /// Instances that poll for their next request.
     pub polling: PollingStats,
@@ -34,8 +34,8 @@ pub struct PoolStats {
     pub busy: usize,
     /// Requests that wait for a place.
     pub waiting: usize,
-    /// The number of exchanges, ever, that were ended while they waited for their clients, because
-    /// other requests needed their places.
+    /// The number of invocations, ever, that were ended while they waited for their clients,
+    /// because other requests needed their places.
     pub evicted: u64,
     /// The worst-case memory in bytes of all instances at work.
     pub memory_taken: u64,
@@ -44,16 +44,16 @@ pub struct PoolStats {
     pub forbidden_calls: u64,
     /// Bytes of the layers of functions' seeds.
     pub seed_bytes: u64,
-    /// Bytes of the private pages of parked instances, as their sandboxes reported them.
-    pub parked_bytes: u64,
+    /// Bytes of the private pages of warm instances, as their sandboxes reported them.
+    pub warm_bytes: u64,
     /// The limit that [`PoolOptions::seed_memory`](crate::PoolOptions::seed_memory) sets.
     pub seed_budget: u64,
     /// The limit that [`PoolOptions::function_memory`](crate::PoolOptions::function_memory) sets.
     pub function_budget: u64,
 }
 
-/// The number of instances that should be parked ahead of requests
-/// ([`PoolOptions::min_parked`](crate::PoolOptions::min_parked)) but are missing, by the reason.
+/// The number of instances that should be warm ahead of requests
+/// ([`PoolOptions::min_warm`](crate::PoolOptions::min_warm)) but are missing, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LackingStats([usize; Lack::ALL.len()]);
 

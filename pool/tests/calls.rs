@@ -257,7 +257,7 @@ async fn time_that_others_take_is_not_the_functions(bench: &Bench) {
 /// An answer arrives after its invocation has ended; the next invocation has the same instance.
 async fn what_is_late_reaches_nobody(bench: &Bench) {
     let seed = probe(bench).await;
-    bench.park_one(&seed, "/at-start").await;
+    bench.warm_one(&seed, "/at-start").await;
     let mut again = 0;
     for round in 0..5 {
         let (go, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -284,10 +284,10 @@ async fn what_is_late_reaches_nobody(bench: &Bench) {
             ..order(&server, &format!("/get/a/{round}"))
         };
         bench
-            .settles("it is parked", |stats| stats.parked > 0 && stats.busy == 0)
+            .settles("it is warm", |stats| stats.warm > 0 && stats.busy == 0)
             .await;
         let reply = bench.pool.invoke(&seed, next).await.unwrap();
-        again += usize::from(reply.timing.served == Served::Parked);
+        again += usize::from(reply.timing.served == Served::Warm);
         let body = bytes_of(reply.body).await.unwrap();
         assert_eq!(body, format!("200 \"/{round}\"").into_bytes());
         gone.notified().await;

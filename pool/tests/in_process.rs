@@ -252,23 +252,23 @@ async fn without_jails(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
 }
 
-/// Returns the median time of a request to a parked instance.
-async fn parked(bench: &Bench, seed: &FunctionVersion, requests: usize) -> Duration {
+/// Returns the median time of a request to a warm instance.
+async fn measure_warm(bench: &Bench, seed: &FunctionVersion, requests: usize) -> Duration {
     let mut took = Vec::new();
     while took.len() < requests {
         let started = Instant::now();
         let reply = bench.get(seed, "/").await.unwrap();
-        if reply.timing.served == Served::Parked {
+        if reply.timing.served == Served::Warm {
             took.push(started.elapsed());
         }
-        // The next request is to find the instance parked.
-        bench.settles("it is parked", |stats| stats.busy == 0).await;
+        // The next request is to find the instance warm.
+        bench.settles("it is warm", |stats| stats.busy == 0).await;
     }
     took.sort_unstable();
     took[took.len() / 2]
 }
 
-async fn a_parked_instance_answers_as_soon_as_in_a_jail(bench: &Bench) {
+async fn a_warm_instance_answers_as_soon_as_in_a_jail(bench: &Bench) {
     let jailed = Bench::start(only_instances()).await;
     let seeds = [
         bench.seed(HELLO, FreezePolicy::Auto).await.unwrap(),
@@ -278,13 +278,13 @@ async fn a_parked_instance_answers_as_soon_as_in_a_jail(bench: &Bench) {
     let mut medians = [Vec::new(), Vec::new()];
     // The rounds alternate, so that other load on the host affects both.
     for _ in 0..5 {
-        medians[0].push(parked(bench, &seeds[0], requests).await);
-        medians[1].push(parked(&jailed, &seeds[1], requests).await);
+        medians[0].push(measure_warm(bench, &seeds[0], requests).await);
+        medians[1].push(measure_warm(&jailed, &seeds[1], requests).await);
     }
     // Other work on the machine makes some rounds slower and none faster.
     let [thread, jail] = medians.map(|all| all.into_iter().min().unwrap());
     let ratio = thread.as_secs_f64() / jail.as_secs_f64();
-    println!("parked hello: {thread:?} in process, {jail:?} in a jail, {ratio:.2} times");
+    println!("warm hello: {thread:?} in process, {jail:?} in a jail, {ratio:.2} times");
     jailed.pool.shutdown().await;
     assert!(ratio < 2.0, "{ratio}");
 }
@@ -301,7 +301,7 @@ fn main() {
             nothing_is_left_of_hundreds_of_instances,
             a_pool_that_is_dropped_leaves_no_thread,
             where_no_jails_are_allowed_what_is_compiled_runs,
-            a_parked_instance_answers_as_soon_as_in_a_jail in only_instances(),
+            a_warm_instance_answers_as_soon_as_in_a_jail in only_instances(),
         ]
     });
 }

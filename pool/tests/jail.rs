@@ -1,4 +1,4 @@
-//! Checks the jails of live processes as the kernel shows them: idle sandboxes, parked instances
+//! Checks the jails of live processes as the kernel shows them: idle sandboxes, warm instances
 //! and the compile helper at work; and that nothing of them remains.
 //!
 //! Without `/dev/kvm` every test here prints a notice and is ignored. They are ignored for users
@@ -48,7 +48,7 @@ fn main() {
     support::main(|skip| {
         let mut all = trials![skip || not_root;
             sandboxes_have_nothing in two_ahead(),
-            a_parked_instance_has_what_it_was_given in none_ahead(),
+            a_warm_instance_has_what_it_was_given in none_ahead(),
             the_helper_has_nothing_either,
         ];
         all.extend(trials![skip || not_root, Confinement::Reduced;
@@ -154,7 +154,7 @@ async fn sandboxes_have_no_namespaces_and_nothing_else(bench: &Bench) {
 
 async fn a_reduced_instance_serves_and_is_reset(bench: &Bench) {
     let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
-    let instance = bench.park_one(&seed, "/").await;
+    let instance = bench.warm_one(&seed, "/").await;
     assert_reduced(instance);
     assert_eq!(bench.pool.stats().forbidden_calls, 0);
 }
@@ -171,9 +171,9 @@ async fn the_helper_is_no_better_off(bench: &Bench) {
     assert!(compiling.await.unwrap().is_ok());
 }
 
-async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {
+async fn a_warm_instance_has_what_it_was_given(bench: &Bench) {
     let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
-    let instance = bench.park_one(&seed, "/").await;
+    let instance = bench.warm_one(&seed, "/").await;
     assert_closed(instance);
     let descriptors = descriptors(instance);
     assert_bare(&descriptors);
@@ -294,8 +294,8 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
         ..support::spec(FreezePolicy::Auto)
     };
     let neighbour = bench.seed_of(HELLO, &spec_of("neighbour")).await.unwrap();
-    let parked = bench.park_one(&neighbour, "/").await;
-    let full = weight(parked).unwrap();
+    let warm = bench.warm_one(&neighbour, "/").await;
+    let full = weight(warm).unwrap();
     let probe = "tests/fixtures/http-probe.wasm";
     let hog = bench.seed_of(probe, &spec_of("hog")).await.unwrap();
     // More instances than processors, so that they contend.
@@ -315,10 +315,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
     let divided = |pid: &u32| weight(*pid).is_some_and(|weight| weight * count as u64 / 2 <= full);
     let deadline = Instant::now() + give_up();
     loop {
-        let hogs: Vec<_> = sandboxes()
-            .into_iter()
-            .filter(|pid| *pid != parked)
-            .collect();
+        let hogs: Vec<_> = sandboxes().into_iter().filter(|pid| *pid != warm).collect();
         if hogs.iter().filter(|pid| divided(pid)).count() == count {
             break;
         }
@@ -326,7 +323,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
         assert!(Instant::now() < deadline, "{weights:?} of {full}");
         // The neighbour keeps its weight.
         bench.text(&neighbour, "/").await;
-        assert_eq!(weight(parked).unwrap_or(full), full);
+        assert_eq!(weight(warm).unwrap_or(full), full);
     }
     for one in spinning {
         one.abort();

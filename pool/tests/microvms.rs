@@ -65,7 +65,7 @@ async fn what_the_first_instance_wrote_is_filled_in_for_the_next(bench: &Bench) 
         timing_of(reply, &log).await;
         faults.push(log.effort().await.page_faults);
     }
-    // On a busy machine another instance than the parked one may serve any of the requests.
+    // On a busy machine another instance than the warm one may serve any of the requests.
     assert!(faults[2..].iter().min() < faults.first(), "{faults:?}");
     // The pages that were filled in have the seed's content, not the first instance's.
     let probe = bench

@@ -155,7 +155,7 @@ async fn no_sandbox_serves_twice(bench: &Bench) {
         }
     }
     bench
-        .settles("all end", |stats| stats.busy == 0 && stats.parked == 0)
+        .settles("all end", |stats| stats.busy == 0 && stats.warm == 0)
         .await;
 }
 

@@ -112,7 +112,7 @@ async fn a_seed_that_has_grown_is_held_to_its_functions_budget(bench: &Bench) {
     let seed = bench.seed_of(SPARSE, &with_memory(64 * MIB)).await.unwrap();
     assert!(bench.pool.tree().last().unwrap().is_in_memory);
     assert_eq!(bench.text(&seed, "/").await, "read");
-    let is_gone = |stats: PoolStats| stats.seed_bytes == 0 && stats.parked == 0;
+    let is_gone = |stats: PoolStats| stats.seed_bytes == 0 && stats.warm == 0;
     bench.settles("it is not held", is_gone).await;
     assert_eq!(bench.text(&seed, "/").await, "read");
 }

@@ -162,7 +162,7 @@ async fn a_function_without_its_seed_is_served_from_an_ancestor(bench: &Bench) {
     let reply = bench.pool.invoke(&seed, order).await.unwrap();
     let body = bytes_of(reply.body).await.unwrap();
     assert!(body.ends_with(&[7; 300_000]), "{} bytes", body.len());
-    // The instances are not forked from the function's seed, and so none is parked.
+    // The instances are not forked from the function's seed, and so none is warm.
     bench
         .settles("all instances end", |stats| stats.busy == 0)
         .await;
@@ -200,9 +200,9 @@ async fn the_seed_that_is_worth_less_is_evicted(bench: &Bench) {
     assert!(functions(bench)[0].is_in_memory, "{:?}", bench.pool.tree());
     let (_, kind) = served(bench, &probe, "/count").await;
     assert_eq!(kind, Served::Ancestor);
-    // Parked after a request, or made ahead while a request was waiting.
+    // Warm after a request, or made ahead while a request was waiting.
     let (_, kind) = served(bench, &hello, "/").await;
-    assert!(matches!(kind, Served::Parked | Served::Ready), "{kind:?}");
+    assert!(matches!(kind, Served::Warm | Served::Ready), "{kind:?}");
 }
 
 async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) {
@@ -235,34 +235,34 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     let seed = roomy.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     load(roomy, &seed).await;
     let (held, stats) = (&functions(roomy)[0], roomy.pool.stats());
-    assert!(held.parked >= 3, "{held:?}");
-    let each = held.parked_bytes / held.parked as u64;
+    assert!(held.warm >= 3, "{held:?}");
+    let each = held.warm_bytes / held.warm as u64;
     assert!(each >= 4096, "{held:?}");
     // This holds even if the kernel provides large pages by itself.
     assert!(held.layer_bytes > 2 * each, "{held:?}");
     assert_eq!(
-        (stats.seed_bytes, stats.parked_bytes),
-        (held.layer_bytes, held.parked_bytes)
+        (stats.seed_bytes, stats.warm_bytes),
+        (held.layer_bytes, held.warm_bytes)
     );
 
     // The size of a seed's layer varies by some pages, with the holes that were read (552,960 or
     // 630,784 bytes here, and that difference is more than an instance has). So two instances are
-    // parked, or more, as many as fit.
+    // warm, or more, as many as fit.
     let budget = held.layer_bytes + (20 * 4096) + each * 2;
     let bench = roomy
         .another(PoolOptions {
             function_memory: budget,
             // The budget takes precedence over this.
-            min_parked: 3,
+            min_warm: 3,
             ..support::usual()
         })
         .await;
     let holds = |all: &[SeedInfo]| -> u64 {
         let each = all.iter().map(|version| {
             if version.is_in_memory {
-                version.layer_bytes + version.parked_bytes
+                version.layer_bytes + version.warm_bytes
             } else {
-                version.parked_bytes
+                version.warm_bytes
             }
         });
         each.sum()
@@ -272,13 +272,13 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     let as_many_rest_as_fit = |all: &[SeedInfo]| {
         let held = holds(all);
         // Instances differ by a page.
-        all[0].parked >= 1 && held <= budget && budget < held + each + 4 * 4096
+        all[0].warm >= 1 && held <= budget && budget < held + each + 4 * 4096
     };
     eventually("one rests", &bench, as_many_rest_as_fit).await;
     let forks = functions(&bench)[0].forks;
     for _ in 0..5 {
         let (_, timing, _) = bench.through(&old, call("/hello")).await;
-        assert_eq!(timing.served, Served::Parked);
+        assert_eq!(timing.served, Served::Warm);
         // There may be one fewer than before, because the layer grows when its holes are read.
         eventually("it rests again", &bench, |all| {
             all[0].busy == 0 && as_many_rest_as_fit(all)
@@ -289,7 +289,7 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     assert!(held.is_in_memory);
     assert_eq!(held.forks, forks, "instances are made only to be ended");
 
-    // A second version counts towards the budget, too: first parked instances end, then one seed is
+    // A second version counts towards the budget, too: first warm instances end, then one seed is
     // evicted.
     let mut other = support::spec(FreezePolicy::Auto);
     other.environment.push((b"VERSION".to_vec(), b"2".to_vec()));
@@ -310,7 +310,7 @@ async fn a_function_that_may_hold_nothing_is_served_all_the_same(bench: &Bench) 
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     for _ in 0..3 {
         eventually("nothing is held", bench, |all| {
-            !all[0].is_in_memory && all[0].parked == 0 && all[0].busy == 0
+            !all[0].is_in_memory && all[0].warm == 0 && all[0].busy == 0
         })
         .await;
         let (body, kind) = served(bench, &seed, "/count").await;

@@ -67,20 +67,20 @@ pub fn seeds_to_evict(candidates: &[Candidate], budget: u64) -> Vec<usize> {
 /// The evictions that are necessary among what one function holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evictions {
-    /// Number of its parked instances to end.
+    /// Number of its warm instances to end.
     pub instances: usize,
     /// Indices of its seeds to evict, in order.
     pub seeds: Vec<usize>,
 }
 
-/// Selects the evictions after which a function fits `budget` bytes. Parked instances end first;
-/// `parked` has their bytes in that order. Only if none is left are seeds evicted, in the order of
-/// [`seeds_to_evict`]. A parked instance does not make its seed count as in use.
+/// Selects the evictions after which a function fits `budget` bytes. Warm instances end first;
+/// `warm` has their bytes in that order. Only if none is left are seeds evicted, in the order of
+/// [`seeds_to_evict`]. A warm instance does not make its seed count as in use.
 #[must_use]
-pub fn evict_to_fit(parked: &[u64], seeds: &[Candidate], budget: u64) -> Evictions {
+pub fn evict_to_fit(warm: &[u64], seeds: &[Candidate], budget: u64) -> Evictions {
     let of_seeds: u64 = seeds.iter().map(|seed| seed.bytes).sum();
-    let mut total = of_seeds.saturating_add(parked.iter().sum());
-    let instances = parked
+    let mut total = of_seeds.saturating_add(warm.iter().sum());
+    let instances = warm
         .iter()
         .take_while(|bytes| {
             let is_over = total > budget;
@@ -88,7 +88,7 @@ pub fn evict_to_fit(parked: &[u64], seeds: &[Candidate], budget: u64) -> Evictio
             is_over
         })
         .count();
-    let seeds = if instances < parked.len() {
+    let seeds = if instances < warm.len() {
         Vec::new()
     } else {
         seeds_to_evict(seeds, budget)
@@ -189,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn parked_instances_end_before_any_seed_is_evicted() {
+    fn warm_instances_end_before_any_seed_is_evicted() {
         let seeds = [seed(1.0, 1, 100), seed(9.0, 1, 100)];
-        let parked = [10, 20, 30];
-        let of = |budget| evict_to_fit(&parked, &seeds, budget);
+        let warm = [10, 20, 30];
+        let of = |budget| evict_to_fit(&warm, &seeds, budget);
         assert_eq!(of(260), Evictions::default());
         assert_eq!((of(259).instances, of(250).instances), (1, 1));
         assert_eq!((of(249).instances, of(200).instances), (2, 3));
@@ -205,7 +205,7 @@ mod tests {
             in_use: true,
             ..seeds[0]
         }];
-        assert_eq!(evict_to_fit(&parked, &used, 0).seeds, []);
+        assert_eq!(evict_to_fit(&warm, &used, 0).seeds, []);
         assert_eq!(evict_to_fit(&[], &[], 0), Evictions::default());
     }
 
@@ -219,27 +219,27 @@ mod tests {
                     ..seed(next(50) as f64, next(50), 1 + next(500))
                 })
                 .collect();
-            let parked: Vec<u64> = (0..next(6)).map(|_| 1 + next(100)).collect();
+            let warm: Vec<u64> = (0..next(6)).map(|_| 1 + next(100)).collect();
             let budget = next(1500);
             let Evictions {
                 instances,
                 seeds: gone,
-            } = evict_to_fit(&parked, &seeds, budget);
-            let of_parked: u64 = parked[instances..].iter().sum();
+            } = evict_to_fit(&warm, &seeds, budget);
+            let of_warm: u64 = warm[instances..].iter().sum();
             let of_seeds = |gone: &[usize]| -> u64 {
                 let all = seeds.iter().enumerate();
                 let left = all.filter(|(place, _)| !gone.contains(place));
                 left.map(|(_, seed)| seed.bytes).sum()
             };
-            let left = of_parked + of_seeds(&gone);
-            assert!(gone.is_empty() || instances == parked.len());
+            let left = of_warm + of_seeds(&gone);
+            assert!(gone.is_empty() || instances == warm.len());
             assert!(gone.iter().all(|place| !seeds[*place].in_use));
-            let could_more = instances < parked.len()
+            let could_more = instances < warm.len()
                 || (0..seeds.len()).any(|place| !seeds[place].in_use && !gone.contains(&place));
             assert!(left <= budget || !could_more, "it stopped too early");
             let before_last = match (gone.split_last(), instances.checked_sub(1)) {
                 (Some((_, before)), _) => of_seeds(before),
-                (None, Some(last)) => left + parked[last],
+                (None, Some(last)) => left + warm[last],
                 (None, None) => continue,
             };
             assert!(before_last > budget, "it went too far");

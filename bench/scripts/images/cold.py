@@ -5,7 +5,7 @@ from disk import PAGE
 from node import Node, until
 
 # Makes every unused seed leave memory.
-NOTHING_STAYS = ("--seed-memory", "0", "--max-parked", "0")
+NOTHING_STAYS = ("--seed-memory", "0", "--max-warm", "0")
 # A request that pins an engine may wait as long as a part of the benchmark takes.
 PATIENT = ("--body-rate", "0", "--idle-client", "1h")
 

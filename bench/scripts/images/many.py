@@ -108,7 +108,7 @@ def measure(bench):
         "their answer; a node "
         "whose seeds have room for the engines and so many scripts, and one with the defaults, in "
         "which all are in "
-        f"memory. Both park {bench.fit} instances at most."
+        f"memory. Both keep {bench.fit} instances at most."
     )
     with bench.part_of_scope(), bench.time_for(bench.minutes * 120 + 400):
         try:
@@ -141,14 +141,14 @@ def many(bench):
         f"{mib(sum(of_scripts) / len(of_scripts))} MiB, "
         f"the engines' {mib(of_engines)} MiB, all {len(images)} images {mib(sum(images))} MiB."
     )
-    parked = ("--max-parked", str(bench.fit))
+    warm = ("--max-warm", str(bench.fit))
     report.table(
-        "node", "requests", "errors", "p50 ms", "p99 ms", "longest ms", "parked, restored %"
+        "node", "requests", "errors", "p50 ms", "p99 ms", "longest ms", "warm, restored %"
     )
     held = {}
     for kind, options in (
-        ("all in memory", parked),
-        (f"{bench.fit} in memory", (*parked, "--seed-memory", str(room // MIB + 1))),
+        ("all in memory", warm),
+        (f"{bench.fit} in memory", (*warm, "--seed-memory", str(room // MIB + 1))),
     ):
         node = Node(bench, data, *options)
         if kind == "all in memory":
@@ -230,9 +230,9 @@ def under_load(bench, node, names, kind):
     if not figure:
         raise Failed(f"nothing was answered: {wrong[:3]}")
     p50, p99 = (figure[int(len(figure) * part)] for part in (0.5, 0.99))
-    parked = 100 * served.get("parked", 0) / len(figure)
+    warm = 100 * served.get("warm", 0) / len(figure)
     cells = (f"{value * 1e3:.2f}" for value in (p50, p99, figure[-1]))
-    bench.report.row(kind, len(figure), len(wrong), *cells, f"{parked:.0f}, {100 - parked:.0f}")
+    bench.report.row(kind, len(figure), len(wrong), *cells, f"{warm:.0f}, {100 - warm:.0f}")
     for why in wrong[:3]:
         bench.report.say(f"error: {why}")
     return samples, {

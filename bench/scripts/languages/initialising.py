@@ -2,7 +2,7 @@
 
 A function's request is timed in four ways, in alternating rounds:
 
-- *Parked*: a warm instance of its seed serves the request.
+- *Warm*: a warm instance of its seed serves the request.
 - *Level 2*: a fork of its seed does.
 - *Level 1*: a fork of a function that evaluates the script in its handler does, so that only the
   engine is seeded.
@@ -30,7 +30,7 @@ def measure(bench):
     report = bench.report
     report.say("### Functions whose beginning takes long")
     report.table(
-        "language", "its top level", "parked ms", "level 2 ms", "level 1 ms", "nothing ms",
+        "language", "its top level", "warm ms", "level 2 ms", "level 1 ms", "nothing ms",
         "nothing to level 1", "level 1 to level 2", "nothing to level 2",
     )  # fmt: skip
     for language in bench.languages:
@@ -42,26 +42,26 @@ def measure(bench):
 
 def levels(bench, language):
     works = [work for of, work in HEAVY if of == language]
-    parked, forking = bench.node(), bench.node("--max-reuse", "1")
+    warm, forking = bench.node(), bench.node("--max-reuse", "1")
     folders = []
     for work in works:
         early = scripts.script(bench.tools, bench.folder("early") / work, language, work)
         late = scripts.script(
             bench.tools, bench.folder("late") / work, language, work, is_late=True
         )
-        parked.deploy(early, work, *LIMITS)
+        warm.deploy(early, work, *LIMITS)
         forking.deploy(early, work, *LIMITS)
         forking.deploy(late, f"{work}-late", *LIMITS)
         folders.append(early)
     bare = Up(
-        bench, [*folders, bench.other_module], "--seed-memory", "0", "--max-parked", "0", *LIMITS
+        bench, [*folders, bench.other_module], "--seed-memory", "0", "--max-warm", "0", *LIMITS
     )
     for work in works:
-        ways = {"parked": [], "level 2": [], "level 1": [], "nothing": []}
+        ways = {"warm": [], "level 2": [], "level 1": [], "nothing": []}
         order = list(ways)
         # Afterwards the working sets are recorded.
         for _ in range(WARM_UPS):
-            parked.ask(work)
+            warm.ask(work)
             forking.ask(work)
         # The first round is not counted.
         for number in range(bench.slow_rounds + 1):
@@ -70,8 +70,8 @@ def levels(bench, language):
                 if way == "nothing":
                     is_gone(bare, work)
                     answer = bare.ask(work)
-                elif way == "parked":
-                    answer = parked.ask(work)
+                elif way == "warm":
+                    answer = warm.ask(work)
                 else:
                     answer = forking.ask(work if way == "level 2" else f"{work}-late")
                 if number:

@@ -16,7 +16,7 @@ HELLO = {
 }
 # Maximum bytes of a script's layer and of a warm instance, and seconds of a deployment.
 LAYER = {"js": MIB // 2, "python": 2 * MIB}
-PARKED = {"js": 0.6 * MIB, "python": 1.5 * MIB}
+WARM = {"js": 0.6 * MIB, "python": 1.5 * MIB}
 DEPLOY = {"js": 0.05, "python": 0.25}
 # Maximum ratio of ten scripts to one.
 TEN = 1.5
@@ -63,20 +63,20 @@ def measure_one(bench, language):
     engine, own = chains[0][-2], [chain[-1] for chain in chains]
     code = json.loads(node.command("inspect", names[0], "--json"))["function"]["code_bytes"]
     layers = Figure([seed["layer_bytes"] for seed in own])
-    parked = Figure([seed["parked_bytes"] / seed["parked"] for seed in own])
+    warm = Figure([seed["warm_bytes"] / seed["warm"] for seed in own])
     shared = code + engine["layer_bytes"]
     ten = Figure([(shared + sum(layers.values)) / (shared + layers.median)])
     name, report = NAMES[language], bench.report
     report.keep(
         "memory", language, code_bytes=code, engine_layer=engine["layer_bytes"], layers=layers,
-        parked=parked, ten=ten, deploy=took,
+        warm=warm, ten=ten, deploy=took,
     )  # fmt: skip
     if language in LAYER:
         report.goal(f"{name}: a script's layer", layers, LAYER[language], " MiB", 1 / MIB)
         report.goal(
-            f"{name}: private memory of a parked instance",
-            parked,
-            PARKED[language],
+            f"{name}: private memory of a warm instance",
+            warm,
+            WARM[language],
             " MiB",
             1 / MIB,
         )
@@ -96,7 +96,7 @@ def measure_one(bench, language):
         "pages that a script keeps (`changed_pages`)": pages("changed_pages"),
         "pages that a request writes (`written_pages`)": pages("written_pages"),
         "pages that a request only reads (`read_pages`)": pages("read_pages"),
-        "private memory of a parked instance (`parked_bytes`), MiB": parked.told(1 / MIB),
+        "private memory of a warm instance (`warm_bytes`), MiB": warm.told(1 / MIB),
         "code and layers of ten scripts, to those of one": ten.told(),
         "`faasw deploy` with the engine warm, from its start to its end, ms": ms(took),
     }

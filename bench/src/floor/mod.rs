@@ -25,10 +25,10 @@ use crate::{
 };
 pub use partner::Partner;
 pub use partner::{PartnerArguments, serve as serve_partner};
-pub use report::{Found, PARKED, ZYGOTE};
+pub use report::{Found, WARM, ZYGOTE};
 use vm::EmptyVm;
 
-/// Rest before each round trip: a parked microVM, too, has slept for about the time that a
+/// Rest before each round trip: a warm microVM, too, has slept for about the time that a
 /// connection takes to its next request.
 const REST: Duration = Duration::from_micros(50);
 /// Round trips before the first that counts.
@@ -58,7 +58,7 @@ pub struct Plan {
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub trips: u32,
     /// Also send this many requests at once in each round: some then meet no
-    /// parked microVM
+    /// warm microVM
     #[arg(long, value_name = "N", default_value_t = 24)]
     pub burst: u32,
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The kind of microVM whose time is compared with the floor.
-pub const PARKED: &str = "parked";
+pub const WARM: &str = "warm";
 /// The kind of microVM that was made ahead without a function.
 pub const ZYGOTE: &str = "zygote";
 /// The kind of microVM if the node does not report it.
@@ -30,9 +30,9 @@ pub struct Found {
     /// Ways of serving.
     pub ways: Vec<Way>,
     /// Ratio of the time in the VM to the floor, round by round, for requests that came alone and
-    /// were served by a parked microVM. The time is from when the request was written until the
+    /// were served by a warm microVM. The time is from when the request was written until the
     /// handler had finished.
-    pub parked_to_floor: Option<Ratio>,
+    pub warm_to_floor: Option<Ratio>,
     /// Ratio of the time in the VM to the floor, round by round, for all requests that came alone.
     pub alone_to_floor: Option<Ratio>,
 }
@@ -79,7 +79,7 @@ impl Found {
             exit: all(|round| &round.exit)?,
             floor: all(|round| &round.floor)?,
             ways,
-            parked_to_floor: to_floor(|stages| stages.served.as_deref() == Some(PARKED)),
+            warm_to_floor: to_floor(|stages| stages.served.as_deref() == Some(WARM)),
             alone_to_floor: to_floor(|_| true),
         })
     }
@@ -205,7 +205,7 @@ impl fmt::Display for Found {
             "rounds",
         ]);
         for (name, ratio) in [
-            ("parked, alone", self.parked_to_floor),
+            ("warm, alone", self.warm_to_floor),
             ("whatever served, alone", self.alone_to_floor),
         ] {
             if let Some(ratio) = ratio {
@@ -218,10 +218,10 @@ impl fmt::Display for Found {
             }
         }
         write!(f, "{table}")?;
-        if self.parked_to_floor.is_none() {
+        if self.warm_to_floor.is_none() {
             writeln!(
                 f,
-                "\nThis node did not say of any request that a parked microVM served it."
+                "\nThis node did not say of any request that a warm microVM served it."
             )?;
         }
         Ok(())
@@ -244,27 +244,27 @@ mod tests {
     }
 
     #[test]
-    fn parked_requests_are_compared_with_the_floor_of_their_round() {
-        let parked = "fork;dur=0.000, init;dur=0.030, exec;dur=0.030, served;desc=\"parked\"";
+    fn warm_requests_are_compared_with_the_floor_of_their_round() {
+        let warm = "fork;dur=0.000, init;dur=0.030, exec;dur=0.030, served;desc=\"warm\"";
         let zygote = "fork;dur=0.300, init;dur=0.150, exec;dur=0.150, served;desc=\"zygote\"";
-        let slow = "fork;dur=0.000, init;dur=0.060, exec;dur=0.060, served;desc=\"parked\"";
-        let rounds = [round(40, &[parked, parked, zygote]), round(80, &[slow])];
+        let slow = "fork;dur=0.000, init;dur=0.060, exec;dur=0.060, served;desc=\"warm\"";
+        let rounds = [round(40, &[warm, warm, zygote]), round(80, &[slow])];
         let found = Found::of(&rounds).unwrap();
-        let ratio = found.parked_to_floor.unwrap();
+        let ratio = found.warm_to_floor.unwrap();
         assert!((ratio.low - 1.5).abs() < 1e-9 && (ratio.high - 1.5).abs() < 1e-9);
         assert_eq!(found.ways.len(), 2);
         assert_eq!(
             (found.ways[0].served.as_str(), found.ways[0].count),
-            ("parked", 3)
+            ("warm", 3)
         );
         assert!((found.in_vm("zygote").unwrap() - 600.0).abs() < 1e-6);
         assert_eq!(found.in_vm("made"), None);
     }
 
     #[test]
-    fn a_node_that_does_not_tell_who_served_has_no_parked_way() {
+    fn a_node_that_does_not_tell_who_served_has_no_warm_way() {
         let found = Found::of(&[round(50, &["fork;dur=1, init;dur=1, exec;dur=1"])]).unwrap();
-        assert!(found.parked_to_floor.is_none());
+        assert!(found.warm_to_floor.is_none());
         assert!((found.alone_to_floor.unwrap().median - 60.0).abs() < 1e-6);
         assert_eq!(found.ways[0].served, NOT_TOLD);
         assert!(found.to_string().contains("did not say"));

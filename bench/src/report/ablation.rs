@@ -48,12 +48,12 @@ enum By {
 /// All groups.
 pub const GROUPS: [Group; 4] = [
     Group {
-        title: "requests that parked instances serve",
+        title: "requests that warm instances serve",
         options: &[],
         connections: 1,
         rows: &[
             Row {
-                name: "parking",
+                name: "warm",
                 by: By::Options(&["--max-reuse", "1"]),
             },
             Row {
@@ -91,7 +91,7 @@ pub const GROUPS: [Group; 4] = [
         connections: 24,
         rows: &[
             Row {
-                name: "parking",
+                name: "warm",
                 by: By::Options(&["--max-reuse", "1"]),
             },
             Row {
@@ -308,12 +308,12 @@ mod tests {
     #[test]
     fn a_node_without_the_feature_leaves_rows_out_and_says_so() {
         let given: Without = "mine: --x=1".parse().unwrap();
-        let [parked, .., forked] = &GROUPS;
-        let (all, missing) = parked.nodes(true, std::slice::from_ref(&given));
-        assert_eq!((all.len(), missing.len()), (parked.rows.len() + 1, 0));
+        let [warm, .., forked] = &GROUPS;
+        let (all, missing) = warm.nodes(true, std::slice::from_ref(&given));
+        assert_eq!((all.len(), missing.len()), (warm.rows.len() + 1, 0));
         assert_eq!(all[1].setting.options, ["--without", "early-end"]);
-        let (some, missing) = parked.nodes(false, std::slice::from_ref(&given));
-        assert_eq!(some[0].name, "parking");
+        let (some, missing) = warm.nodes(false, std::slice::from_ref(&given));
+        assert_eq!(some[0].name, "warm");
         assert_eq!(some[1], given);
         assert_eq!(
             missing,

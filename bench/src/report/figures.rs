@@ -10,11 +10,11 @@ use crate::{
     floor, memory, overload, sandboxes, soak,
 };
 
-/// The time in a parked microVM, as a multiple of the floor.
+/// The time in a warm microVM, as a multiple of the floor.
 const TO_FLOOR: Goal = Goal::AtMost(1.5);
-/// How much longer a request may take in a generic zygote than in a parked instance, in
+/// How much longer a request may take in a generic zygote than in a warm instance, in
 /// microseconds.
-const ZYGOTE_OVER_PARKED: Goal = Goal::AtMost(120.0);
+const ZYGOTE_OVER_WARM: Goal = Goal::AtMost(120.0);
 /// The least throughput of the last window of a soak, as a multiple of the first's.
 const STEADY: Goal = Goal::AtLeast(0.95);
 const FLAT: Goal = Goal::AtMost(1.05);
@@ -52,27 +52,27 @@ pub fn of(results: &Results) -> Vec<Figure> {
 }
 
 fn of_floor(found: &floor::Found) -> Vec<Figure> {
-    let parked = found.in_vm(floor::PARKED);
+    let warm = found.in_vm(floor::WARM);
     let zygote = found.in_vm(floor::ZYGOTE);
     let us = |value: Option<f64>| value.map(|value| Unit::Microseconds.write(value));
-    let over = zygote.zip(parked).map(|(zygote, parked)| zygote - parked);
+    let over = zygote.zip(warm).map(|(zygote, warm)| zygote - warm);
     let floor = us(Some(found.floor.p50));
     vec![
         Figure::ratio(
-            "parked microVM, request written to handler finished, to an empty KVM_RUN between \
+            "warm microVM, request written to handler finished, to an empty KVM_RUN between \
              two processes"
                 .to_owned(),
-            found.parked_to_floor,
+            found.warm_to_floor,
             Some(TO_FLOOR),
         )
-        .of(us(parked), floor),
+        .of(us(warm), floor),
         Figure::number(
-            "generic zygote, the same, over the parked one".to_owned(),
+            "generic zygote, the same, over the warm one".to_owned(),
             over,
             Unit::Microseconds,
-            Some(ZYGOTE_OVER_PARKED),
+            Some(ZYGOTE_OVER_WARM),
         )
-        .of(us(zygote), us(parked)),
+        .of(us(zygote), us(warm)),
     ]
 }
 
@@ -170,7 +170,7 @@ fn of_memory(function: &Function, found: &memory::Found) -> Vec<Figure> {
     };
     let mut figures = vec![
         figure(
-            format!("{name}: unique set size per parked instance"),
+            format!("{name}: unique set size per warm instance"),
             found.unique_bytes,
             unique,
         ),
@@ -183,7 +183,7 @@ fn of_memory(function: &Function, found: &memory::Found) -> Vec<Figure> {
     let wanted = found.wanted.map(|wanted| Goal::AtLeast(f64::from(wanted)));
     figures.push(
         Figure::number(
-            format!("{name}: parked instances of one function"),
+            format!("{name}: warm instances of one function"),
             Some(count as f64),
             Unit::Count,
             wanted,
@@ -208,7 +208,7 @@ fn of_crowd(crowd: &Crowd) -> Figure {
         functions, of_each, ..
     } = crowd;
     Figure::number(
-        format!("parked instances of {functions} functions, {of_each} of each asked for"),
+        format!("warm instances of {functions} functions, {of_each} of each asked for"),
         Some(crowd.instances as f64),
         Unit::Count,
         Some(Goal::AtLeast(f64::from(functions * of_each))),

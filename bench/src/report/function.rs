@@ -22,7 +22,7 @@ pub struct Goals {
     pub latency: Goal,
     /// Throughput to the fresh peer's, over many connections.
     pub throughput: Goal,
-    /// Memory per parked instance in bytes: unique set size, and the decrease of available memory.
+    /// Memory per warm instance in bytes: unique set size, and the decrease of available memory.
     pub memory: Option<(Goal, Goal)>,
 }
 

@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_word_with_spaces_is_quoted() {
-        assert_eq!(portable("parking: --x=0"), "'parking: --x=0'");
+        assert_eq!(portable("warm: --x=0"), "'warm: --x=0'");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub enum Part {
     Sandboxes,
     /// Nodes that do without one mechanism each, beside the whole one
     Ablation,
-    /// Memory of parked instances
+    /// Memory of warm instances
     Memory,
     /// Many functions with a few instances each
     Crowd,
@@ -205,7 +205,7 @@ pub struct Crowd {
     pub functions: u32,
     /// Requests that were sent to each function at once, and thus wanted instances of each.
     pub of_each: u32,
-    /// Parked instances in the end, as the node reports.
+    /// Warm instances in the end, as the node reports.
     pub instances: usize,
 }
 
@@ -220,7 +220,7 @@ pub struct Results {
     pub sandboxes: Option<sandboxes::Found>,
     /// Ablation, with the function hello: the whole node, and nodes without one mechanism each.
     pub ablation: Vec<ablation::Found>,
-    /// Memory of parked instances, by function.
+    /// Memory of warm instances, by function.
     pub memory: Vec<(Function, memory::Found)>,
     /// Many functions on one node.
     pub crowd: Option<Crowd>,
@@ -412,7 +412,7 @@ impl Subjects<'_> {
         let requests = requests.to_string();
         let counts = [
             ["--max-instances", &requests],
-            ["--max-parked", &requests],
+            ["--max-warm", &requests],
             ["--keep-alive", "1h"],
         ];
         let roomy = ROOMY.into_iter().chain(counts.into_iter().flatten());
@@ -454,7 +454,7 @@ impl Subjects<'_> {
         Ok(Crowd {
             functions,
             of_each: OF_EACH,
-            instances: node.commands().microvms()?.parked(),
+            instances: node.commands().microvms()?.warm(),
         })
     }
 

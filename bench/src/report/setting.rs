@@ -43,7 +43,7 @@ impl FromStr for Without {
 
     /// Parses `NAME: WORD…`, where a word is an option, or `VARIABLE=value`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let usage = "what to switch off is NAME: WORDS, such as 'parking: --some-option=0'";
+        let usage = "what to switch off is NAME: WORDS, such as 'warm: --some-option=0'";
         let (name, words) = text.split_once(':').ok_or(usage)?;
         let mut setting = Setting::default();
         for word in words.split_ascii_whitespace() {
@@ -79,7 +79,7 @@ mod tests {
             without.setting.environment,
             [("A_B".to_owned(), "c=d".to_owned())]
         );
-        for wrong in ["parking", "parking:", ": --x"] {
+        for wrong in ["warm", "warm:", ": --x"] {
             assert!(wrong.parse::<Without>().is_err(), "{wrong}");
         }
     }

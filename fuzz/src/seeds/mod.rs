@@ -20,9 +20,9 @@ use faasw_abi::{script, state, store};
 use faasw_compiler::protocol::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::messages::{
     Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
-    Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin, PacketHeader, Parked, Prepared,
-    Preset, Rang, Reset, Resume, Seal, Sealed, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper,
-    SpawnSandbox, Spawned, StepAside, SteppedAside, Survey, Used, VcpuState, Wake,
+    Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin, PacketHeader, Prepared, Preset,
+    Rang, Reset, Resume, Seal, Sealed, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper,
+    SpawnSandbox, Spawned, StepAside, SteppedAside, Survey, Used, VcpuState, Wake, WarmReport,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -256,7 +256,7 @@ fn packet_of(kind: Kind) -> Seed {
         Kind::Limit => ("limit", zeroes::<Limit>()),
         Kind::NamesOpened => ("names-opened", zeroes::<NamesOpened>()),
         Kind::OpenNames => ("open-names", zeroes::<OpenNames>()),
-        Kind::Parked => ("parked", zeroes::<Parked>()),
+        Kind::WarmReport => ("warm", zeroes::<WarmReport>()),
         Kind::Prepared => ("prepared", zeroes::<Prepared>()),
         Kind::Preset => ("preset", zeroes::<Preset>()),
         Kind::Rang => ("rang", packet(&rang())),

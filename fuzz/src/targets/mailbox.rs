@@ -1,4 +1,4 @@
-//! A mailbox that the node reads in the course of an exchange, while its guest writes arbitrary
+//! A mailbox that the node reads in the course of an invocation, while its guest writes arbitrary
 //! bytes to it.
 //!
 //! Input: rounds of the guest's words and of bytes for places in its areas.
@@ -38,7 +38,7 @@ pub const WORDS: usize = offset_of!(GuestWords, channels) + size_of::<ChannelWor
 /// The most bytes that the node takes at once.
 const PART: usize = 64 << 10;
 
-struct Exchange {
+struct Invocation {
     mailbox: Mailbox,
     /// How many bytes of the response the node has taken, by its own count.
     response_read: u64,
@@ -54,7 +54,7 @@ fn read(bytes: &[u8]) -> bool {
     let head = b"a head";
     let opened = mailbox.open(ChannelKind::Invocation, head, false, true);
     opened.unwrap_or_else(|error| panic!("{error}"));
-    let mut exchange = Exchange {
+    let mut invocation = Invocation {
         mailbox,
         response_read: 0,
         told_read: 0,
@@ -62,8 +62,8 @@ fn read(bytes: &[u8]) -> bool {
         log_read: 0,
     };
     while !input.is_over() {
-        exchange.guest_writes(&mut input);
-        match exchange.node_reads() {
+        invocation.guest_writes(&mut input);
+        match invocation.node_reads() {
             Ok(()) => {}
             // The instance ends, and the node reads nothing more of it.
             Err(InvokeError::GuestFailed(_)) => return false,
@@ -78,7 +78,7 @@ fn told(words: &GuestWords) -> ChannelWords {
     words.channels[Channel::INVOCATION]
 }
 
-impl Exchange {
+impl Invocation {
     fn put(&self, offset: u64, bytes: &[u8]) {
         assert_eq!(pwrite(&self.mailbox, bytes, offset), Ok(bytes.len()));
     }
@@ -183,7 +183,7 @@ impl Exchange {
             assert!(tail.len() as u64 <= TAIL_MAX);
             self.is_of_ring(told(words).written, &tail);
             // The node does not acknowledge what it takes at the end, because the guest no longer
-            // reads that. Here the exchange goes on, so the target acknowledges it.
+            // reads that. Here the invocation goes on, so the target acknowledges it.
             self.put(READ, self.response_read.as_bytes());
             self.told_read = self.response_read;
         }

@@ -3,7 +3,7 @@
 //! A guest's time is counted by the time-stamp counter from its last activation:
 //!
 //! - *Monotonic* time continues from the value at the freeze. It does not include the time that a
-//!   seed or a parked instance rested. A timer that was armed before the freeze therefore has as
+//!   seed or a warm instance rested. A timer that was armed before the freeze therefore has as
 //!   much time left as it had then.
 //! - *Wall* time is the host's, whatever it was at the freeze.
 //!

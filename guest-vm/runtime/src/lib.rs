@@ -15,7 +15,7 @@
 //!
 //! Internally there is one module for each family of host functions: `wasip1` (core modules),
 //! `wasip2` (components), `http` (`wasi:http`), and `cgi` (how commands answer requests). They all
-//! work on `state`, with the `descriptors` of a core module and the `exchange` of a component.
+//! work on `state`, with the `descriptors` of a core module and the `invocation` of a component.
 //! `files` is the view of a function's files for both. `front` is their view of the platform.
 //! `memory` limits what the function allocates.
 #![no_std]
@@ -29,13 +29,13 @@ mod cgi;
 mod descriptors;
 pub mod draws;
 pub mod engine;
-mod exchange;
 pub mod failure;
 mod files;
 mod front;
 pub mod function;
 mod headers;
 mod http;
+mod invocation;
 mod memory;
 pub mod platform;
 mod secrets;

@@ -13,10 +13,10 @@ use wasmtime::component::ResourceTable;
 use crate::cgi::{self, Output};
 use crate::descriptors::Descriptors;
 use crate::draws::{Draws, Kind};
-use crate::exchange::Exchange;
 use crate::failure::Ended;
 use crate::files::Files;
 use crate::front::Front;
+use crate::invocation::Invocation;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
 use crate::secrets::Secrets;
@@ -58,7 +58,7 @@ pub(crate) struct State<P> {
     /// The function's files, if it was deployed with some.
     pub(crate) files: Option<Box<Files>>,
     /// The `wasi:http` request in progress.
-    pub(crate) exchange: Exchange,
+    pub(crate) invocation: Invocation,
     /// Whether the function may still declare its func-entry point.
     pub(crate) may_enter: bool,
     /// Whether the function is a command on its way to its func-entry point.
@@ -82,7 +82,7 @@ impl<P: Platform> State<P> {
             stdio,
             descriptors: Descriptors::new(files.is_some()),
             files: files.map(Box::new),
-            exchange: Exchange::default(),
+            invocation: Invocation::default(),
             may_enter: !config.tells_state,
             runs_ahead: false,
         }
@@ -163,7 +163,7 @@ impl<P: Platform> State<P> {
         match &mut self.stdio {
             Stdio::Log => self.platform.log(LogStream::Out, bytes),
             Stdio::Command(output) => output
-                .write(bytes, self.exchange.is_head, &mut self.platform)
+                .write(bytes, self.invocation.is_head, &mut self.platform)
                 .map_err(Ended::Refused)?,
         }
         Ok(())

@@ -113,10 +113,7 @@ fn text(details: &FunctionDetails) -> String {
     if let Some(Lacking { instances, why }) = details.lacking {
         line(
             "missing",
-            format!(
-                "{instances} of the instances of --min-parked: {}",
-                why.told()
-            ),
+            format!("{instances} of the instances of --min-warm: {}", why.told()),
         );
     }
     line("hosts", list(function.hosts.iter().map(HostName::as_str)));

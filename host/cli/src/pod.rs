@@ -145,7 +145,7 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
             1 + options.stores.len() as u64
         },
         instances: count(serving.max_instances),
-        parked: count(serving.max_parked),
+        warm: count(serving.max_warm),
         zygotes: count(serving.zygotes),
         connections: count(serving.clients.max_connections),
         seeds: mebibytes(serving.seed_memory),
@@ -346,7 +346,7 @@ fn ready(node: &Node, budgets: &Budgets, log: LogFormat) {
             instances_max = budgets.instances,
             instances_fitting = budgets.fitting,
             instance_memory = budgets.instance,
-            parked_max = budgets.parked,
+            warm_max = budgets.warm,
             seed_memory = budgets.seeds,
             connections_max = budgets.connections,
             undelivered_memory = budgets.undelivered,

@@ -77,7 +77,7 @@ pub fn builder(
         .apply(Node::builder(), limits)
         .keep_alive(serving.keep_alive)
         .poll(serving.poll)
-        .min_parked(serving.min_parked)
+        .min_warm(serving.min_warm)
         .max_reuse(serving.max_reuse)
         .image_disk(serving.image_disk.saturating_mul(MIB))
         .outbound(given.outbound)
@@ -93,8 +93,8 @@ pub fn builder(
     if let Some(count) = serving.zygotes {
         builder = builder.zygotes(count);
     }
-    if let Some(count) = serving.max_parked {
-        builder = builder.max_parked(count);
+    if let Some(count) = serving.max_warm {
+        builder = builder.max_warm(count);
     }
     if let Some(mebibytes) = serving.seed_memory {
         builder = builder.seed_memory(mebibytes.saturating_mul(MIB));

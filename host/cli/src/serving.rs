@@ -34,12 +34,12 @@ pub struct Serving {
     #[arg(long, value_name = "TIME", default_value = "off", value_parser = spelling::poll::parse)]
     pub poll: Duration,
     /// Have this many instances of each function at all times, waiting or at work: made ahead
-    /// of requests, as far as --max-parked, --function-memory and --instance-memory allow
+    /// of requests, as far as --max-warm, --function-memory and --instance-memory allow
     #[arg(long, value_name = "VMS", default_value_t = 0)]
-    pub min_parked: usize,
+    pub min_warm: usize,
     /// Keep at most this many instances of all functions waiting for requests [default: 512]
     #[arg(long, value_name = "VMS")]
-    pub max_parked: Option<usize>,
+    pub max_warm: Option<usize>,
     /// Let the seeds of functions and their code take this many MiB together; those
     /// worth least are evicted and made again when they are used [default: 4096]
     #[arg(long, value_name = "MIB")]

@@ -47,7 +47,7 @@ fn text(summary: &Summary) -> String {
         let why = counts(&summary.lacking);
         let _ = writeln!(
             text,
-            "instances of --min-parked that are missing, by what they lack: {why}"
+            "instances of --min-warm that are missing, by what they lack: {why}"
         );
     }
     if summary.forbidden_calls > 0 {
@@ -160,10 +160,10 @@ fn of(counts: &BTreeMap<String, u64>, what: &str) -> u64 {
 fn memory(summary: &Summary) -> String {
     let of = |sizes: &BTreeMap<String, u64>, what| size(of(sizes, what));
     format!(
-        "{} of {} seeds, {} parked; a function at most {}",
+        "{} of {} seeds, {} warm; a function at most {}",
         of(&summary.memory, "seeds"),
         of(&summary.memory_budget, "seeds"),
-        of(&summary.memory, "parked"),
+        of(&summary.memory, "warm"),
         of(&summary.memory_budget, "function"),
     )
 }
@@ -218,7 +218,7 @@ mod tests {
                 free_max: 256,
                 ..GroupSummary::default()
             },
-            lacking: counts(&[("seed-memory", 3), ("max-parked", 12)]),
+            lacking: counts(&[("seed-memory", 3), ("max-warm", 12)]),
             instance_memory: counts(&[("used", 1 << 20), ("max", 4 << 20)]),
             out_of_memory: 2,
             confinement: "reduced".to_owned(),
@@ -232,7 +232,7 @@ mod tests {
             "             all microVMs 1.0 MiB of 4.0 MiB",
             "processes ended for want of memory 2",
             "confinement  reduced: less than full, as was asked for",
-            "instances of --min-parked that are missing, by what they lack: 12 max-parked, 3 \
+            "instances of --min-warm that are missing, by what they lack: 12 max-warm, 3 \
              seed-memory",
         ] {
             assert!(text.lines().any(|other| other == line), "{text}");

@@ -40,7 +40,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         "CHANGED",
         "WRITE",
         "READ",
-        "PARKED",
+        "WARM",
         "BUSY",
         "FORKS",
         "REQUESTS",
@@ -58,7 +58,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         let holds = if seed.is_shared {
             "-".into()
         } else {
-            size(seed.layer_bytes.saturating_add(seed.parked_bytes))
+            size(seed.layer_bytes.saturating_add(seed.warm_bytes))
         };
         let of_requests = |value: String| if seed.requests > 0 { value } else { "-".into() };
         let part = |count: u64| count as f64 / seed.requests.max(1) as f64;
@@ -70,7 +70,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
             seed.changed_pages,
             seed.written_pages,
             seed.read_pages,
-            seed.parked,
+            seed.warm,
             seed.busy,
             seed.forks,
             seed.requests,
@@ -119,14 +119,14 @@ mod tests {
         let seeds = [
             seed(serde_json::json!({
                 "name": "guest", "is_shared": true, "is_in_memory": true,
-                "layer_bytes": 3 << 20, "parked_bytes": 5
+                "layer_bytes": 3 << 20, "warm_bytes": 5
             })),
             seed(serde_json::json!({
                 "name": "linkers", "level": 1, "is_in_memory": true, "image_bytes": 70 << 10
             })),
             seed(serde_json::json!({
                 "name": "a", "level": 2, "is_in_memory": true, "layer_bytes": 1 << 20,
-                "parked_bytes": 1 << 19, "requests": 8, "hits": 6, "page_faults": 4
+                "warm_bytes": 1 << 19, "requests": 8, "hits": 6, "page_faults": 4
             })),
             seed(serde_json::json!({"name": "lua", "level": 2, "is_shared": true})),
             seed(serde_json::json!({"name": "c", "level": 3})),

@@ -1,4 +1,4 @@
-//! A node that parks instances before a request for their function arrives (`--min-parked`).
+//! A node that warms instances before a request for their function arrives (`--min-warm`).
 
 #![allow(
     clippy::unwrap_used,
@@ -58,11 +58,11 @@ impl Program {
     }
 }
 
-/// Returns how many instances are parked, as the node reports it.
-fn parked(data_dir: &Path) -> u64 {
+/// Returns how many instances are warm, as the node reports it.
+fn warm(data_dir: &Path) -> u64 {
     let stats: serde_json::Value =
         serde_json::from_str(&told(&["stats", "--json"], data_dir)).unwrap();
-    stats["microvms"]["parked"].as_u64().unwrap()
+    stats["microvms"]["warm"].as_u64().unwrap()
 }
 
 /// Deploys a version that differs from others in its environment.
@@ -77,9 +77,9 @@ fn deploy(version: &str, data_dir: &Path) {
 fn instances_are_there_from_deployment_to_removal() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
-    let node = Program::start(data_dir, &["--min-parked", "3"]);
+    let node = Program::start(data_dir, &["--min-warm", "3"]);
     deploy("1", data_dir);
-    until("three are parked", || parked(data_dir) == 3);
+    until("three are warm", || warm(data_dir) == 3);
     assert_eq!(node.sandboxes(), 3);
     assert_eq!(node.served("hello"), "ready");
 
@@ -87,18 +87,18 @@ fn instances_are_there_from_deployment_to_removal() {
     deploy("2", data_dir);
     assert_eq!(node.served("hello"), "ready");
     until("the others are gone", || {
-        parked(data_dir) == 3 && node.sandboxes() == 3
+        warm(data_dir) == 3 && node.sandboxes() == 3
     });
     // A version that was deployed before waits for its instances only briefly.
     told(&["rollback", "hello"], data_dir);
-    until("three are parked of that", || {
+    until("three are warm of that", || {
         let served = node.served("hello");
-        parked(data_dir) == 3 && node.sandboxes() == 3 && ["ready", "parked"].contains(&&*served)
+        warm(data_dir) == 3 && node.sandboxes() == 3 && ["ready", "warm"].contains(&&*served)
     });
 
     told(&["rm", "hello"], data_dir);
     until("none is left", || {
-        parked(data_dir) == 0 && node.sandboxes() == 0
+        warm(data_dir) == 0 && node.sandboxes() == 0
     });
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
@@ -108,10 +108,10 @@ fn a_node_that_starts_has_them_before_any_request() {
     let data_dir = folder.path();
     let node = Program::start(data_dir, &[]);
     deploy("1", data_dir);
-    assert_eq!(parked(data_dir), 0);
+    assert_eq!(warm(data_dir), 0);
     assert_eq!(node.running.stop("TERM"), Some(0));
-    let node = Program::start(data_dir, &["--min-parked", "2"]);
-    until("two are parked", || parked(data_dir) == 2);
+    let node = Program::start(data_dir, &["--min-warm", "2"]);
+    until("two are warm", || warm(data_dir) == 2);
     assert_eq!(node.served("hello"), "ready");
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
@@ -119,17 +119,17 @@ fn a_node_that_starts_has_them_before_any_request() {
 fn what_does_not_fit_is_said_once() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
-    let node = Program::start(data_dir, &["--min-parked", "5", "--max-parked", "2"]);
+    let node = Program::start(data_dir, &["--min-warm", "5", "--max-warm", "2"]);
     deploy("1", data_dir);
-    node.running.said("--max-parked");
-    until("two are parked", || parked(data_dir) == 2);
+    node.running.said("--max-warm");
+    until("two are warm", || warm(data_dir) == 2);
     deploy("2", data_dir);
-    until("two are parked again", || {
-        parked(data_dir) == 2 && node.sandboxes() == 2
+    until("two are warm again", || {
+        warm(data_dir) == 2 && node.sandboxes() == 2
     });
     let said = node.running.stderr();
     assert_eq!(
-        said.matches("there is no room to park").count(),
+        said.matches("there is no room to keep").count(),
         1,
         "{said}"
     );
@@ -137,7 +137,7 @@ fn what_does_not_fit_is_said_once() {
 }
 
 fn a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made() {
-    let bench = Bench::start(Node::builder().min_parked(64), limits());
+    let bench = Bench::start(Node::builder().min_warm(64), limits());
     let module = file("tests/fixtures/wat/hello.wasm");
     bench.deploy("f", &module, FunctionOptions::default());
     let (node, options) = (

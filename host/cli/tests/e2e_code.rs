@@ -76,7 +76,7 @@ impl Disk {
 
     /// Starts a node that keeps nothing unused in memory.
     fn start_with_no_memory(&self) -> Bench {
-        self.start(|builder| builder.seed_memory(0).max_parked(0))
+        self.start(|builder| builder.seed_memory(0).max_warm(0))
     }
 
     /// Returns how many modules were compiled since the last call.
@@ -196,7 +196,7 @@ fn code_counts_for_what_seeds_may_take() {
     let taken = all(&bench);
     stop(bench);
     for (budget, stay) in [(taken + (1 << 20), 2), (taken - (64 << 10), 1)] {
-        let bench = disk.start(|builder| builder.seed_memory(budget).max_parked(0));
+        let bench = disk.start(|builder| builder.seed_memory(budget).max_warm(0));
         for _ in 0..4 {
             assert_eq!(bench.text("/one/"), answer(1));
             assert_eq!(bench.text("/two/"), answer(2));
@@ -206,7 +206,7 @@ fn code_counts_for_what_seeds_may_take() {
     }
     // Code counts towards a function's own budget, too: code beyond it stays only while the
     // function works.
-    let bench = disk.start(|builder| builder.function_memory(1 << 10).max_parked(0));
+    let bench = disk.start(|builder| builder.function_memory(1 << 10).max_warm(0));
     for _ in 0..3 {
         assert_eq!(bench.text("/one/"), answer(1));
         until("its code has left", || {
@@ -219,7 +219,7 @@ fn code_counts_for_what_seeds_may_take() {
 /// Code leaves memory as it should, even while other threads list the seeds.
 fn looking_at_seeds_keeps_none_in_memory() {
     let disk = Disk::with(&[("one", &numbered(1))]);
-    let bench = disk.start(|builder| builder.function_memory(1 << 10).max_parked(0));
+    let bench = disk.start(|builder| builder.function_memory(1 << 10).max_warm(0));
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _ends = Ends(&ends);
@@ -256,7 +256,7 @@ fn what_is_made_ahead_leaves_memory_where_it_may_not_stay() {
     let bench = disk.start(|builder| {
         // Without images, each making runs the initialisation, which writes a log line.
         let builder = builder.image_disk(0);
-        builder.function_memory(1 << 10).max_parked(0)
+        builder.function_memory(1 << 10).max_warm(0)
     });
     let made = |name: &str| {
         bench

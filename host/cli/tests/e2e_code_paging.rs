@@ -458,7 +458,7 @@ fn code_is_wanted_by_others_and_compiled_anew_while_it_comes() {
 fn code_leaves_memory_before_all_of_it_was_there_and_comes_back() {
     let mut random = chance::rng();
     let disk = Disk::deployed();
-    let bench = disk.start(|builder| builder.seed_memory(0).max_parked(0));
+    let bench = disk.start(|builder| builder.seed_memory(0).max_warm(0));
     bench.deploy(
         "small",
         &e2e::file("tests/fixtures/wat/hello.wat"),

@@ -382,7 +382,7 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
 fn scripts_are_made_of_an_engine_that_is_on_its_way() {
     let mut random = chance::rng();
     let disk = Disk::deployed();
-    let bench = disk.start(|builder| builder.seed_memory(0).max_parked(0));
+    let bench = disk.start(|builder| builder.seed_memory(0).max_warm(0));
     std::thread::scope(|scope| {
         let bench = &bench;
         scope.spawn(|| asks(bench, "first", 1));

@@ -98,7 +98,7 @@ fn seeds_are_in_memory_on_disk_or_both() {
 
     // After a start the images are known before any is read. Without memory for unused seeds, one
     // of the two is on disk only.
-    let builder = place.builder().seed_memory(0).max_parked(0);
+    let builder = place.builder().seed_memory(0).max_warm(0);
     let bench = Bench::start(builder, limits());
     let mut on_disk = None;
     until("one is on disk only", || {

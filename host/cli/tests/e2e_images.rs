@@ -435,7 +435,7 @@ fn what_was_evicted_comes_from_its_image() {
     let restarts = Restarts::deployed();
     let builder = Node::builder().data_dir(restarts.folder.path());
     // No memory for unused seeds.
-    let builder = builder.seed_memory(0).max_parked(0);
+    let builder = builder.seed_memory(0).max_warm(0);
     let bench = Bench::start(builder, limits());
     let is_evicted = |name: &str| !seeds(&bench).contains_key(name);
     until("one is evicted", || {

@@ -224,7 +224,7 @@ fn the_group_of_all_microvms_holds_them_to_its_limit() {
     assert!(before.instance_memory["used"] > MIB);
     assert_eq!(before.out_of_memory, 0);
 
-    // Lowers the limit below the configured one, as if seeds and parked instances took the rest.
+    // Lowers the limit below the configured one, as if seeds and warm instances took the rest.
     let room = number(&group.join(usage)) + ROOM * MIB;
     fs::write(group.join(limit), room.to_string()).unwrap();
     let ended = scene.hogs_run();

@@ -197,7 +197,7 @@ pub struct FunctionDetails {
     pub function: FunctionInfo,
     /// The number of requests in progress, on any version.
     pub under_way: usize,
-    /// The instances that are to be parked ahead of requests but are missing, and the reason.
+    /// The instances that are to be warm ahead of requests but are missing, and the reason.
     /// `None` if none is missing or they are being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacking: Option<Lacking>,

@@ -27,14 +27,14 @@ pub struct Summary {
     pub confinement: String,
     /// MicroVMs by state.
     pub microvms: BTreeMap<String, u64>,
-    /// Instances that are to be parked ahead of requests but are missing, by reason.
+    /// Instances that are to be warm ahead of requests but are missing, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lacking: BTreeMap<String, u64>,
     /// The zygotes.
     pub zygotes: ZygoteSummary,
     /// The control groups that are kept.
     pub groups: GroupSummary,
-    /// Bytes of memory by account: `seeds`, `parked` instances, instances at work (`busy`), and
+    /// Bytes of memory by account: `seeds`, `warm` instances, instances at work (`busy`), and
     /// bytes that wait for clients or come from them (`undelivered`).
     pub memory: BTreeMap<String, u64>,
     /// Budgets in bytes: `undelivered` of the node, `seeds` of all functions, and the budget of one

@@ -233,20 +233,20 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets how many instances each function has at all times, parked or at work: none by default.
+    /// Sets how many instances each function has at all times, warm or at work: none by default.
     /// The node makes them ahead of requests when a version is deployed or rolled back to, when the
     /// node starts, and when an instance has ended. A new version gets them before it replaces the
     /// old one; a deployment waits up to 10 s for them. The node makes one after the other, at
-    /// lower priority than requests, as far as [`NodeBuilder::max_parked`], the memory budgets and
+    /// lower priority than requests, as far as [`NodeBuilder::max_warm`], the memory budgets and
     /// the machine's memory allow.
-    pub fn min_parked(mut self, count: usize) -> Self {
-        self.pool.min_parked = count;
+    pub fn min_warm(mut self, count: usize) -> Self {
+        self.pool.min_warm = count;
         self
     }
 
     /// Sets how many instances wait at most, of all functions together: 512 by default.
-    pub fn max_parked(mut self, count: usize) -> Self {
-        self.pool.max_parked = count;
+    pub fn max_warm(mut self, count: usize) -> Self {
+        self.pool.max_warm = count;
         self
     }
 
@@ -305,7 +305,7 @@ impl NodeBuilder {
     }
 
     /// Sets how many bytes one function may hold between requests, all its versions together: 1 GiB
-    /// by default. Its seeds and their code count, and the reported private pages of its parked
+    /// by default. Its seeds and their code count, and the reported private pages of its warm
     /// instances. The kernel's memory for each microVM is not included. Above the limit, the
     /// instances that have waited longest end first, then seeds are evicted.
     pub fn function_memory(mut self, bytes: u64) -> Self {
@@ -408,7 +408,7 @@ impl NodeBuilder {
         self.limits.connections = files.connections;
         self.limits.connections_per_address = files.connections_per_address;
         self.pool.max_instances = files.instances;
-        self.pool.max_parked = files.parked;
+        self.pool.max_warm = files.warm;
         self.pool.zygotes = files.zygotes;
         self.pool.groups_kept = files.groups;
         self.pool.max_seeds = files.seeds;

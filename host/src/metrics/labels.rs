@@ -8,9 +8,9 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEn
 /// The stages of a request, in order.
 pub(super) const STAGES: [&str; 6] = ["queue", "fork", "init", "exec", "run", "reset"];
 
-/// The accounts of held memory: seeds, parked instances, instances at work, and bytes that clients
+/// The accounts of held memory: seeds, warm instances, instances at work, and bytes that clients
 /// have not read.
-pub(super) const HELD: [&str; 4] = ["seeds", "parked", "busy", "undelivered"];
+pub(super) const HELD: [&str; 4] = ["seeds", "warm", "busy", "undelivered"];
 /// The memory budgets.
 pub(super) const BUDGETS: [&str; 3] = ["undelivered", "seeds", "function"];
 

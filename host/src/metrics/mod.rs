@@ -247,7 +247,7 @@ impl Metrics {
         self.under_way.set(whole(now.under_way));
         for (state, count) in [
             ("zygote", vms.zygotes),
-            ("parked", vms.parked),
+            ("warm", vms.warm),
             ("busy", vms.busy),
         ] {
             self.microvms
@@ -266,7 +266,7 @@ impl Metrics {
         }
         let held = [
             vms.seed_bytes,
-            vms.parked_bytes,
+            vms.warm_bytes,
             vms.memory_taken,
             backlog.held(),
         ];
@@ -392,7 +392,7 @@ impl Default for Metrics {
         );
         registry.register(
             "microvms",
-            "VMs by state: a zygote, parked for a request, busy with one",
+            "VMs by state: a zygote, warm for a request, busy with one",
             metrics.microvms.clone(),
         );
         metrics.pools.register(registry);
@@ -400,7 +400,7 @@ impl Default for Metrics {
         registry.register_with_unit(
             "memory_held",
             "What functions hold between requests, by account: layers of their seeds, private \
-             pages of their parked instances",
+             pages of their warm instances",
             Unit::Bytes,
             metrics.memory_held.clone(),
         );
@@ -412,7 +412,7 @@ impl Default for Metrics {
         );
         registry.register(
             "served",
-            "Answered requests by the kind of microVM: parked, ready but not run yet, a zygote, \
+            "Answered requests by the kind of microVM: warm, ready but not run yet, a zygote, \
              one made for it",
             metrics.served.clone(),
         );

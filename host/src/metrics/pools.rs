@@ -82,7 +82,7 @@ impl Pools {
         );
         registry.register(
             "instances_lacking",
-            "Instances that are to be parked ahead of requests and are not, by what keeps them \
+            "Instances that are to be warm ahead of requests and are not, by what keeps them \
              from being made",
             self.lacking.clone(),
         );

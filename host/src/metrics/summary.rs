@@ -39,7 +39,7 @@ impl Metrics {
             resets: outcomes(&pools.resets, ["done", "failed"]),
             abandoned_parents: pools.abandoned_parents(),
             confinement: now.vms.confinement.name().to_owned(),
-            microvms: states(&self.microvms, &["zygote", "parked", "busy"]),
+            microvms: states(&self.microvms, &["zygote", "warm", "busy"]),
             lacking: pools.lacking(),
             zygotes: ZygoteSummary {
                 ready: states(&pools.zygotes, &["generic", "specialised"]),
@@ -167,7 +167,7 @@ mod tests {
         });
         let stats = PoolStats {
             zygotes: 1,
-            parked: 3,
+            warm: 3,
             lacking,
             busy: 2,
             preset: 1,
@@ -208,7 +208,7 @@ mod tests {
             (summary.functions, summary.under_way, summary.unknown),
             (1, 2, 1)
         );
-        assert_eq!(summary.microvms["parked"], 3);
+        assert_eq!(summary.microvms["warm"], 3);
         assert_eq!(summary.lacking, [("seed-memory".to_owned(), 4)].into());
         let ZygoteSummary {
             ready,

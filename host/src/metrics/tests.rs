@@ -23,7 +23,7 @@ fn recorded() -> Metrics {
     let timing = Timing {
         fork: Duration::from_micros(90),
         exec: Duration::from_millis(3),
-        served: Served::Parked,
+        served: Served::Warm,
         ..Timing::default()
     };
     metrics.answered(&name("f"), StatusCode::OK, Some(&timing));
@@ -77,7 +77,7 @@ fn what_is_recorded_is_in_the_text() {
             max: 6000,
             out_of_memory: 2,
         },
-        parked: 4,
+        warm: 4,
         lacking: {
             let mut lacking = LackingStats::default();
             lacking.add(Lacking {
@@ -102,7 +102,7 @@ fn what_is_recorded_is_in_the_text() {
         forbidden_calls: 3,
         confinement: Confinement::Reduced,
         seed_bytes: 300,
-        parked_bytes: 200,
+        warm_bytes: 200,
         seed_budget: u64::MAX,
         function_budget: 1000,
     };
@@ -131,8 +131,8 @@ fn what_is_recorded_is_in_the_text() {
         r#"faasw_page_faults_total{function="f"} 7"#,
         r#"faasw_vm_exits_total{function="f"} 2"#,
         r#"faasw_instance_cpu_seconds_total{function="f"} 0.75"#,
-        r#"faasw_served_total{function="f",by="parked"} 1"#,
-        r#"faasw_microvms{state="parked"} 4"#,
+        r#"faasw_served_total{function="f",by="warm"} 1"#,
+        r#"faasw_microvms{state="warm"} 4"#,
         r#"faasw_instances_lacking{why="open-files"} 5"#,
         r#"faasw_instances_lacking{why="seed-memory"} 0"#,
         r#"faasw_zygotes{state="generic"} 1"#,
@@ -157,7 +157,7 @@ fn what_is_recorded_is_in_the_text() {
         "faasw_instance_memory_max_bytes 6000",
         "faasw_out_of_memory_total 2",
         r#"faasw_memory_held_bytes{of="seeds"} 300"#,
-        r#"faasw_memory_held_bytes{of="parked"} 200"#,
+        r#"faasw_memory_held_bytes{of="warm"} 200"#,
         r#"faasw_memory_held_bytes{of="busy"} 700"#,
         r#"faasw_memory_held_bytes{of="undelivered"} 42"#,
         r#"faasw_memory_budget_bytes{of="undelivered"} 134217728"#,

@@ -323,7 +323,7 @@ impl Core {
         }
     }
 
-    /// Returns how many of a function's instances parked ahead of requests are missing, and why.
+    /// Returns how many of a function's instances warm ahead of requests are missing, and why.
     fn lacking(&self, function: &Function) -> Option<Lacking> {
         match function.made.get() {
             Some(made) => made.lacking(),
@@ -331,12 +331,12 @@ impl Core {
         }
     }
 
-    /// Returns what a function that rests lacks of its parked instances. A start provides instances
+    /// Returns what a function that rests lacks of its warm instances. A start provides instances
     /// only for as many functions as there is capacity for.
     fn lacks_at_rest(&self) -> Option<Lacking> {
-        let instances = self.backend.min_parked();
+        let instances = self.backend.min_warm();
         let is_too_many = self.count() > self.backend.provided_functions();
-        let why = Lack::MaxParked;
+        let why = Lack::MaxWarm;
         (instances > 0 && is_too_many).then_some(Lacking { instances, why })
     }
 

@@ -16,7 +16,7 @@ pub(super) const OF_A_ROLLBACK: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Waits, at most for `most`, until a version that is to become current has its instances
-    /// parked ahead of requests. The current version keeps its own instances until then. A node
+    /// warm ahead of requests. The current version keeps its own instances until then. A node
     /// that is ending does not wait.
     pub(super) async fn provide_before(&self, function: &Function, most: Duration) {
         if let Some(made) = self.is_waited_for(function) {
@@ -35,7 +35,7 @@ impl Core {
         before.and(function.made.get())
     }
 
-    /// Makes a version the current one as [`Core::replace`] does, parks instances of it, and
+    /// Makes a version the current one as [`Core::replace`] does, keeps instances of it warm, and
     /// removes the images of the version that it replaces.
     pub(super) async fn put_in_place(&self, function: Function) -> Arc<Function> {
         let before = self.function(function.name.as_str());

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{backend::FunctionVersion, registry::VersionRecord};
 
-/// Functions that are made ready ahead of requests, unless more are to have instances parked.
+/// Functions that are made ready ahead of requests, unless more are to have instances warm.
 /// Making more of them ready would save only the start of their first requests, some milliseconds
 /// each.
 const AHEAD: usize = 64;
@@ -62,7 +62,7 @@ impl Core {
             return;
         };
         // Functions that are to have instances stay ready, whether the instances fit or not.
-        let ahead_rest = self.backend.min_parked() == 0;
+        let ahead_rest = self.backend.min_warm() == 0;
         let rest = rest.iter().map(|function| (function, true));
         let ahead = ahead.iter().map(|function| (function, ahead_rest));
         for (function, rests) in rest.chain(ahead) {

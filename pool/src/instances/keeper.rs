@@ -1,4 +1,4 @@
-//! The keeper of all parked instances of a pool: it limits their number and their time.
+//! The keeper of all warm instances of a pool: it limits their number and their time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 use faasw_common::Lack;
 use tokio::sync::Notify;
 
-use super::parking::Parking;
 use super::polling::Polling;
 use super::reset_record::ResetRecord;
+use super::warm::WarmInstances;
 use crate::memory::{Memory, SHORT};
 use crate::open_files::{self, OF_A_SEED};
 use crate::sandboxes::Groups;
 
-/// How often the keeper checks parked instances, while there are any.
+/// How often the keeper checks warm instances, while there are any.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// How many instances are parked, and for how long.
+/// How many instances are warm, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct ParkingRules {
+pub struct WarmRules {
     /// An instance that no request has taken for this long is ended.
     pub keep_alive: Duration,
-    /// The number of instances of each function that stay parked after that time.
+    /// The number of instances of each function that stay warm after that time.
     pub least: usize,
-    /// The most instances parked at once, of all functions.
+    /// The most instances warm at once, of all functions.
     pub most: usize,
     /// The most requests that one instance serves.
     pub max_reuse: u32,
@@ -33,14 +33,14 @@ pub struct ParkingRules {
     pub descriptors: u64,
 }
 
-/// Limits the number and the time of all parked instances of a pool.
+/// Limits the number and the time of all warm instances of a pool.
 #[derive(Debug)]
 pub struct Keeper {
-    rules: ParkingRules,
+    rules: WarmRules,
     polling: Arc<Polling>,
     resets: ResetRecord,
     account: Arc<Groups>,
-    all: Mutex<Vec<Weak<Parking>>>,
+    all: Mutex<Vec<Weak<WarmInstances>>>,
     count: AtomicUsize,
     begun: Arc<Notify>,
     stopped: AtomicBool,
@@ -55,7 +55,7 @@ impl Drop for Keeper {
 impl Keeper {
     /// Starts the keeper. It watches the machine's memory, and by `account` the memory of all
     /// microVMs. Must be called inside a tokio runtime.
-    pub fn start(rules: ParkingRules, polling: Arc<Polling>, account: Arc<Groups>) -> Arc<Self> {
+    pub fn start(rules: WarmRules, polling: Arc<Polling>, account: Arc<Groups>) -> Arc<Self> {
         let keeper = Arc::new(Self {
             rules,
             polling,
@@ -70,19 +70,19 @@ impl Keeper {
         keeper
     }
 
-    /// Returns the parking for the instances of one more seed. They poll for at most `poll`, or for
+    /// Returns the warm for the instances of one more seed. They poll for at most `poll`, or for
     /// the pool's default if that is `None`.
-    pub fn parking(self: &Arc<Self>, poll: Option<Duration>) -> Arc<Parking> {
+    pub fn warm_instances(self: &Arc<Self>, poll: Option<Duration>) -> Arc<WarmInstances> {
         let most = poll.unwrap_or(self.polling.most());
-        let parking = Arc::new(Parking::new(self, most));
+        let warm_instances = Arc::new(WarmInstances::new(self, most));
         let mut all = self.all();
         // Entries of seeds that are gone are removed when the list is full, which is rarer the
         // longer it is.
         if all.len() == all.capacity() {
-            all.retain(|parking| parking.strong_count() > 0);
+            all.retain(|warm_instances| warm_instances.strong_count() > 0);
         }
-        all.push(Arc::downgrade(&parking));
-        parking
+        all.push(Arc::downgrade(&warm_instances));
+        warm_instances
     }
 
     /// Returns the limits of polling.
@@ -95,44 +95,44 @@ impl Keeper {
         &self.resets
     }
 
-    /// Returns how many instances are parked, and for how long.
-    pub fn rules(&self) -> &ParkingRules {
+    /// Returns how many instances are warm, and for how long.
+    pub fn rules(&self) -> &WarmRules {
         &self.rules
     }
 
-    /// Returns how many instances are parked.
+    /// Returns how many instances are warm.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Counts one more parked instance. Returns whether the most allowed were parked before.
+    /// Counts one more warm instance. Returns whether the most allowed were warm before.
     pub(super) fn came(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed) >= self.rules.most
     }
 
-    /// Counts instances that are not parked any more.
+    /// Counts instances that are not warm any more.
     pub(super) fn left(&self, count: usize) {
         self.count.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Notifies the keeper's task that an instance is parked.
+    /// Notifies the keeper's task that an instance is warm.
     pub(super) fn begin(&self) {
         self.begun.notify_one();
     }
 
-    /// Returns whether the keeper has stopped, so that no instance is parked any more.
+    /// Returns whether the keeper has stopped, so that no instance is warm any more.
     pub fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Returns what keeps instances from being parked ahead of requests, if anything does. Such
-    /// instances must leave room for those of requests, because parked ones are ended when memory
-    /// is short. The `at_work` instances will be parked again, and would then end others, which
-    /// would be made again. `provided` functions have instances parked ahead of requests.
+    /// Returns what keeps instances from being warm ahead of requests, if anything does. Such
+    /// instances must leave room for those of requests, because warm ones are ended when memory
+    /// is short. The `at_work` instances will be warm again, and would then end others, which
+    /// would be made again. `provided` functions have instances warm ahead of requests.
     pub fn is_full(&self, at_work: usize, provided: usize) -> Option<Lack> {
         let there = self.count().saturating_add(at_work);
         if there >= self.rules.most {
-            return Some(Lack::MaxParked);
+            return Some(Lack::MaxWarm);
         }
         let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORT);
         let of_seeds = (provided as u64).saturating_mul(OF_A_SEED);
@@ -150,54 +150,54 @@ impl Keeper {
         machine.then_some(Lack::MachineMemory)
     }
 
-    /// Ends all parked instances, and stops parking.
+    /// Ends all warm instances, and stops warm.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        // An instance that is parked at this very moment ends, too.
+        // An instance that is warm at this very moment ends, too.
         let soon = Instant::now() + ROUND;
-        for parking in self.parkings() {
-            parking.expire(soon, 0);
+        for warm_instances in self.warm_sets() {
+            warm_instances.expire(soon, 0);
         }
         self.begun.notify_one();
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Weak<Parking>>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Weak<WarmInstances>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn parkings(&self) -> Vec<Arc<Parking>> {
+    fn warm_sets(&self) -> Vec<Arc<WarmInstances>> {
         self.all().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Ends the instance that has been parked longest, preferably one of a function that has more
+    /// Ends the instance that has been warm longest, preferably one of a function that has more
     /// than it must have at all times.
     pub fn end_oldest(&self) {
         let oldest = self
-            .parkings()
+            .warm_sets()
             .into_iter()
-            .filter_map(|parking| Some((parking.oldest()?, parking)))
-            .min_by_key(|(since, parking)| (!parking.has_surplus(), *since));
-        if let Some((since, parking)) = oldest {
-            parking.expire(since, 0);
+            .filter_map(|warm_instances| Some((warm_instances.oldest()?, warm_instances)))
+            .min_by_key(|(since, warm_instances)| (!warm_instances.has_surplus(), *since));
+        if let Some((since, warm_instances)) = oldest {
+            warm_instances.expire(since, 0);
         }
     }
 
     fn round(&self) {
         let now = Instant::now();
-        for parking in self.parkings() {
+        for warm_instances in self.warm_sets() {
             if let Some(before) = now.checked_sub(self.rules.keep_alive) {
-                parking.expire(before, self.rules.least);
+                warm_instances.expire(before, self.rules.least);
             }
             // The span is three rounds, so that none is missed if a round is late. Most instances
             // in it were covered by the round before.
             if let (Some(from), Some(until)) = (now.checked_sub(4 * ROUND), now.checked_sub(ROUND))
             {
-                parking.bring_back(from, until);
+                warm_instances.bring_back(from, until);
             }
         }
         if machine_is_short() || self.account.memory().is_short() {
             let half = self.count().div_ceil(2);
-            tracing::warn!(count = half, "memory is short: parked instances are ended");
+            tracing::warn!(count = half, "memory is short: warm instances are ended");
             for _ in 0..half {
                 self.end_oldest();
             }
@@ -234,8 +234,8 @@ fn of_instances(descriptors: u64) -> u64 {
 }
 
 #[cfg(test)]
-impl ParkingRules {
-    /// Returns rules for few instances, which stay parked for as long as a test may take.
+impl WarmRules {
+    /// Returns rules for few instances, which stay warm for as long as a test may take.
     pub(super) fn of_tests() -> Self {
         Self {
             keep_alive: Duration::from_secs(60),
@@ -251,7 +251,7 @@ impl ParkingRules {
 impl Keeper {
     /// Returns a keeper without groups, on two processors, whose instances poll for a request for
     /// `poll`.
-    pub(super) fn of_tests(rules: ParkingRules, poll: Duration) -> Arc<Self> {
+    pub(super) fn of_tests(rules: WarmRules, poll: Duration) -> Arc<Self> {
         let groups = Arc::new(Groups::new(1, u64::MAX));
         Self::start(rules, Polling::new(poll, 2), groups)
     }
@@ -266,11 +266,11 @@ mod tests {
     use super::*;
 
     fn keeper(descriptors: u64) -> Arc<Keeper> {
-        let rules = ParkingRules {
+        let rules = WarmRules {
             least: 1,
             most: 3,
             descriptors,
-            ..ParkingRules::of_tests()
+            ..WarmRules::of_tests()
         };
         Keeper::of_tests(rules, Duration::ZERO)
     }
@@ -278,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn those_that_come_back_take_room() {
         let keeper = keeper(1);
-        let is_full = |at_work| keeper.is_full(at_work, 0) == Some(Lack::MaxParked);
+        let is_full = |at_work| keeper.is_full(at_work, 0) == Some(Lack::MaxWarm);
         assert!(!is_full(2) && is_full(3) && is_full(usize::MAX));
         keeper.came();
         assert!(!is_full(1) && is_full(2));

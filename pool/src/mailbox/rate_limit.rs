@@ -16,7 +16,7 @@ use super::log_record::LogRecord;
 const LOOK: u64 = 20;
 /// The number of bytes that cost one unit.
 const BYTES: u64 = 1 << 10;
-/// The allowance of a guest at once: no small exchange is ever slowed down.
+/// The allowance of a guest at once: no small invocation is ever slowed down.
 const BURST: u64 = 8 << 10;
 /// How many inspections a guest gets at once after it has reported that it is done.
 const LAST_LOOKS: u64 = 8;

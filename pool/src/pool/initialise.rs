@@ -17,7 +17,7 @@ use http_body_util::{BodyExt as _, Empty};
 use super::{Compiled, Pool};
 use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
-use crate::exchange::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
+use crate::invocation::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
 use crate::snapshots::KeptCode;
 

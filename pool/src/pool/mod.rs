@@ -23,12 +23,12 @@ use self::provisioning::Provisioning;
 pub use self::starting::Starting;
 use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError, SeedError, StartError};
-use crate::exchange::{
-    Admission, Begun, Call, Ended, Exchange, Incoming, RelaySlots, Reply, ReplyBody, Rest, Secrets,
-    ServedFunctions, Terms, permit_request,
-};
 use crate::fair_slots::FairSlots;
 use crate::instances::{InstanceNumbers, Keeper};
+use crate::invocation::{
+    Admission, Begun, Call, Ended, Incoming, Invocation, RelaySlots, Reply, ReplyBody, Rest,
+    Secrets, ServedFunctions, Terms, permit_request,
+};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
 use crate::sandboxes::{First, Outside, Stock};
@@ -302,7 +302,7 @@ impl Pool {
         version.make_in_the_background();
     }
 
-    /// Counts again what a function holds in memory. Ends parked instances and evicts unused seeds
+    /// Counts again what a function holds in memory. Ends warm instances and evicts unused seeds
     /// until the rest fits its limit. Called once the function's code is stored.
     pub fn fit(&self, version: &FunctionVersion) {
         version.holding().fit();
@@ -350,7 +350,7 @@ impl Pool {
         version.describe_image().await
     }
 
-    /// Runs one request in an instance that is exactly in the state of its seed: a parked one, one
+    /// Runs one request in an instance that is exactly in the state of its seed: a warm one, one
     /// that is just being reset, or a sandbox that is forked now.
     ///
     /// Dropping the future ends the instance.
@@ -384,21 +384,21 @@ impl Pool {
         };
         // Steps that few requests take are boxed: each future in this one is moved with it, whether
         // it runs or not.
-        let (mut instance, served) = match Self::parked(version).await {
-            Some(parked) => {
+        let (mut instance, served) = match Self::take_warm(version).await {
+            Some(warm) => {
                 waited_for.into_iter().for_each(Held::leave_to_instance);
-                parked
+                warm
             }
             None => Box::pin(self.take(version, waited_for)).await?,
         };
         let busy = version.begin(served);
         let incoming = Incoming::new(call.body);
         let is_whole = incoming.has_ended();
-        let parking = version.parking();
-        let under_way = parking.polling().begin();
+        let warm_instances = version.warm_instances();
+        let under_way = warm_instances.polling().begin();
         let looks = instance.is_claimed
             && under_way.is_alone()
-            && parking.arrivals().is_quick()
+            && warm_instances.arrivals().is_quick()
             && !Mechanism::NodeLooks.is_off();
         // The sandbox of a claimed instance polls for its order first.
         let tells_end = !looks && (instance.is_claimed || self.is_quiet());
@@ -416,7 +416,7 @@ impl Pool {
             served,
             ..Timing::default()
         };
-        let mut exchange = Exchange::new(
+        let mut invocation = Invocation::new(
             instance,
             version.clone(),
             LogLines::new(call.log, number),
@@ -436,23 +436,23 @@ impl Pool {
             (permit, busy, call.admitted),
         );
         if let Some(turn) = turn {
-            exchange.give_turn(turn);
+            invocation.give_turn(turn);
         }
-        let mut begun = exchange.start().await;
+        let mut begun = invocation.start().await;
         if let Err(InvokeError::Platform(error)) = &begun
-            && Box::pin(exchange.end_if_untouched()).await
+            && Box::pin(invocation.end_if_untouched()).await
         {
             let error = Line(error);
             tracing::debug!(number, %error, "a request begins again in another microVM");
-            begun = Box::pin(self.start_again(&mut exchange, version, &head)).await;
+            begun = Box::pin(self.start_again(&mut invocation, version, &head)).await;
         }
         let followed = match begun {
-            Ok(Begun::Streams(head)) => return Ok(exchange.go_on(head, None)),
-            Ok(Begun::Done(done)) => match exchange.room_for_rest(&done) {
+            Ok(Begun::Streams(head)) => return Ok(invocation.go_on(head, None)),
+            Ok(Begun::Done(done)) => match invocation.room_for_rest(&done) {
                 Ok(Some(room)) => Ok((done, room)),
                 // The client has enough to read: it receives the rest as it reads.
-                Ok(None) => match exchange.take_head() {
-                    Ok(head) => return Ok(exchange.go_on(head, Some(done))),
+                Ok(None) => match invocation.take_head() {
+                    Ok(head) => return Ok(invocation.go_on(head, Some(done))),
                     Err(error) => Err(error),
                 },
                 Err(error) => Err(error),
@@ -464,7 +464,7 @@ impl Pool {
             result,
             timing,
             log,
-        } = exchange.finish(followed).await;
+        } = invocation.finish(followed).await;
         match rest {
             Some(Rest {
                 head: Some(head),
@@ -518,14 +518,14 @@ impl Pool {
     /// Returns how many microVMs there are now, and what functions hold in memory.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let (seed_bytes, parked_bytes) = self.inner.tree.held();
+        let (seed_bytes, warm_bytes) = self.inner.tree.held();
         // Reading statistics early must not create the admission: the system's limits may not be
         // known yet.
         let admission = self.inner.admission.get();
         PoolStats {
             confinement: self.inner.options.confinement,
             seed_bytes,
-            parked_bytes,
+            warm_bytes,
             seed_budget: self.inner.options.seed_memory,
             function_budget: self.inner.options.function_memory,
             zygotes: self.inner.stock.ready(),
@@ -533,7 +533,7 @@ impl Pool {
             stock: self.inner.stock.stats(),
             groups: self.inner.stock.groups(),
             memory: self.inner.stock.memory(),
-            parked: self.inner.keeper.count(),
+            warm: self.inner.keeper.count(),
             lacking: self.inner.provisioning.lacking(),
             polling: self.inner.keeper.polling().stats(),
             resets: self.inner.keeper.resets().stats(),

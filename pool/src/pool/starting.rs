@@ -12,10 +12,10 @@ use super::{Inner, Pool};
 use crate::ablation::Mechanism;
 use crate::doctor;
 use crate::error::StartError;
-use crate::exchange::relay_slots;
 use crate::fair_slots::FairSlots;
 use crate::images::Images;
-use crate::instances::{InstanceNumbers, Keeper, ParkingRules, Polling};
+use crate::instances::{InstanceNumbers, Keeper, Polling, WarmRules};
+use crate::invocation::relay_slots;
 use crate::options::PoolOptions;
 use crate::sandboxes::{First, Outside, Stock, StockRules};
 use crate::seeds::{SeedSlots, Tree};
@@ -99,10 +99,10 @@ impl Starting {
             options,
         } = self;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let rules = ParkingRules {
+        let rules = WarmRules {
             keep_alive: options.keep_alive,
-            least: options.min_parked,
-            most: options.max_parked,
+            least: options.min_warm,
+            most: options.max_warm,
             max_reuse: options.max_reuse,
             descriptors: options.confinement.descriptors(),
         };

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use super::Pool;
 use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
-use crate::exchange::{Begun, Exchange, Secrets};
 use crate::instances::Instance;
+use crate::invocation::{Begun, Invocation, Secrets};
 use crate::sandboxes::Ready;
 use crate::seeds::{FunctionVersion, Held, Origin};
 use crate::sink::Served;
@@ -29,25 +29,25 @@ impl Pool {
 
     /// Returns an instance that waits for a request of this function, preferably one that polls for
     /// it.
-    pub(super) async fn parked(version: &FunctionVersion) -> Option<(Instance, Served)> {
-        let parking = version.parking();
-        if let Some(coming) = parking.wait_for_hot()
-            && let Ok(instance) = coming.await
+    pub(super) async fn take_warm(version: &FunctionVersion) -> Option<(Instance, Served)> {
+        let warm_instances = version.warm_instances();
+        if let Some(pending) = warm_instances.wait_for_hot()
+            && let Ok(instance) = pending.await
         {
             return Some(Self::rested(instance));
         }
-        parking.take().map(Self::rested)
+        warm_instances.take().map(Self::rested)
     }
 
     fn rested(instance: Instance) -> (Instance, Served) {
         let served = match instance.uses {
             0 => Served::Ready,
-            _ => Served::Parked,
+            _ => Served::Warm,
         };
         (instance, served)
     }
 
-    /// Returns the best microVM for a function without a parked instance: an instance that is just
+    /// Returns the best microVM for a function without a warm instance: an instance that is just
     /// being reset, or else a sandbox that is to be forked from the function's seed or an ancestor.
     pub(super) async fn take(
         &self,
@@ -55,10 +55,10 @@ impl Pool {
         held: Option<Held>,
     ) -> Result<(Instance, Served), PlatformError> {
         if !Mechanism::ResetWait.is_off()
-            && let Some(coming) = version.parking().wait()
+            && let Some(pending) = version.warm_instances().wait()
         {
             self.make_more(version);
-            if let Ok(Ok(instance)) = timeout(RESET_WAIT, coming).await {
+            if let Ok(Ok(instance)) = timeout(RESET_WAIT, pending).await {
                 return Ok(Self::rested(instance));
             }
         }
@@ -108,11 +108,11 @@ impl Pool {
         Ok(Instance::new(ready, origin.from, is_own, origin.code))
     }
 
-    /// Starts an exchange again whose microVM was gone before it began. A sandbox is made for it
+    /// Starts an invocation again whose microVM was gone before it began. A sandbox is made for it
     /// now, which cannot have been ended yet.
     pub(super) async fn start_again(
         &self,
-        exchange: &mut Exchange,
+        invocation: &mut Invocation,
         version: &FunctionVersion,
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
@@ -136,17 +136,20 @@ impl Pool {
         ready
             .mailbox
             .open(ChannelKind::Invocation, head, false, quiet)?;
-        let secrets = exchange.secrets().map(Secrets::bytes);
-        let (has_store, calls) = (exchange.has_store(), exchange.calls());
+        let secrets = invocation.secrets().map(Secrets::bytes);
+        let (has_store, calls) = (invocation.has_store(), invocation.calls());
         ready.mailbox.open_beside(has_store, secrets, calls)?;
-        exchange.go_over_to(Self::instance(ready, origin)?, served)?;
-        exchange.start().await
+        invocation.go_over_to(Self::instance(ready, origin)?, served)?;
+        invocation.start().await
     }
 
     /// Makes one more instance of a function, because requests have to wait.
     fn make_more(&self, version: &FunctionVersion) {
         // Twice as many instances as requests are enough, however long a reset takes.
-        let under_way = version.busy().saturating_sub(version.parking().coming()) + 1;
+        let under_way = version
+            .busy()
+            .saturating_sub(version.warm_instances().pending())
+            + 1;
         if version.busy() < 2 * under_way {
             self.make_ahead(version);
         }
@@ -171,12 +174,12 @@ impl Pool {
         if frozen.working_set().is_wanted() || !version.can_afford_one(&frozen) {
             return;
         }
-        let Some(making) = version.parking().make_more() else {
+        let Some(making) = version.warm_instances().make_more() else {
             return;
         };
         let (stock, version) = (self.inner.stock.clone(), version.clone());
         tokio::spawn(async move {
-            if let Some(coming) = version.parking().announce(0) {
+            if let Some(pending) = version.warm_instances().announce(0) {
                 let origin = Origin::own(frozen.clone());
                 let made = async {
                     let (ready, _) = stock.take(&frozen, origin.parent()).await?;
@@ -185,7 +188,7 @@ impl Pool {
                 match made.await {
                     Ok(instance) => {
                         // The bytes that are private at once, before the instance runs.
-                        coming.park(instance, frozen.bytes_of_new(), Instant::now());
+                        pending.keep_warm(instance, frozen.bytes_of_new(), Instant::now());
                     }
                     Err(error) => {
                         tracing::debug!(error = %Line(error), "no instance could be made ahead");

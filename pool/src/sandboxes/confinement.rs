@@ -94,8 +94,8 @@ impl Confinement {
         }
     }
 
-    /// Returns how many descriptors of this program each parked sandbox takes, its mailbox
-    /// included; it takes one more while it is not parked.
+    /// Returns how many descriptors of this program each warm sandbox takes, its mailbox
+    /// included; it takes one more while it is not warm.
     #[must_use]
     pub fn descriptors(self) -> u64 {
         match self {

@@ -1,4 +1,4 @@
-//! A function version as the tree holds it: a handle of its seed, its parked instances, and its
+//! A function version as the tree holds it: a handle of its seed, its warm instances, and its
 //! counters.
 //!
 //! By the freeze policy a seed is frozen either after instantiation or before it, because entropy
@@ -22,7 +22,7 @@ use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
 use super::version::Version;
 use crate::error::PlatformError;
-use crate::instances::Parking;
+use crate::instances::WarmInstances;
 use crate::sink::Served;
 use crate::snapshots::{Code, Frozen, describe, has_failed};
 use crate::stats::SeedInfo;
@@ -88,7 +88,7 @@ pub struct Function {
     seeds: Arc<Seeds>,
     /// The engine that a script descends from; it stays as long as the script does.
     engine: Option<Arc<LanguageEngine>>,
-    parking: Arc<Parking>,
+    warm_instances: Arc<WarmInstances>,
     holding: Arc<Holding>,
     busy: AtomicUsize,
     served: [AtomicU64; Served::ALL.len()],
@@ -114,7 +114,7 @@ impl Function {
         parent: Key,
         engine: Option<Arc<LanguageEngine>>,
         recipe: Recipe,
-        parking: Arc<Parking>,
+        warm_instances: Arc<WarmInstances>,
         holding: Arc<Holding>,
     ) -> Result<Self, PlatformError> {
         let parent = engine.as_ref().map_or(parent, |engine| engine.key());
@@ -132,7 +132,7 @@ impl Function {
             slot: defined.slot,
             seeds: seeds.clone(),
             engine,
-            parking,
+            warm_instances,
             holding,
             busy: AtomicUsize::new(0),
             served: Default::default(),
@@ -186,8 +186,8 @@ impl Function {
         self.version.ram_bytes()
     }
 
-    pub(crate) fn parking(&self) -> &Arc<Parking> {
-        &self.parking
+    pub(crate) fn warm_instances(&self) -> &Arc<WarmInstances> {
+        &self.warm_instances
     }
 
     /// Returns the account of what all its versions hold in memory.
@@ -224,13 +224,13 @@ impl Function {
             self.note_seed(frozen);
         }
         let generation = frozen.map_or(0, |frozen| frozen.working_set().current().generation);
-        self.parking.missing(generation, self.busy())
+        self.warm_instances.missing(generation, self.busy())
     }
 
-    /// Returns what prevents one more instance of it from being parked ahead of requests, if
+    /// Returns what prevents one more instance of it from being warm ahead of requests, if
     /// anything does: the function's own memory, or that of the seeds.
     pub(crate) fn is_full(&self, frozen: &Frozen) -> Option<Lack> {
-        // Instances at work will be parked again. There has to be room for them, too, so that
+        // Instances at work will be warm again. There has to be room for them, too, so that
         // neither the new instance nor others are ended for lack of memory then.
         let more = 1 + self.busy() as u64;
         if self.holding.room() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
@@ -364,11 +364,11 @@ impl Function {
         SeedInfo {
             name: self.version.name().to_owned(),
             level: LEVEL + u8::from(self.is_script()),
-            parked: self.parking.count(),
-            parked_bytes: self.parking.bytes(),
+            warm: self.warm_instances.count(),
+            warm_bytes: self.warm_instances.bytes(),
             busy: self.busy(),
             requests: all,
-            hits: count(Served::Parked),
+            hits: count(Served::Warm),
             page_faults: self.page_faults.load(Ordering::Relaxed),
             image_bytes: self.image_bytes(),
             ..self.look(|frozen| describe("", frozen)).unwrap_or_default()

@@ -2,7 +2,7 @@
 //! function's budget.
 //!
 //! This is an account, not a measurement. It counts the pages of the function's seeds and of their
-//! code; their number grows as instances read holes of them. For each parked instance it counts
+//! code; their number grows as instances read holes of them. For each warm instance it counts
 //! the private pages that its sandbox reported after the reset, or the pages expected for an
 //! instance that was made ahead. All versions that still exist count together: the current one, and
 //! those whose requests are not done. The kernel's memory for each VM and process is not included,
@@ -14,7 +14,7 @@ use faasw_seedtree::graph::Resting;
 use faasw_seedtree::{Key, Owner};
 
 use super::graph::{Account, Seeds};
-use crate::instances::{Parking, Rest};
+use crate::instances::{Rest, WarmInstances};
 
 /// The number of a function in its pool, the same for all its versions.
 pub type FunctionNumber = u64;
@@ -25,7 +25,7 @@ pub struct Holding {
     number: FunctionNumber,
     budget: u64,
     seeds: Arc<Seeds>,
-    versions: Mutex<Vec<(Key, Weak<Parking>)>>,
+    versions: Mutex<Vec<(Key, Weak<WarmInstances>)>>,
 }
 
 impl Holding {
@@ -53,10 +53,10 @@ impl Holding {
     }
 
     /// Adds a version, whose instances are forked from the seed with this key.
-    pub fn add(&self, seed: Key, parking: &Arc<Parking>) {
+    pub fn add(&self, seed: Key, warm_instances: &Arc<WarmInstances>) {
         let mut versions = self.lock();
-        versions.retain(|(_, parking)| parking.strong_count() > 0);
-        versions.push((seed, Arc::downgrade(parking)));
+        versions.retain(|(_, warm_instances)| warm_instances.strong_count() > 0);
+        versions.push((seed, Arc::downgrade(warm_instances)));
     }
 
     /// Returns the unused bytes of the function's budget.
@@ -65,7 +65,7 @@ impl Holding {
         self.budget.saturating_sub(self.bytes(&versions))
     }
 
-    /// Ends parked instances, longest idle first, and then evicts unused seeds, until the rest
+    /// Ends warm instances, longest idle first, and then evicts unused seeds, until the rest
     /// fits; then makes all seeds fit their budget.
     pub fn fit(&self) {
         self.fit_own();
@@ -80,13 +80,13 @@ impl Holding {
         if self.bytes(&versions) <= self.budget {
             return;
         }
-        let mut parked: Vec<(Rest, usize, Key)> = Vec::new();
-        for (place, (key, parking)) in versions.iter().enumerate() {
-            let rests = parking.rests().into_iter();
-            parked.extend(rests.map(|rest| (rest, place, *key)));
+        let mut warm: Vec<(Rest, usize, Key)> = Vec::new();
+        for (place, (key, warm_instances)) in versions.iter().enumerate() {
+            let rests = warm_instances.rests().into_iter();
+            warm.extend(rests.map(|rest| (rest, place, *key)));
         }
-        parked.sort_by_key(|(rest, ..)| rest.since);
-        let resting: Vec<Resting> = parked
+        warm.sort_by_key(|(rest, ..)| rest.since);
+        let resting: Vec<Resting> = warm
             .iter()
             .map(|(rest, _, key)| Resting {
                 key: *key,
@@ -94,21 +94,23 @@ impl Holding {
             })
             .collect();
         let evictions = self.seeds.fit_owner(self.owner(), self.budget, &resting);
-        for (place, (_, parking)) in versions.iter().enumerate() {
-            let ended = parked.iter().take(evictions.instances);
-            parking.end_oldest(ended.filter(|(_, of, _)| *of == place).count());
+        for (place, (_, warm_instances)) in versions.iter().enumerate() {
+            let ended = warm.iter().take(evictions.instances);
+            warm_instances.end_oldest(ended.filter(|(_, of, _)| *of == place).count());
         }
         self.seeds.evict(&evictions.seeds);
     }
 
-    fn bytes(&self, versions: &[(Key, Arc<Parking>)]) -> u64 {
-        let parked = versions.iter().map(|(_, parking)| parking.bytes());
+    fn bytes(&self, versions: &[(Key, Arc<WarmInstances>)]) -> u64 {
+        let warm = versions
+            .iter()
+            .map(|(_, warm_instances)| warm_instances.bytes());
         let keys = versions.iter().map(|(key, _)| *key);
         let seeds = self.seeds.recounted(self.owner(), keys);
-        parked.fold(seeds, u64::saturating_add)
+        warm.fold(seeds, u64::saturating_add)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Key, Weak<Parking>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Key, Weak<WarmInstances>)>> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,8 +127,8 @@ impl Drop for Holding {
     }
 }
 
-fn there(versions: &[(Key, Weak<Parking>)]) -> Vec<(Key, Arc<Parking>)> {
+fn there(versions: &[(Key, Weak<WarmInstances>)]) -> Vec<(Key, Arc<WarmInstances>)> {
     let there = versions.iter();
-    let there = there.filter_map(|(key, parking)| Some((*key, parking.upgrade()?)));
+    let there = there.filter_map(|(key, warm_instances)| Some((*key, warm_instances.upgrade()?)));
     there.collect()
 }

@@ -64,7 +64,7 @@ fn platform(error: SeedError) -> PlatformError {
 
 impl Tree {
     /// Creates a tree without seeds. The functions' seeds may take `budget`; each function may hold
-    /// `function_budget` bytes, parked instances included. Evicted seeds are read from `images` if
+    /// `function_budget` bytes, warm instances included. Evicted seeds are read from `images` if
     /// they are stored there.
     ///
     /// # Errors
@@ -152,9 +152,12 @@ impl Tree {
         if let Some(version) = recipe.version().filter(|_| known.is_some()) {
             self.seeds.look_for_image(version);
         }
-        let (parking, holding) = (self.keeper.parking(spec.poll), self.holding(&spec.name));
+        let (warm_instances, holding) = (
+            self.keeper.warm_instances(spec.poll),
+            self.holding(&spec.name),
+        );
         let (seeds, linked) = (&self.seeds, self.linked.key);
-        let function = Function::new(seeds, linked, engine, recipe, parking, holding)?;
+        let function = Function::new(seeds, linked, engine, recipe, warm_instances, holding)?;
         Ok(Arc::new(function))
     }
 
@@ -282,14 +285,18 @@ impl Tree {
             functions.retain(|function| function.strong_count() > 0);
         }
         functions.push(Arc::downgrade(function));
-        function.holding().add(function.key(), function.parking());
+        function
+            .holding()
+            .add(function.key(), function.warm_instances());
     }
 
-    /// Returns the bytes of functions' seeds, and of the private pages of their parked instances.
+    /// Returns the bytes of functions' seeds, and of the private pages of their warm instances.
     pub fn held(&self) -> (u64, u64) {
         let functions = self.functions();
-        let parked = functions.iter().map(|function| function.parking().bytes());
-        (self.seeds.bytes(), parked.sum())
+        let warm = functions
+            .iter()
+            .map(|function| function.warm_instances().bytes());
+        (self.seeds.bytes(), warm.sum())
     }
 
     /// Describes every seed in its present state, parents before children.

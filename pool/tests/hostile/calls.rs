@@ -142,7 +142,7 @@ pub async fn every_lie_about_requests_of_its_own_ends_the_guest(bench: &Bench) {
         }
         assert_eq!(server.under_way.load(Ordering::SeqCst), 0, "{what}");
         field.nobody_else_notices().await;
-        assert!(!field.is_parked(), "{what}");
+        assert!(!field.is_warm(), "{what}");
     }
     field.nothing_is_left().await;
 }

@@ -41,18 +41,18 @@ fn order(script: &Script, limits: CallLimits) -> (Call, Arc<Log>) {
 }
 
 impl Battlefield<'_> {
-    /// Parks an instance of the hostile function. The node believes such instances when they report
-    /// their end before they stop.
-    async fn parks(&self) {
+    /// Keeps an instance warm of the hostile function. The node believes such instances when they
+    /// report their end before they stop.
+    async fn warms(&self) {
         for _ in 0..20 {
             // The node may look at the first ones instead of believing them.
             self.answers().await;
             self.nobody_else_notices().await;
-            if self.is_parked() {
+            if self.is_warm() {
                 return;
             }
         }
-        panic!("no instance is parked");
+        panic!("no instance is warm");
     }
 }
 
@@ -69,7 +69,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
     ] {
         let mut least = Duration::MAX;
         for _ in 0..4 {
-            field.parks().await;
+            field.warms().await;
             let limits = CallLimits {
                 cpu: cpu * slowness(),
                 ..far_limits()
@@ -90,7 +90,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
                 assert!(went_on(&ended), "whoever follows it is told");
             }
             field.nobody_else_notices().await;
-            assert!(!field.is_parked());
+            assert!(!field.is_warm());
         }
         // Ending it takes an order or two, on a machine that also does other work.
         let ending = Duration::from_millis(25);
@@ -113,7 +113,7 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
     let are_paced = |shares: &[f64]| shares.iter().filter(|share| **share < PACED).count() >= 5;
     while !are_paced(&shares) {
         assert!(shares.len() < 30, "{shares:?}");
-        field.parks().await;
+        field.warms().await;
         let script = told();
         let from = script.here();
         let storm = script.progress().for_ever_from(from);
@@ -126,7 +126,7 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
         shares.push(used.as_secs_f64() / charged.as_secs_f64());
         assert!(charged < AFTER_END + ENDING, "{charged:?}");
         field.nobody_else_notices().await;
-        assert!(!field.is_parked());
+        assert!(!field.is_warm());
     }
     println!("the node's time for that of each storm: {shares:.3?}");
     field.nothing_is_left().await;
@@ -148,12 +148,12 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
         .collect();
     let are_busy = |count| move |stats: faasw_pool::PoolStats| stats.busy == count;
     bench.settles("they wait", are_busy(processors)).await;
-    let park = async || {
+    let warm = async || {
         for _ in 0..20 {
             field.answers().await;
             bench.settles("it is over", are_busy(processors)).await;
         }
-        assert!(field.is_parked());
+        assert!(field.is_warm());
     };
     let works_on = Script::new().head().end().store(word!(outcome), 0);
     for (is_over, script) in [
@@ -161,7 +161,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
         // The guest has its ordinary CPU limit until it reports by itself that it is done.
         (false, spinning(works_on.progress())),
     ] {
-        park().await;
+        warm().await;
         let limits = CallLimits {
             cpu: Duration::from_millis(400) * slowness(),
             ..far_limits()

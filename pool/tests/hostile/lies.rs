@@ -128,7 +128,7 @@ pub async fn every_lie_in_the_mailbox_is_refused(bench: &Bench) {
                 other => panic!("{what}: {other:?}"),
             }
             field.nobody_else_notices().await;
-            assert!(!field.is_parked(), "{what}");
+            assert!(!field.is_warm(), "{what}");
         }
     }
     field.nothing_is_left().await;
@@ -160,7 +160,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
             other => panic!("{read}: {other:?}"),
         }
         field.nobody_else_notices().await;
-        assert!(!field.is_parked(), "{read}");
+        assert!(!field.is_warm(), "{read}");
     }
     field.nothing_is_left().await;
 }
@@ -227,7 +227,7 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
             "{head}: {ended:?}"
         );
         field.nobody_else_notices().await;
-        assert!(!field.is_parked());
+        assert!(!field.is_warm());
     }
     field.nothing_is_left().await;
 }

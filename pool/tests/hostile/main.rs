@@ -64,7 +64,7 @@ use memory::{
 use rings::{a_guest_that_goes_on_after_its_end_is_ended, every_ring_out_of_order_ends_the_guest};
 use script::Script;
 use stores::{
-    an_answer_that_is_late_is_dropped_with_its_exchange, every_lie_about_records_ends_the_guest,
+    an_answer_that_is_late_is_dropped_with_its_invocation, every_lie_about_records_ends_the_guest,
     without_a_store_its_channel_is_nothing,
 };
 use storms::{a_storm_of_log_costs_the_node_little, a_storm_of_progress_costs_the_node_little};
@@ -144,21 +144,21 @@ impl<'a> Battlefield<'a> {
         // The total limit, and time for the node to end the guest. Without a timeout, a failure
         // would hang the test.
         let limit = order.limits.total.unwrap() + give_up();
-        let exchange = async {
+        let invocation = async {
             let reply = self.bench.pool.invoke(&self.hostile, order).await?;
             bytes_of(reply.body).await
         };
-        tokio::time::timeout(limit, exchange)
+        tokio::time::timeout(limit, invocation)
             .await
             .expect("a request is over when its time is")
     }
 
-    /// Whether instances of the hostile function are parked.
-    fn is_parked(&self) -> bool {
+    /// Whether instances of the hostile function are warm.
+    fn is_warm(&self) -> bool {
         let tree = self.bench.pool.tree();
         tree.iter().any(|seed| {
             // The good function has another name.
-            seed.name == HOSTILE && seed.parked > 0
+            seed.name == HOSTILE && seed.warm > 0
         })
     }
 
@@ -167,7 +167,7 @@ impl<'a> Battlefield<'a> {
     async fn nobody_else_notices(&self) {
         self.bench
             .settles("what was made for a request ends", |stats| {
-                stats.busy == 0 && sandboxes().len() == stats.zygotes + stats.parked
+                stats.busy == 0 && sandboxes().len() == stats.zygotes + stats.warm
             })
             .await;
         // If the response takes longer than the good function's 10 s for a first byte, this fails.
@@ -180,7 +180,7 @@ impl<'a> Battlefield<'a> {
         self.nobody_else_notices().await;
         self.bench
             .settles("descriptors are closed", |stats| {
-                let of_instances = descriptors_of_a_sandbox() * (stats.zygotes + stats.parked + 1);
+                let of_instances = descriptors_of_a_sandbox() * (stats.zygotes + stats.warm + 1);
                 descriptors() <= self.descriptors + of_instances
             })
             .await;
@@ -272,7 +272,7 @@ fn main() {
             an_end_that_nobody_asked_for_is_not_believed,
             what_fails_or_is_left_behind_is_charged_too,
             every_lie_about_records_ends_the_guest,
-            an_answer_that_is_late_is_dropped_with_its_exchange,
+            an_answer_that_is_late_is_dropped_with_its_invocation,
             without_a_store_its_channel_is_nothing,
             every_lie_about_requests_of_its_own_ends_the_guest,
             a_body_without_a_head_is_nothing,

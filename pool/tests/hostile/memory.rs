@@ -54,16 +54,16 @@ pub async fn tables_that_make_no_sense_end_the_guest(bench: &Bench) {
 pub async fn an_instance_that_entered_ring_0_is_not_used_again(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for ring_0 in [field.carrier.ring_0(), field.carrier.halt()] {
-        // An instance that only answered is parked, and receives the attack.
+        // An instance that only answered is warm, and receives the attack.
         field.answers().await;
         field.nobody_else_notices().await;
-        assert!(field.is_parked());
+        assert!(field.is_warm());
         let script = Script::new().gate(ring_0).breakpoint().head().end().done();
         // The outcome depends on this hardware, or on what emulates ring 0.
         let answered = field.attack(&script).await;
         println!("{ring_0:#x}: {answered:?}");
         field.nobody_else_notices().await;
-        assert!(!field.is_parked(), "{ring_0:#x}");
+        assert!(!field.is_warm(), "{ring_0:#x}");
     }
     field.nothing_is_left().await;
 }

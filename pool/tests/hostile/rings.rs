@@ -24,7 +24,7 @@ pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
                 matches!(answered, Err(InvokeError::GuestFailed(_))),
                 "{value}: {answered:?}"
             );
-            assert!(!field.is_parked(), "{value}");
+            assert!(!field.is_warm(), "{value}");
         }
         field.nobody_else_notices().await;
     }
@@ -33,7 +33,7 @@ pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
         let script = Script::new().step(Op::Doorbell, port, u64::MAX, 0).done();
         let answered = field.ends(&script).await;
         assert!(answered.is_err(), "{port:#x}: {answered:?}");
-        assert!(!field.is_parked(), "{port:#x}");
+        assert!(!field.is_warm(), "{port:#x}");
     }
     field.nothing_is_left().await;
 }
@@ -61,7 +61,7 @@ pub async fn a_guest_that_goes_on_after_its_end_is_ended(bench: &Bench) {
         ),
     ] {
         for _ in 0..3 {
-            // A guest whose instance was parked and that reports its end early may have its answer
+            // A guest whose instance was warm and that reports its end early may have its answer
             // passed on by then.
             match field.attack(&script).await {
                 Ok(body) => assert_eq!(body, b"", "{what}"),

@@ -118,12 +118,12 @@ pub async fn every_lie_about_records_ends_the_guest(bench: &Bench) {
         }
         assert_eq!(store.waiting.load(Ordering::SeqCst), 0, "{what}");
         field.nobody_else_notices().await;
-        assert!(!field.is_parked(), "{what}");
+        assert!(!field.is_warm(), "{what}");
     }
     field.nothing_is_left().await;
 }
 
-pub async fn an_answer_that_is_late_is_dropped_with_its_exchange(bench: &Bench) {
+pub async fn an_answer_that_is_late_is_dropped_with_its_invocation(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let store = Arc::new(Silent::default());
     for round in 1..=3 {

@@ -119,7 +119,7 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
         // The sandbox of the stray guest has ended without an error for any client.
         bench
             .settles("its sandbox has ended", |stats| {
-                sandboxes().len() == stats.zygotes + stats.parked
+                sandboxes().len() == stats.zygotes + stats.warm
             })
             .await;
         let strayed = polling();
@@ -195,7 +195,7 @@ pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &B
     }
     bench
         .settles("all of it is over", |stats| {
-            stats.busy == 0 && sandboxes().len() == stats.zygotes + stats.parked
+            stats.busy == 0 && sandboxes().len() == stats.zygotes + stats.warm
         })
         .await;
     let honest = bench

@@ -46,7 +46,7 @@ pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
                     ),
                     "{nanoseconds} {wait_for}: {answered:?} after {took:?}"
                 );
-                assert!(!field.is_parked());
+                assert!(!field.is_warm());
             }
         }
         field.nobody_else_notices().await;
@@ -154,7 +154,7 @@ pub async fn instantiating_has_an_end_too(bench: &Bench) {
     }
     bench
         .settles("guests that were to become seeds end", |stats| {
-            crate::sandboxes().len() == stats.zygotes + stats.parked
+            crate::sandboxes().len() == stats.zygotes + stats.warm
         })
         .await;
 }

@@ -63,7 +63,7 @@ impl LogSink for Log {
 }
 
 impl Log {
-    /// Returns the instance's use of resources, once it is parked or ended.
+    /// Returns the instance's use of resources, once it is warm or ended.
     pub async fn effort(&self) -> Effort {
         self.has_retired.notified().await;
         self.effort.lock().unwrap().unwrap()
@@ -290,7 +290,7 @@ impl Bench {
         self.pool.invoke(seed, call(path)).await
     }
 
-    /// Sends a request and waits until its instance is parked or ended. Returns the body, the
+    /// Sends a request and waits until its instance is warm or ended. Returns the body, the
     /// timing, and the instance's use of resources.
     pub async fn through(
         &self,
@@ -331,10 +331,10 @@ impl Bench {
         }
     }
 
-    /// Sends requests until exactly one instance is parked. Returns its process ID. The seed's
+    /// Sends requests until exactly one instance is warm. Returns its process ID. The seed's
     /// working set is known then, and there is no other sandbox.
-    pub async fn park_one(&self, seed: &FunctionVersion, path: &str) -> u32 {
-        // An instance that recorded the working set is not parked, and each request before the set
+    pub async fn warm_one(&self, seed: &FunctionVersion, path: &str) -> u32 {
+        // An instance that recorded the working set is not warm, and each request before the set
         // is known may have to record it.
         for _ in 0..4 {
             let (_, _, effort) = self.through(seed, call(path)).await;
@@ -344,8 +344,8 @@ impl Bench {
                 break;
             }
         }
-        self.settles("one is parked", |stats| {
-            stats.parked == 1 && processes::sandboxes().len() == 1
+        self.settles("one is warm", |stats| {
+            stats.warm == 1 && processes::sandboxes().len() == 1
         })
         .await;
         processes::sandboxes()[0]

@@ -62,6 +62,6 @@ impl<P: Platform> Ready<P> {
                 "the command has answered a request already",
             ));
         };
-        output.finish(state.exchange.is_head, &mut state.platform)
+        output.finish(state.invocation.is_head, &mut state.platform)
     }
 }

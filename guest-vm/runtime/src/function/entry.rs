@@ -36,7 +36,7 @@ impl<P: Platform> State<P> {
                 let request = RequestHead::decode(&head)
                     .map_err(|error| format_err!("the request head: {error}"))?;
                 self.draws.close();
-                self.exchange.begin(&request);
+                self.invocation.begin(&request);
                 self.begin_command(&request);
                 self.stdio = Stdio::Command(Output::default());
             }

@@ -408,7 +408,7 @@ impl<P: Platform> Ready<P> {
         let state = self.store.data_mut();
         state.draws.close();
         state.may_enter = false;
-        state.exchange.begin(&request);
+        state.invocation.begin(&request);
         if self.tells_state {
             return self.tell_state();
         }
@@ -427,17 +427,17 @@ impl<P: Platform> Ready<P> {
 
     fn call_handler(&mut self, handle: &HttpEntry, request: RequestHead) -> Result<()> {
         let state = self.store.data_mut();
-        let request = IncomingRequest::new(state.exchange.number, request);
+        let request = IncomingRequest::new(state.invocation.number, request);
         let request = state.table.push(request)?;
         let response = state.table.push(ResponseOutparam)?;
         handle.call(&mut self.store, (request, response))
     }
 
-    /// Concludes the exchange after the handler returned.
+    /// Concludes the invocation after the handler returned.
     fn conclude(&mut self) -> Result<(), Failure> {
         let state = self.store.data_mut();
         state
-            .exchange
+            .invocation
             .conclude(&mut state.platform)
             .map_err(|failure| failure.noting(&state.memory))
     }

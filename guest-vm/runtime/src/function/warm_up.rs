@@ -32,7 +32,7 @@ impl<P: Platform> Ready<P> {
         let told = told(&request);
         let state = self.store.data_mut();
         state.may_enter = false;
-        state.exchange.begin(&request);
+        state.invocation.begin(&request);
         state.platform.make_up(body);
         let called = self.call_handler(&handle, request);
         // A function that has exited cannot be entered again.

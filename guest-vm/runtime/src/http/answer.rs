@@ -7,7 +7,7 @@ use wasmtime::component::Resource;
 use super::error::code_of;
 use super::fields::Fields;
 use super::request::{IncomingBody, Source};
-use crate::exchange::CallId;
+use crate::invocation::CallId;
 use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode};
@@ -39,7 +39,7 @@ impl<P: Platform> State<P> {
     /// Takes the head of an answer, which must be present.
     fn answered(&mut self, call: CallId) -> Result<IncomingResponse, ErrorCode> {
         let gone = || ErrorCode::InternalError(Some("the request is over".into()));
-        let channel = self.exchange.calls.channel(call).ok_or_else(gone)?;
+        let channel = self.invocation.calls.channel(call).ok_or_else(gone)?;
         match Answer::decode(&self.platform.head(channel)) {
             Ok(Answer::Response(head)) => Ok(IncomingResponse {
                 status: head.status,
@@ -73,7 +73,7 @@ impl<P: Platform> types::HostFutureIncomingResponse for State<P> {
             return Ok(Some(Err(())));
         }
         let call = future.call;
-        let channel = self.exchange.calls.channel(call);
+        let channel = self.invocation.calls.channel(call);
         if channel.is_some_and(|channel| !self.platform.has_head(channel)) {
             return Ok(None);
         }
@@ -81,7 +81,7 @@ impl<P: Platform> types::HostFutureIncomingResponse for State<P> {
         match self.answered(call) {
             Ok(response) => Ok(Some(Ok(Ok(self.table.push(response)?)))),
             Err(code) => {
-                self.exchange.let_go(call, &mut self.platform);
+                self.invocation.let_go(call, &mut self.platform);
                 Ok(Some(Ok(Err(code))))
             }
         }
@@ -90,7 +90,7 @@ impl<P: Platform> types::HostFutureIncomingResponse for State<P> {
     fn drop(&mut self, response: Resource<FutureIncomingResponse>) -> Result<()> {
         let future = self.table.delete(response)?;
         if !future.taken {
-            self.exchange.let_go(future.call, &mut self.platform);
+            self.invocation.let_go(future.call, &mut self.platform);
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<P: Platform> types::HostIncomingResponse for State<P> {
     fn drop(&mut self, response: Resource<IncomingResponse>) -> Result<()> {
         let response = self.table.delete(response)?;
         if !response.body_taken {
-            self.exchange.let_go(response.call, &mut self.platform);
+            self.invocation.let_go(response.call, &mut self.platform);
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use super::error::HttpFailure;
 use super::fields::Fields;
 use super::response::OutgoingBody;
 use crate::draws::Kind;
-use crate::exchange::{BodyId, CallId, Calls, NoCall};
 use crate::headers;
+use crate::invocation::{BodyId, CallId, Calls, NoCall};
 use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::outgoing_handler;
@@ -100,7 +100,7 @@ impl<P: Platform> types::HostOutgoingRequest for State<P> {
             return Ok(Err(()));
         }
         let declared = request.headers.content_length();
-        let bodies = &mut self.exchange.bodies;
+        let bodies = &mut self.invocation.bodies;
         let id = if Calls::are_open(&self.platform) {
             bodies.create_request(declared)
         } else {
@@ -185,7 +185,7 @@ impl<P: Platform> types::HostOutgoingRequest for State<P> {
 
     fn drop(&mut self, request: Resource<OutgoingRequest>) -> Result<()> {
         if let Some(body) = self.table.delete(request)?.body {
-            self.exchange.bodies.abandon(body);
+            self.invocation.bodies.abandon(body);
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl<P: Platform> outgoing_handler::Host for State<P> {
         let body = request.body;
         let sent = self.send(request, &options);
         if let (Err(_), Some(body)) = (&sent, body) {
-            self.exchange.bodies.abandon(body);
+            self.invocation.bodies.abandon(body);
         }
         Ok(self.table.push(FutureIncomingResponse::new(sent?))?)
     }
@@ -226,7 +226,7 @@ impl<P: Platform> State<P> {
             return Err(ErrorCode::HttpRequestDenied);
         }
         let body = request.body;
-        if body.is_some_and(|body| self.exchange.bodies.has_lost(body)) {
+        if body.is_some_and(|body| self.invocation.bodies.has_lost(body)) {
             let why = "the body of the request was written before the function had any request to \
                  answer, and was not kept";
             return Err(ErrorCode::InternalError(Some(why.into())));
@@ -236,7 +236,7 @@ impl<P: Platform> State<P> {
             return Err(ErrorCode::HttpRequestBodySize(Some(0)));
         }
         let head = request.head(options)?;
-        let sent = self.exchange.call(&head, body, &mut self.platform);
+        let sent = self.invocation.call(&head, body, &mut self.platform);
         sent.map_err(|why| match why {
             NoCall::Closed => ErrorCode::HttpRequestDenied,
             NoCall::TooMany => ErrorCode::ConnectionLimitReached,

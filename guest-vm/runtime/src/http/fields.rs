@@ -196,8 +196,8 @@ impl<P: Platform> State<P> {
         if size > MAX_FIELDS {
             wasmtime::bail!("wasi:http/types: fields of more than {MAX_FIELDS} bytes");
         }
-        self.exchange.field_bytes = self.exchange.field_bytes.saturating_add(added);
-        if self.exchange.field_bytes > MAX_FIELD_BYTES {
+        self.invocation.field_bytes = self.invocation.field_bytes.saturating_add(added);
+        if self.invocation.field_bytes > MAX_FIELD_BYTES {
             wasmtime::bail!(
                 "wasi:http/types: more than {MAX_FIELD_BYTES} bytes of fields in one request"
             );

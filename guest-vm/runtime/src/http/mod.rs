@@ -1,7 +1,7 @@
 //! `wasi:http` for components: one incoming request and its response, and outbound calls.
 //!
 //! The resources are plain data in the store's table. They share bodies, calls under way and the
-//! answer through the [`Exchange`](crate::exchange::Exchange).
+//! answer through the [`Invocation`](crate::invocation::Invocation).
 
 mod answer;
 mod client;

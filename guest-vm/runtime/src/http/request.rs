@@ -10,7 +10,7 @@ use wasmtime::component::Resource;
 
 use super::error::call_trailers;
 use super::fields::Fields;
-use crate::exchange::{CallId, ExchangeNumber};
+use crate::invocation::{CallId, InvocationNumber};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, Method, Scheme};
@@ -26,14 +26,14 @@ pub struct IncomingRequest {
     path_with_query: Option<String>,
     headers: Fields,
     body_taken: bool,
-    exchange: ExchangeNumber,
+    invocation: InvocationNumber,
 }
 
 /// The message that an incoming body belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     /// The request that the function answers.
-    Request(ExchangeNumber),
+    Request(InvocationNumber),
     /// The response to an outbound call.
     Answer(CallId),
 }
@@ -89,8 +89,8 @@ fn scheme(name: Vec<u8>) -> Option<Scheme> {
 }
 
 impl IncomingRequest {
-    /// Returns the request of an exchange.
-    pub(crate) fn new(exchange: ExchangeNumber, head: RequestHead) -> Self {
+    /// Returns the request of an invocation.
+    pub(crate) fn new(invocation: InvocationNumber, head: RequestHead) -> Self {
         Self {
             method: method(head.method),
             scheme: scheme(head.scheme),
@@ -98,7 +98,7 @@ impl IncomingRequest {
             path_with_query: text(head.path_and_query),
             headers: Fields::received(&head.headers),
             body_taken: false,
-            exchange,
+            invocation,
         }
     }
 }
@@ -107,17 +107,17 @@ impl<P: Platform> State<P> {
     /// Returns the channel that a body arrives on, unless its message is over.
     fn channel_of(&self, source: Source) -> Option<Channel> {
         match source {
-            Source::Request(exchange) => {
-                (exchange == self.exchange.number).then_some(Channel::INVOCATION)
+            Source::Request(invocation) => {
+                (invocation == self.invocation.number).then_some(Channel::INVOCATION)
             }
-            Source::Answer(call) => self.exchange.calls.channel(call),
+            Source::Answer(call) => self.invocation.calls.channel(call),
         }
     }
 
     /// Abandons the outbound call of a body that the function can no longer read.
     fn let_go_of(&mut self, source: Source) {
         if let Source::Answer(call) = source {
-            self.exchange.let_go(call, &mut self.platform);
+            self.invocation.let_go(call, &mut self.platform);
         }
     }
 }
@@ -152,7 +152,7 @@ impl<P: Platform> types::HostIncomingRequest for State<P> {
         if core::mem::replace(&mut request.body_taken, true) {
             return Ok(Err(()));
         }
-        let body = IncomingBody::new(Source::Request(request.exchange));
+        let body = IncomingBody::new(Source::Request(request.invocation));
         Ok(Ok(self.table.push(body)?))
     }
 
@@ -172,7 +172,7 @@ impl<P: Platform> types::HostIncomingBody for State<P> {
             return Ok(Err(()));
         }
         let stream = match of.source {
-            Source::Request(exchange) => InputStream::RequestBody(exchange),
+            Source::Request(invocation) => InputStream::RequestBody(invocation),
             Source::Answer(call) => InputStream::Answer(call),
         };
         Ok(Ok(self.table.push_child(stream, &body)?))
@@ -197,7 +197,7 @@ impl<P: Platform> types::HostIncomingBody for State<P> {
 impl<P: Platform> types::HostFutureTrailers for State<P> {
     fn subscribe(&mut self, trailers: Resource<FutureTrailers>) -> Result<Resource<Pollable>> {
         let pollable = match self.table.get(&trailers)?.source {
-            Source::Request(exchange) => Pollable::Trailers(exchange),
+            Source::Request(invocation) => Pollable::Trailers(invocation),
             Source::Answer(call) => Pollable::AnswerTrailers(call),
         };
         Ok(self.table.push(pollable)?)

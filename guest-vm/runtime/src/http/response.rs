@@ -6,8 +6,8 @@ use wasmtime::component::Resource;
 
 use super::error::{HttpFailure, spell};
 use super::fields::Fields;
-use crate::exchange::{Answer, BodyId, FinishFailure};
 use crate::failure::Ended;
+use crate::invocation::{Answer, BodyId, FinishFailure};
 use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode};
@@ -79,7 +79,7 @@ impl<P: Platform> types::HostOutgoingResponse for State<P> {
         response.status = status_code;
         let expected = response.expected_length();
         if let Some(body) = response.body {
-            self.exchange.bodies.expect(body, expected);
+            self.invocation.bodies.expect(body, expected);
         }
         Ok(Ok(()))
     }
@@ -97,14 +97,14 @@ impl<P: Platform> types::HostOutgoingResponse for State<P> {
         if response.body.is_some() {
             return Ok(Err(()));
         }
-        let id = self.exchange.bodies.create(response.expected_length());
+        let id = self.invocation.bodies.create(response.expected_length());
         response.body = Some(id);
         Ok(Ok(self.table.push(OutgoingBody::new(id))?))
     }
 
     fn drop(&mut self, response: Resource<OutgoingResponse>) -> Result<()> {
         if let Some(body) = self.table.delete(response)?.body {
-            self.exchange.bodies.abandon(body);
+            self.invocation.bodies.abandon(body);
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl<P: Platform> types::HostResponseOutparam for State<P> {
     ) -> Result<()> {
         self.table.delete(param)?;
         match response {
-            Err(code) => self.exchange.answer = Some(Answer::Error(spell(&code))),
+            Err(code) => self.invocation.answer = Some(Answer::Error(spell(&code))),
             Ok(response) => {
                 let response = self.table.delete(response)?;
                 let declared = response.expected_length();
@@ -141,7 +141,7 @@ impl<P: Platform> types::HostResponseOutparam for State<P> {
                     status,
                     headers: headers.into_pairs(),
                 };
-                self.exchange
+                self.invocation
                     .answer(&head, declared, body, &mut self.platform)
                     .map_err(Ended::Refused)?;
             }
@@ -178,12 +178,12 @@ impl<P: Platform> types::HostOutgoingBody for State<P> {
             Some(trailers) => self.table.delete(trailers)?.into_pairs(),
             None => alloc::vec::Vec::new(),
         };
-        let is_head = self.exchange.is_head;
-        let is_request = self.exchange.bodies.is_of_request(body.id);
-        let finished = self
-            .exchange
-            .bodies
-            .finish(body.id, trailers, is_head, &mut self.platform);
+        let is_head = self.invocation.is_head;
+        let is_request = self.invocation.bodies.is_of_request(body.id);
+        let finished =
+            self.invocation
+                .bodies
+                .finish(body.id, trailers, is_head, &mut self.platform);
         finished.map_err(|failure| match failure {
             FinishFailure::Length { written } if is_request => {
                 ErrorCode::HttpRequestBodySize(Some(written)).into()
@@ -201,7 +201,7 @@ impl<P: Platform> types::HostOutgoingBody for State<P> {
 
     fn drop(&mut self, body: Resource<OutgoingBody>) -> Result<()> {
         let body = self.table.delete(body)?;
-        self.exchange.bodies.truncate(body.id, &mut self.platform);
+        self.invocation.bodies.truncate(body.id, &mut self.platform);
         Ok(())
     }
 }

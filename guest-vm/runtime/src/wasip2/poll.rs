@@ -11,7 +11,7 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::bindings::wasi::io::poll;
-use crate::exchange::{BodyId, CallId, ExchangeNumber};
+use crate::invocation::{BodyId, CallId, InvocationNumber};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
@@ -23,9 +23,9 @@ pub enum Pollable {
     /// The monotonic clock reaches this value, in nanoseconds.
     At(u64),
     /// There are bytes of the request body, or it is over.
-    Request(ExchangeNumber),
+    Request(InvocationNumber),
     /// The trailers of the request are present, or never will be.
-    Trailers(ExchangeNumber),
+    Trailers(InvocationNumber),
     /// There are bytes of the request body that is a command's input, or it is over.
     Stdin,
     /// The response to an outbound call is present, or never will be.
@@ -49,11 +49,11 @@ impl<P: Platform> State<P> {
     /// not read any more.
     fn discard_before(&mut self, pollable: Pollable) {
         match pollable {
-            Pollable::Trailers(exchange) if exchange == self.exchange.number => {
+            Pollable::Trailers(invocation) if invocation == self.invocation.number => {
                 self.rest_of(Channel::INVOCATION);
             }
             Pollable::AnswerTrailers(call) => {
-                if let Some(channel) = self.exchange.calls.channel(call) {
+                if let Some(channel) = self.invocation.calls.channel(call) {
                     self.rest_of(channel);
                 }
             }
@@ -63,15 +63,15 @@ impl<P: Platform> State<P> {
 
     /// Continues to send bodies of requests, which needs no further call of the function.
     fn go_on(&mut self) {
-        self.exchange.bodies.go_on(&mut self.platform);
+        self.invocation.bodies.go_on(&mut self.platform);
     }
 
     fn is_ready(&self, pollable: Pollable, now: u64) -> bool {
         match pollable {
             Pollable::Ready => true,
             Pollable::At(deadline) => deadline <= now,
-            Pollable::Request(exchange) | Pollable::Trailers(exchange)
-                if exchange != self.exchange.number =>
+            Pollable::Request(invocation) | Pollable::Trailers(invocation)
+                if invocation != self.invocation.number =>
             {
                 true
             }
@@ -79,14 +79,14 @@ impl<P: Platform> State<P> {
                 self.platform.incoming(Channel::INVOCATION) != Incoming::Pending
             }
             Pollable::Answer(call) => {
-                let channel = self.exchange.calls.channel(call);
+                let channel = self.invocation.calls.channel(call);
                 channel.is_none_or(|channel| self.platform.has_head(channel))
             }
             Pollable::AnswerBody(call) | Pollable::AnswerTrailers(call) => {
-                let channel = self.exchange.calls.channel(call);
+                let channel = self.invocation.calls.channel(call);
                 channel.is_none_or(|channel| self.platform.incoming(channel) != Incoming::Pending)
             }
-            Pollable::Writable(body) => self.exchange.bodies.room(body, &self.platform) > 0,
+            Pollable::Writable(body) => self.invocation.bodies.room(body, &self.platform) > 0,
             Pollable::Stdout => self.stdout_room() > 0,
         }
     }
@@ -98,11 +98,11 @@ impl<P: Platform> State<P> {
                 Waits::bytes(Channel::INVOCATION)
             }
             Pollable::Stdout => Waits::room(Channel::INVOCATION),
-            Pollable::Writable(body) => self.exchange.bodies.waits(body),
+            Pollable::Writable(body) => self.invocation.bodies.waits(body),
             Pollable::Answer(call)
             | Pollable::AnswerBody(call)
             | Pollable::AnswerTrailers(call) => {
-                let channel = self.exchange.calls.channel(call);
+                let channel = self.invocation.calls.channel(call);
                 channel.map_or_else(Waits::default, Waits::bytes)
             }
             Pollable::Ready | Pollable::At(_) => Waits::default(),
@@ -130,7 +130,7 @@ impl<P: Platform> State<P> {
                 _ => None,
             });
             let deadline = deadlines.min();
-            let unsent = self.exchange.bodies.unsent();
+            let unsent = self.invocation.bodies.unsent();
             let waits = pollables
                 .iter()
                 .fold(unsent, |waits, one| waits.and(self.waits(*one)));

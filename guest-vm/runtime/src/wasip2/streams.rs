@@ -15,10 +15,10 @@ use wasmtime::{Error, Result};
 use super::bindings::wasi::http::types::ErrorCode;
 use super::bindings::wasi::io::{error, streams};
 use super::poll::Pollable;
-use crate::exchange::{BodyId, CallId, ExchangeNumber, WriteFailure};
 use crate::failure::Ended;
 use crate::files::{FileError, Node};
 use crate::http::call_failure;
+use crate::invocation::{BodyId, CallId, InvocationNumber, WriteFailure};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
@@ -37,7 +37,7 @@ pub enum InputStream {
     /// Nothing: the stream is closed from the start.
     Empty,
     /// The request body. All such streams share one position.
-    RequestBody(ExchangeNumber),
+    RequestBody(InvocationNumber),
     /// The body of the request that a command answers.
     Stdin,
     /// The body of a response to an outbound call.
@@ -64,7 +64,7 @@ impl InputStream {
     fn pollable(self) -> Pollable {
         match self {
             Self::Empty | Self::File { .. } => Pollable::Ready,
-            Self::RequestBody(exchange) => Pollable::Request(exchange),
+            Self::RequestBody(invocation) => Pollable::Request(invocation),
             Self::Stdin => Pollable::Stdin,
             Self::Answer(call) => Pollable::AnswerBody(call),
         }
@@ -139,13 +139,13 @@ impl<P: Platform> State<P> {
     ) -> Result<Vec<u8>, StreamFailure> {
         match *self.table.get(stream)? {
             InputStream::Empty => Err(StreamFailure::Closed),
-            InputStream::RequestBody(exchange) if exchange != self.exchange.number => {
+            InputStream::RequestBody(invocation) if invocation != self.invocation.number => {
                 Err(StreamFailure::Closed)
             }
             InputStream::RequestBody(_) | InputStream::Stdin => {
                 self.read_channel(Channel::INVOCATION, length, |_| StreamFailure::Closed)
             }
-            InputStream::Answer(call) => match self.exchange.calls.channel(call) {
+            InputStream::Answer(call) => match self.invocation.calls.channel(call) {
                 Some(channel) => {
                     self.read_channel(channel, length, |state| state.end_of_answer(call, channel))
                 }
@@ -188,7 +188,7 @@ impl<P: Platform> State<P> {
     /// first read returns the reason. All others report the end of the stream.
     fn end_of_answer(&mut self, call: CallId, channel: Channel) -> StreamFailure {
         match call_failure(&self.platform.tail(channel)) {
-            Some(code) if self.exchange.calls.tells_failure(call) => {
+            Some(code) if self.invocation.calls.tells_failure(call) => {
                 StreamFailure::Failed(IoError {
                     text: alloc::format!("the body is not whole: {}", crate::http::spell(&code)),
                     code: Some(code),
@@ -212,7 +212,7 @@ impl<P: Platform> State<P> {
             OutputStream::Stdout => MAX_WRITE.min(self.stdout_room() as u64),
             OutputStream::Stderr | OutputStream::File { .. } => MAX_WRITE,
             OutputStream::Body(body) => {
-                MAX_WRITE.min(self.exchange.bodies.room(body, &self.platform))
+                MAX_WRITE.min(self.invocation.bodies.room(body, &self.platform))
             }
         })
     }
@@ -257,7 +257,7 @@ impl<P: Platform> State<P> {
             OutputStream::Stdout => self.flush_stdout(),
             OutputStream::Stderr | OutputStream::File { .. } => {}
             OutputStream::Body(body) => {
-                if self.exchange.bodies.is_sent(body) {
+                if self.invocation.bodies.is_sent(body) {
                     self.platform.flush();
                 }
             }
@@ -290,7 +290,7 @@ impl<P: Platform> State<P> {
                 *self.table.get_mut(stream)? = OutputStream::File { node, at };
             }
             OutputStream::Body(body) => self
-                .exchange
+                .invocation
                 .bodies
                 .write(body, bytes, &mut self.platform)
                 .map_err(|failure| match failure {
@@ -298,7 +298,7 @@ impl<P: Platform> State<P> {
                         text: alloc::format!(
                             "the body is longer than its content-length of {declared}"
                         ),
-                        code: Some(if self.exchange.bodies.is_of_request(body) {
+                        code: Some(if self.invocation.bodies.is_of_request(body) {
                             ErrorCode::HttpRequestBodySize(Some(declared))
                         } else {
                             ErrorCode::HttpResponseBodySize(Some(declared))

@@ -135,7 +135,7 @@ seed.")]
     #[command(after_help = "\
 Level 0 is the booted guest, level 1 the engine with everything linked, level 2 a
 function version. OWN is what a seed takes beside its parents, DISK its image, HOLDS
-OWN and the private pages of its parked instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a parked instance served. A seed
+OWN and the private pages of its warm instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a warm instance served. A seed
 that is not in memory was evicted for others; when it is used it is read from its
 image, or made again where it has none.")]
     Tree(Tree),

@@ -181,7 +181,7 @@ fn server_timing_tells_the_stages() {
     let behind = behind.map(|(_, value)| value.as_str());
     let timing = answer.header("server-timing").or(behind).unwrap();
     let (stages, served) = timing.rsplit_once(", served;desc=").unwrap();
-    let kinds = ["parked", "ready", "zygote", "ancestor", "made"];
+    let kinds = ["warm", "ready", "zygote", "ancestor", "made"];
     assert!(kinds.contains(&served.trim_matches('"')), "{timing}");
     let stages: Vec<(&str, f64)> = stages
         .split(", ")

@@ -157,7 +157,7 @@ pub fn a_canary_is_found_nowhere() {
     );
     assert_eq!(node.stop("TERM"), Some(0));
     // The process that received the secret has ended; this one reads it from disk.
-    let mut node = Running::serving(data_dir, &["--min-parked", "2"]);
+    let mut node = Running::serving(data_dir, &["--min-warm", "2"]);
     let address = node.address();
     let pid = node.child.id();
     for _ in 0..10 {

@@ -146,7 +146,11 @@ impl Slot {
     fn begin_start(self: &Arc<Self>) -> watch::Receiver<Outcome> {
         let starting = || self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut under_way = starting();
-        if let Some(outcome) = &*under_way {
+        // If the start's task ended without an outcome (it panicked, or its runtime ended), the
+        // channel is closed, and a new start begins.
+        if let Some(outcome) = &*under_way
+            && outcome.has_changed().is_ok()
+        {
             return outcome.clone();
         }
         let (tell, outcome) = watch::channel(None);

@@ -85,7 +85,7 @@ const KNOWN: [(&str, &str, Form, By); 22] = [
     ("allow-private", "allow-private", Form::List, By::Pod),
     ("drain-delay", "drain-delay", Form::Plain, By::Pod),
     ("log-format", "log-format", Form::Plain, By::Pod),
-    ("min-parked", "min-parked", Form::Plain, By::Pod),
+    ("min-warm", "min-warm", Form::Plain, By::Pod),
     ("poll", "poll", Form::Plain, By::Grant("limits")),
 ];
 
@@ -94,7 +94,7 @@ const OF_NODE: [&str; 5] = [
     "--allow-private",
     "--drain-delay",
     "--log-format",
-    "--min-parked",
+    "--min-warm",
     "--poll",
 ];
 

@@ -234,7 +234,7 @@ fn what_is_the_nodes_is_not_the_functions() {
         &[
             ("drain-delay", "0"),
             ("log-format", "json"),
-            ("min-parked", "1"),
+            ("min-warm", "1"),
             ("allow-private", r#"["10.0.0.0/8"]"#),
             ("poll", "off"),
         ],
@@ -256,7 +256,7 @@ fn what_is_the_nodes_is_not_the_functions() {
     for argument in &process.function {
         assert!(process.arguments.contains(argument), "{argument}");
     }
-    assert!(process.arguments.contains(&"--min-parked=1".to_owned()));
+    assert!(process.arguments.contains(&"--min-warm=1".to_owned()));
 }
 
 #[test]

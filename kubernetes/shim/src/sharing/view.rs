@@ -28,9 +28,9 @@ pub const STORE: &str = "/var/lib/faasw-pods/shared";
 /// Argument after the list of files. No path has this name.
 const END: &str = "--";
 
-/// File systems of the kernel. `/sys` itself becomes read-only; the control groups below it stay
-/// writable.
-const OF_KERNEL: [&str; 2] = ["proc", "sys"];
+/// The control groups, the only file systems below `/sys` in the view, which stay writable. `/sys`
+/// itself becomes read-only.
+const CONTROL_GROUPS: &str = "sys/fs/cgroup";
 
 /// Devices of the host in the view, if the host has them.
 const DEVICES: [&str; 7] = [
@@ -125,10 +125,14 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     };
     // `pivot_root` needs a mount point.
     bind(root, root)?;
-    for name in OF_KERNEL {
+    let bind_all = |name: &str| {
         let from = Path::new("/").join(name);
-        rustix::mount::mount_bind_recursive(&from, root.join(name)).map_err(failed(&from))?;
-    }
+        rustix::mount::mount_bind_recursive(&from, root.join(name)).map_err(failed(&from))
+    };
+    bind_all("proc")?;
+    // Not recursive: settings of the host are in further file systems below it, such as debugfs.
+    bind(Path::new("/sys"), &root.join("sys"))?;
+    bind_all(CONTROL_GROUPS)?;
     is_read(&root.join("sys"))?;
     for name in SET {
         let set = root.join("proc").join(name);

@@ -362,3 +362,34 @@ fn what_others_than_root_could_write_is_no_state() {
     assert_eq!(created(&host, "shop").0, [""; 0]);
     assert!(!state.join("queue-1").exists());
 }
+
+#[test]
+fn settings_of_the_host_are_read_only_in_the_view() {
+    if !can_share() {
+        return;
+    }
+    let mounts = "while read -r line; do echo \"$line\"; done </proc/self/mountinfo \
+         >/var/lib/faasw-pods/shared/mounts\n";
+    let host = sharing(&format!("{mounts}{FAASW}"));
+    created(&host, "shop");
+    settled(&host);
+    let mounts = fs::read_to_string(host.at("state/shared/mounts")).unwrap();
+    // The fifth field is the mount point, the sixth its options.
+    let mounts: Vec<(&str, &str)> = mounts
+        .lines()
+        .map(|line| {
+            let mut fields = line.split(' ').skip(4);
+            (fields.next().unwrap(), fields.next().unwrap())
+        })
+        .collect();
+    let options = |point: &str| {
+        let last = mounts.iter().rfind(|(at, _)| *at == point);
+        last.unwrap_or_else(|| panic!("no {point}: {mounts:?}")).1
+    };
+    for point in ["/sys", "/proc/sys"] {
+        assert!(options(point).starts_with("ro"), "{point}: {mounts:?}");
+    }
+    // Other file systems below /sys, such as debugfs, are not there at all.
+    let below = |point: &str| point.starts_with("/sys/") && !point.starts_with("/sys/fs/cgroup");
+    assert!(!mounts.iter().any(|(at, _)| below(at)), "{mounts:?}");
+}

@@ -1,4 +1,4 @@
-//! The page that node and sandbox share for a hot instance: parked with its vCPU in the guest,
+//! The page that node and sandbox share for a hot instance: warm with its vCPU in the guest,
 //! which polls for its next request.
 //!
 //! The page lies after the mailbox in the mailbox's file, and in no memory slot of the guest. Its
@@ -24,7 +24,7 @@
 //! If the node wants an instance that is not offered yet, it changes the word from Cold or Taken to
 //! Wanted. It then receives a message when the instance is offered, and need not poll. If the node
 //! does not want it to be offered at all, because its sandbox has no processor, it changes the word
-//! to Refused. Then the instance is parked, unless it was offered before.
+//! to Refused. Then the instance is warm, unless it was offered before.
 //!
 //! Neither side trusts the other. A sandbox under attack that offers an instance without having one
 //! gets a request that it does not answer. It could get such a request in any case.
@@ -36,7 +36,7 @@ use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::PAGE;
 use rustix::io::Errno;
 
-use crate::messages::{Answer, Parked, Reset};
+use crate::messages::{Answer, Reset, WarmReport};
 use crate::shared_page::SharedPage;
 
 /// The offset of the page in the mailbox's file.
@@ -54,7 +54,7 @@ const WALL_EPOCH: usize = 152;
 const REPORT: usize = 192;
 const OFFERED_AT: usize = REPORT + REPORT_WORDS * size_of::<u64>();
 
-/// Words of a report: those of [`Parked`] except `polled_nanoseconds` and `is_offered`.
+/// Words of a report: those of [`WarmReport`] except `polled_nanoseconds` and `is_offered`.
 const REPORT_WORDS: usize = 7;
 
 const COLD: u32 = 0;
@@ -99,7 +99,7 @@ pub enum Offer {
     Made,
     /// The instance is offered, and the node has asked for a message about that.
     Wanted,
-    /// The node refuses the instance: it is to be parked.
+    /// The node refuses the instance: it is to be warm.
     Refused,
 }
 
@@ -263,15 +263,15 @@ impl Control {
     }
 
     /// For the sandbox: writes the report of the reset, before the instance is offered.
-    pub fn report(&self, parked: &Parked) {
+    pub fn report(&self, warm: &WarmReport) {
         let words = [
-            parked.filled,
-            parked.outside,
-            u64::from(parked.counted.is_yes()),
-            parked.unused,
-            parked.exits,
-            parked.page_faults,
-            parked.nanoseconds,
+            warm.filled,
+            warm.outside,
+            u64::from(warm.counted.is_yes()),
+            warm.unused,
+            warm.exits,
+            warm.page_faults,
+            warm.nanoseconds,
         ];
         for (at, word) in (REPORT..).step_by(size_of::<u64>()).zip(words) {
             self.0.long_word(at).store(word, Ordering::Relaxed);
@@ -280,7 +280,7 @@ impl Control {
 
     /// For the node: returns the sandbox's report of a claimed instance. The sandbox is not
     /// trusted.
-    pub fn told(&self) -> Parked {
+    pub fn told(&self) -> WarmReport {
         let word = |at| self.0.long_word(REPORT + at * size_of::<u64>());
         let words: [u64; REPORT_WORDS] = std::array::from_fn(|at| word(at).load(Ordering::Relaxed));
         let [
@@ -292,7 +292,7 @@ impl Control {
             page_faults,
             nanoseconds,
         ] = words;
-        Parked {
+        WarmReport {
             filled,
             outside,
             counted: (counted != 0).into(),
@@ -326,14 +326,14 @@ impl Control {
         self.offered_at_word().load(Ordering::Relaxed)
     }
 
-    /// For the node: refuses an instance, which is then parked instead of offered. That is too late
-    /// if it is offered already, or was. If it is already reset and parked when it is refused, the
+    /// For the node: refuses an instance, which is then warm instead of offered. That is too late
+    /// if it is offered already, or was. If it is already reset and warm when it is refused, the
     /// refusal applies to the next time that it would be offered.
     pub fn refuse(&self) -> Refusal {
         self.owner().refuse()
     }
 
-    /// For the node: whether the instance was offered, and neither claimed nor parked since: its
+    /// For the node: whether the instance was offered, and neither claimed nor warm since: its
     /// guest polls for a request, or has done so in vain.
     pub fn is_offered(&self) -> bool {
         self.owner().is_offered()

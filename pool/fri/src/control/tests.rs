@@ -125,7 +125,7 @@ fn orders_and_reports_arrive_as_they_were_written() {
     assert!(!node.order(&order) && sandbox.take_order().is_none());
     sandbox.wake();
     assert!(node.order(&order));
-    let parked = Parked {
+    let warm = WarmReport {
         filled: 1,
         outside: 2,
         counted: true.into(),
@@ -136,8 +136,8 @@ fn orders_and_reports_arrive_as_they_were_written() {
         polled_nanoseconds: 0,
         is_offered: Answer::Yes,
     };
-    sandbox.report(&parked);
-    assert_eq!(node.told().as_bytes(), parked.as_bytes());
+    sandbox.report(&warm);
+    assert_eq!(node.told().as_bytes(), warm.as_bytes());
 }
 
 /// A sandbox that notices a claim late does not take it for anything else, whatever the node has
@@ -213,11 +213,11 @@ fn both_sides_see_one_page() {
     assert_eq!(sandbox.offer(83), Offer::Made, "once");
 }
 
-/// An instance that is refused is parked, unless it was offered before and can be claimed. After a
+/// An instance that is refused is warm, unless it was offered before and can be claimed. After a
 /// refusal in time, a message that the node had asked for is not sent. The two sides never differ
 /// on which happened.
 #[test]
-fn who_refuses_it_has_it_parked_unless_it_was_offered() {
+fn who_refuses_it_has_it_warm_unless_it_was_offered() {
     for is_wanted in [false, true] {
         loom::model(move || {
             let word = Arc::new(Modelled::new(TAKEN));

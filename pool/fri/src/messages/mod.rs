@@ -45,7 +45,7 @@ macro_rules! each_message {
             Sealed = 34,
             Failed = 35,
             Used = 36,
-            Parked = 37,
+            WarmReport = 37,
             Born = 38,
             Forked = 39,
         }
@@ -344,7 +344,7 @@ impl From<Used> for UsedPages {
 message! {
     /// Sandbox to node: the instance is in the state in which it was forked, and waits for the next
     /// [`Activate`].
-    Parked {
+    WarmReport {
         /// Pages filled again from the seed.
         filled: u64,
         /// Private pages that were not in the write set.

@@ -3,7 +3,7 @@
 //! A sandbox that is made in advance (Catalyzer's sandbox Zygote, §3.4; AFaaS §4.2) becomes an
 //! image of a seed from which others descend. Its guest then runs once and uses the pages that
 //! every request uses. So memory slots, vCPU state and second-level tables are there before a
-//! request needs them. The reset of parked instances undoes the effects of that run. The fork to a
+//! request needs them. The reset of warm instances undoes the effects of that run. The fork to a
 //! descendant of the seed then adds only the differences:
 //!
 //! - *Copied*: pages that a function's instances write or are likely to use get the seed's contents

@@ -12,7 +12,7 @@ use crate::memory::guest_memory;
 use crate::memory::mapping::Mapping;
 use crate::vm::Vm;
 
-/// Pages that are compared at once. Their copies stay on every parked instance's stack, twice.
+/// Pages that are compared at once. Their copies stay on every warm instance's stack, twice.
 const COMPARED: u32 = 1;
 const COMPARED_BYTES: usize = COMPARED as usize * PAGE as usize;
 

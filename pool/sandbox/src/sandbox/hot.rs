@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use faasw_abi::doorbell::Doorbell;
 use faasw_fri::control::{Control, Offer};
-use faasw_fri::messages::{Activate, Failure, Parked, Reset};
+use faasw_fri::messages::{Activate, Failure, Reset, WarmReport};
 
 use super::{End, Sandbox};
 use crate::vm::{Stop, clock};
@@ -31,10 +31,10 @@ const ROUND: Duration = Duration::from_millis(1);
 const OVERTIME: Duration = Duration::from_millis(5);
 
 impl Sandbox<'_> {
-    /// Offers the instance, which was reset as `parked` reports, to the node. Returns whether the
+    /// Offers the instance, which was reset as `warm` reports, to the node. Returns whether the
     /// instance is offered: `false` if the order has no time for polling, if there is no timer, or
     /// if the node refuses the offer.
-    pub(super) fn offer(&mut self, order: &Reset, parked: &Parked) -> Result<bool, End> {
+    pub(super) fn offer(&mut self, order: &Reset, warm: &WarmReport) -> Result<bool, End> {
         if order.poll_nanoseconds == 0 {
             return Ok(false);
         }
@@ -51,29 +51,29 @@ impl Sandbox<'_> {
         let offer = match instance.mailbox.control(&mut self.vm.arena) {
             Ok(control) => {
                 control.wake();
-                control.report(parked);
+                control.report(warm);
                 control.offer(clock::monotonic())
             }
             Err(errno) => return Err(self.fail_system(Failure::Reset, errno)),
         };
         if offer == Offer::Wanted {
-            self.tell(&Parked {
+            self.tell(&WarmReport {
                 is_offered: true.into(),
-                ..*parked
+                ..*warm
             })?;
         }
         Ok(offer != Offer::Refused)
     }
 
-    /// Lets the guest poll for its next request if the instance was offered, as `parked` reports.
+    /// Lets the guest poll for its next request if the instance was offered, as `warm` reports.
     /// Returns why the guest stopped if it received a request. If it received none, the instance is
     /// reset again, the node is notified, and the result is `None`.
     pub(super) fn stay_hot(
         &mut self,
         order: &Reset,
-        parked: Option<Parked>,
+        warm: Option<WarmReport>,
     ) -> Result<Option<Stop>, End> {
-        let (Some(instance), Some(mut parked)) = (&mut self.instance, parked) else {
+        let (Some(instance), Some(mut warm)) = (&mut self.instance, warm) else {
             return Ok(None);
         };
         let ram = instance.ram;
@@ -102,8 +102,8 @@ impl Sandbox<'_> {
                         // The guest polls on, and finds its request.
                         continue;
                     }
-                    parked.polled_nanoseconds = self.leave(order)?;
-                    return self.tell(&parked).map(|()| None);
+                    warm.polled_nanoseconds = self.leave(order)?;
+                    return self.tell(&warm).map(|()| None);
                 }
                 Some(stop) if is_claimed => {
                     self.activated = self.control().map_or(0, Control::claimed_at);

@@ -3,7 +3,7 @@
 use faasw_abi::pages::{PageSet, Ranges};
 use faasw_fri::Packet;
 use faasw_fri::messages::{
-    Failure, Fork, Forked, Origin, Parked, Prepared, Preset as PresetOrder, Reset, Sealed, Used,
+    Failure, Fork, Forked, Origin, Prepared, Preset as PresetOrder, Reset, Sealed, Used, WarmReport,
 };
 use faasw_seedtree::limits::SET_PAGES_MAX;
 use rustix::io::Errno;
@@ -84,11 +84,11 @@ impl Sandbox<'_> {
     /// Resets the instance to the state before its request. A failure ends the sandbox. Returns the
     /// report if the instance was offered: the node reads it from the control page when it claims
     /// the instance, and receives it as a message if the guest polls in vain.
-    pub(super) fn reset(&mut self, order: &Reset) -> Result<Option<Parked>, End> {
+    pub(super) fn reset(&mut self, order: &Reset) -> Result<Option<WarmReport>, End> {
         let started = clock::monotonic();
         let page_faults = self.request_faults();
         let restored = self.bring_back(order.count_unused.is_yes())?;
-        let parked = Parked {
+        let warm = WarmReport {
             filled: restored.filled,
             outside: restored.outside,
             counted: order.count_unused,
@@ -99,10 +99,10 @@ impl Sandbox<'_> {
             polled_nanoseconds: 0,
             is_offered: false.into(),
         };
-        if self.offer(order, &parked)? {
-            Ok(Some(parked))
+        if self.offer(order, &warm)? {
+            Ok(Some(warm))
         } else {
-            self.tell(&parked).map(|()| None)
+            self.tell(&warm).map(|()| None)
         }
     }
 

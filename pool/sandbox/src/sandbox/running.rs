@@ -102,8 +102,8 @@ impl Sandbox<'_> {
     /// Carries out an order to reset, and the orders that follow from hot waits.
     pub(super) fn settle(&mut self, mut ordered: Option<Reset>) -> Result<(), End> {
         while let Some(order) = ordered {
-            let parked = self.reset(&order)?;
-            ordered = match self.stay_hot(&order, parked)? {
+            let warm = self.reset(&order)?;
+            ordered = match self.stay_hot(&order, warm)? {
                 Some(stop) => self.go_on(stop, LOOK)?,
                 None => None,
             };

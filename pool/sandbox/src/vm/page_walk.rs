@@ -157,7 +157,11 @@ fn try_guest<T>(
         ..region
     };
     // SAFETY: the region has no memory.
-    unsafe { vm.set_user_memory_region(gone) }?;
+    if let Err(error) = unsafe { vm.set_user_memory_region(gone) } {
+        // The VM still uses these addresses, so nothing else may be mapped there.
+        std::mem::forget(memory);
+        return Err(error.into());
+    }
     outcome
 }
 

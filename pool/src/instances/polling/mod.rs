@@ -1,4 +1,4 @@
-//! Hot instances, and for how long they are hot: parked with the vCPU in the guest, which polls for
+//! Hot instances, and for how long they are hot: warm with the vCPU in the guest, which polls for
 //! its next request itself.
 //!
 //! Polling saves two wakes and an entry into the VM, and costs a processor while no request comes.

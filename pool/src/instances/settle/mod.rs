@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::instance::Instance;
 use super::look::look_for;
-use super::parking::{Coming, Held};
+use super::warm::{Held, PendingInstance};
 use crate::error::PlatformError;
 use crate::mailbox::{Mailbox, RateLimit};
 use crate::sandboxes::{Event, Reached, Report};
@@ -83,7 +83,7 @@ impl Order {
         self.poll
     }
 
-    /// Returns since when an instance that is parked now has had nothing to do. If its guest has
+    /// Returns since when an instance that is warm now has had nothing to do. If its guest has
     /// polled in vain for `polled`, that is the time at which it began to poll. The instance was
     /// reset before and after that, which takes about as long each time.
     fn at_rest(&self, polled: Duration) -> Instant {
@@ -100,7 +100,7 @@ impl Order {
 pub enum Back {
     /// The instance waits for an order. Its guest has polled for the next request in vain for this
     /// long, and it has had nothing to do since this time.
-    Parked(Effort, Duration, Instant),
+    Warm(Effort, Duration, Instant),
     /// The guest has polled for this long, and was claimed for this request.
     Found(Effort, Duration, Held),
 }
@@ -145,12 +145,12 @@ impl Settling {
         &mut self,
         order: Order,
         instance: &mut Instance,
-        coming: &Coming,
+        pending: &PendingInstance,
     ) -> Result<Back, Unsettled> {
         let poll = order.poll;
-        let back = self.follow(&order, instance, coming).await?;
+        let back = self.follow(&order, instance, pending).await?;
         match back {
-            Back::Parked(_, polled, _) => {
+            Back::Warm(_, polled, _) => {
                 instance.note_reset(polled)?;
                 Ok(back)
             }
@@ -167,7 +167,7 @@ impl Settling {
         &mut self,
         order: &Order,
         instance: &mut Instance,
-        coming: &Coming,
+        pending: &PendingInstance,
     ) -> Result<Back, Unsettled> {
         let (poll, was_given) = (order.poll, order.was_given);
         let mut is_ordered = was_given;
@@ -194,19 +194,19 @@ impl Settling {
                 biased;
                 news = news => match news? {
                     Some(Reached::Stopped) => self.note_told()?,
-                    Some(Reached::Parked(effort, polled)) => {
+                    Some(Reached::Warm(effort, polled)) => {
                         if let Some((held, _)) = held {
-                            coming.give_back(held);
+                            pending.give_back(held);
                         }
                         let polled = polled.min(poll);
-                        return Ok(Back::Parked(effort, polled, order.at_rest(polled)));
+                        return Ok(Back::Warm(effort, polled, order.at_rest(polled)));
                     }
                     Some(Reached::Offered) => {
                         instance.mailbox.note_told_of()?;
                         if let Some((held, _)) = held.take() {
-                            coming.give_back(held);
+                            pending.give_back(held);
                         }
-                        found = find(instance, coming).await;
+                        found = find(instance, pending).await;
                     }
                     Some(Reached::Failed { why, by_guest }) => {
                         return Err(if by_guest && instance.mailbox.is_offered() {
@@ -217,10 +217,10 @@ impl Settling {
                     }
                     None => self.rate_limit.count_ring(),
                 },
-                () = coming.wanted() => found = find(instance, coming).await,
+                () = pending.wanted() => found = find(instance, pending).await,
                 () = gone(&mut held) => {
                     held = None;
-                    found = find(instance, coming).await;
+                    found = find(instance, pending).await;
                 }
                 () = sleep_until(due) => {
                     let now = Instant::now();
@@ -270,7 +270,7 @@ impl Settling {
         }
     }
 
-    /// Gives the usual priority to an instance that is not reset yet, and has it parked, because a
+    /// Gives the usual priority to an instance that is not reset yet, and has it warm, because a
     /// guest that polls must not be in the way of others. If the instance was offered already and
     /// its guest may still poll, it keeps the lowest priority, and the remaining time is returned.
     fn hurry(&mut self, instance: &mut Instance, poll: Duration) -> Option<Duration> {
@@ -378,8 +378,8 @@ enum Find {
 /// Claims the instance, which polls for a request or will in a moment, for a request that waits for
 /// it. The node first polls for that ([`look_for`]); if the reset takes longer, the sandbox
 /// notifies it.
-async fn find(instance: &mut Instance, coming: &Coming) -> Find {
-    let Some(mut waiting) = coming.take_waiting() else {
+async fn find(instance: &mut Instance, pending: &PendingInstance) -> Find {
+    let Some(mut waiting) = pending.take_waiting() else {
         return Find::Not;
     };
     let due = Instant::now() + WAIT_MAX;
@@ -387,14 +387,14 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
     if mailbox.is_told_of() {
         return Find::Held(waiting, due);
     }
-    let looked = look_for(|| attempt(mailbox, coming, &mut waiting)).await;
+    let looked = look_for(|| attempt(mailbox, pending, &mut waiting)).await;
     let looked = match looked {
         Some(looked) => looked,
         // This poll may itself keep the sandbox from a processor, so a longer one would not help.
         None if mailbox.want() => Attempt::Late,
         // The instance was offered at this moment, or is in a state that no sandbox of ours
         // produces.
-        None => attempt(mailbox, coming, &mut waiting).unwrap_or(Attempt::Late),
+        None => attempt(mailbox, pending, &mut waiting).unwrap_or(Attempt::Late),
     };
     match looked {
         Attempt::Claimed(effort, looked) => Find::Found(effort, looked, waiting),
@@ -415,10 +415,10 @@ enum Attempt {
 }
 
 /// Tries to claim an instance once. Returns `None` if it is not offered yet.
-fn attempt(mailbox: &Mailbox, coming: &Coming, waiting: &mut Held) -> Option<Attempt> {
+fn attempt(mailbox: &Mailbox, pending: &PendingInstance, waiting: &mut Held) -> Option<Attempt> {
     if waiting.is_closed() {
         // The request has gone: a claimed instance must serve another one.
-        match coming.take_waiting() {
+        match pending.take_waiting() {
             Some(next) => *waiting = next,
             None => return Some(Attempt::Unwanted),
         }
@@ -426,7 +426,7 @@ fn attempt(mailbox: &Mailbox, coming: &Coming, waiting: &mut Held) -> Option<Att
     if let Some((effort, looked)) = mailbox.claim() {
         return Some(Attempt::Claimed(effort, looked));
     }
-    // If the guest stops polling, the instance is parked.
+    // If the guest stops polling, the instance is warm.
     mailbox.is_leaving().then_some(Attempt::Late)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use faasw_abi::memory_map::RODATA_END;
 use faasw_fri::control::{Control, Offer};
-use faasw_fri::messages::{Answer, Failed, Failure, Parked, Rang};
+use faasw_fri::messages::{Answer, Failed, Failure, Rang, WarmReport};
 use faasw_fri::{Message, send};
 use faasw_seedtree::LayerBuilder;
 use rustix::net::SendFlags;
@@ -12,20 +12,20 @@ use rustix::time::{ClockId, clock_gettime};
 use zerocopy::FromZeros;
 
 use super::*;
-use crate::instances::{Keeper, Parking, ParkingRules};
+use crate::instances::{Keeper, WarmInstances, WarmRules};
 use crate::mailbox::Mailbox;
 use crate::sandboxes::{Ready, Sandbox, StandIn};
 use crate::snapshots::Frozen;
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// An instance, a stand-in for its process, and the parking that it goes to.
+/// An instance, a stand-in for its process, and the warm that it goes to.
 struct Field {
     instance: Instance,
     sandbox: StandIn,
     /// The page that both share, as the sandbox maps it.
     control: Control,
-    parking: Arc<Parking>,
+    warm_instances: Arc<WarmInstances>,
 }
 
 fn settling(is_still: bool) -> Settling {
@@ -53,19 +53,19 @@ impl Field {
         mailbox.map().unwrap();
         let control = Control::map(&mailbox).unwrap();
         let (sandbox, stand_in) = Sandbox::standing_in();
-        let keeper = Keeper::of_tests(ParkingRules::of_tests(), POLL);
+        let keeper = Keeper::of_tests(WarmRules::of_tests(), POLL);
         Self {
             instance: Instance::new(Ready { sandbox, mailbox }, Arc::new(frozen), true, None),
             sandbox: stand_in,
             control,
-            parking: keeper.parking(None),
+            warm_instances: keeper.warm_instances(None),
         }
     }
 
-    fn coming(&self) -> Coming {
-        let mut coming = self.parking.announce(1).unwrap();
-        coming.look_out();
-        coming
+    fn pending(&self) -> PendingInstance {
+        let mut pending = self.warm_instances.announce(1).unwrap();
+        pending.look_out();
+        pending
     }
 
     fn says<M: Message>(&self, message: &M) {
@@ -91,8 +91,8 @@ fn rang() -> Rang {
     }
 }
 
-fn parked() -> Parked {
-    Parked {
+fn warm() -> WarmReport {
+    WarmReport {
         filled: 1,
         outside: 0,
         counted: Answer::No,
@@ -109,7 +109,7 @@ fn parked() -> Parked {
 #[tokio::test]
 async fn a_sandbox_that_talks_without_end_is_ended() {
     let mut field = Field::new();
-    let coming = field.coming();
+    let pending = field.pending();
     for is_still in [false, true] {
         let socket = field.sandbox.socket.try_clone().unwrap();
         let talks = std::thread::spawn(move || {
@@ -117,7 +117,7 @@ async fn a_sandbox_that_talks_without_end_is_ended() {
             while send(&socket, &rang(), &[], SendFlags::DONTWAIT).is_ok() {}
         });
         let mut settling = settling(is_still);
-        let reset = settling.reset(order(&field.instance), &mut field.instance, &coming);
+        let reset = settling.reset(order(&field.instance), &mut field.instance, &pending);
         let reset = tokio::time::timeout(Duration::from_secs(30), reset).await;
         assert!(
             matches!(
@@ -133,15 +133,15 @@ async fn a_sandbox_that_talks_without_end_is_ended() {
 #[tokio::test]
 async fn a_guest_may_stop_before_it_is_told_to() {
     let mut field = Field::new();
-    let coming = field.coming();
+    let pending = field.pending();
     field.says(&rang());
-    field.says(&parked());
+    field.says(&warm());
     let mut settling = settling(false);
     let back = settling
-        .reset(order(&field.instance), &mut field.instance, &coming)
+        .reset(order(&field.instance), &mut field.instance, &pending)
         .await;
     assert!(
-        matches!(back, Ok(Back::Parked(_, Duration::ZERO, _))),
+        matches!(back, Ok(Back::Warm(_, Duration::ZERO, _))),
         "{back:?}"
     );
     assert!(!settling.was_late());
@@ -162,27 +162,27 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
         (Failure::Broken, false, false),
     ] {
         let mut field = Field::new();
-        let coming = field.coming();
+        let pending = field.pending();
         if is_offered {
             field.control.offer(now());
         }
         field.fails(failure);
         let mut settling = settling(true);
-        let reset = settling.reset(order(&field.instance), &mut field.instance, &coming);
+        let reset = settling.reset(order(&field.instance), &mut field.instance, &pending);
         let error = reset.await.unwrap_err();
         let has_strayed = matches!(error, Unsettled::Strayed(_));
         assert_eq!(has_strayed, strayed, "{failure:?}, {is_offered}: {error}");
     }
     // A sandbox that is killed from outside sends nothing.
     let mut field = Field::new();
-    let coming = field.coming();
+    let pending = field.pending();
     field.control.offer(now());
     let Field {
         instance, sandbox, ..
     } = &mut field;
     drop(std::mem::replace(sandbox, Sandbox::standing_in().1));
     let reset = settling(true)
-        .reset(order(instance), instance, &coming)
+        .reset(order(instance), instance, &pending)
         .await;
     assert!(matches!(reset, Err(Unsettled::Failed(_))), "{reset:?}");
 }
@@ -192,19 +192,19 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
 async fn only_the_time_since_it_was_offered_counts_as_looking() {
     let looked = |offered_at| async move {
         let mut field = Field::new();
-        let coming = field.coming();
-        let mut taken = field.parking.wait_for_hot().unwrap();
-        field.control.report(&parked());
+        let pending = field.pending();
+        let mut taken = field.warm_instances.wait_for_hot().unwrap();
+        field.control.report(&warm());
         assert_eq!(field.control.offer(offered_at), Offer::Made);
         let mut settling = settling(true);
-        let reset = settling.reset(order(&field.instance), &mut field.instance, &coming);
+        let reset = settling.reset(order(&field.instance), &mut field.instance, &pending);
         let back = reset.await.unwrap();
         let Back::Found(effort, looked, held) = back else {
             panic!("{back:?}");
         };
         assert_eq!(effort.reset.unwrap().filled, 1);
         assert!(field.instance.is_claimed);
-        coming.hand(held, field.instance);
+        pending.hand(held, field.instance);
         assert!(taken.try_recv().is_ok());
         looked
     };
@@ -220,7 +220,7 @@ async fn only_the_time_since_it_was_offered_counts_as_looking() {
 #[tokio::test(start_paused = true)]
 async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothing() {
     let mut field = Field::new();
-    let coming = field.coming();
+    let pending = field.pending();
     let Field {
         instance,
         sandbox,
@@ -235,10 +235,10 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
         tokio::time::sleep(Duration::from_millis(2)).await;
         assert!(!sandbox.is_aside());
         assert_eq!(control.offer(now()), Offer::Refused);
-        send(&sandbox.socket, &parked(), &[], SendFlags::empty()).unwrap();
+        send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
-    let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &coming), works);
-    assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
+    let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &pending), works);
+    assert!(matches!(back, Ok(Back::Warm(..))), "{back:?}");
     assert!(settling.was_late() && begun.elapsed() < STOP_TIMEOUT);
 }
 
@@ -246,8 +246,8 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
 #[tokio::test]
 async fn who_was_wanted_and_refused_is_found_the_next_time() {
     let mut field = Field::new();
-    let coming = field.coming();
-    let wanted = field.parking.wait_for_hot().unwrap();
+    let pending = field.pending();
+    let wanted = field.warm_instances.wait_for_hot().unwrap();
     let Field {
         instance,
         sandbox,
@@ -260,17 +260,17 @@ async fn who_was_wanted_and_refused_is_found_the_next_time() {
             tokio::task::yield_now().await;
         }
         assert_eq!(control.offer(now()), Offer::Refused);
-        send(&sandbox.socket, &parked(), &[], SendFlags::empty()).unwrap();
+        send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
-    let (back, ()) = tokio::join!(first.reset(order(instance), instance, &coming), works);
-    assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
-    drop((coming, wanted));
-    let coming = field.coming();
-    let _wanted = field.parking.wait_for_hot().unwrap();
-    field.control.report(&parked());
+    let (back, ()) = tokio::join!(first.reset(order(instance), instance, &pending), works);
+    assert!(matches!(back, Ok(Back::Warm(..))), "{back:?}");
+    drop((pending, wanted));
+    let pending = field.pending();
+    let _wanted = field.warm_instances.wait_for_hot().unwrap();
+    field.control.report(&warm());
     assert_eq!(field.control.offer(now()), Offer::Made);
     let mut second = settling(true);
-    let reset = second.reset(order(&field.instance), &mut field.instance, &coming);
+    let reset = second.reset(order(&field.instance), &mut field.instance, &pending);
     let back = reset.await;
     assert!(matches!(back, Ok(Back::Found(..))), "{back:?}");
 }
@@ -278,7 +278,7 @@ async fn who_was_wanted_and_refused_is_found_the_next_time() {
 #[tokio::test(start_paused = true)]
 async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
     let mut field = Field::new();
-    let coming = field.coming();
+    let pending = field.pending();
     let Field {
         instance,
         sandbox,
@@ -298,10 +298,10 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
         assert!(!sandbox.is_aside());
         assert!(control.take_back());
         control.left();
-        send(&sandbox.socket, &parked(), &[], SendFlags::empty()).unwrap();
+        send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
-    let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &coming), works);
-    assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
+    let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &pending), works);
+    assert!(matches!(back, Ok(Back::Warm(..))), "{back:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -321,14 +321,14 @@ async fn a_request_that_comes_behind_a_vain_look_is_one_that_was_not_found() {
     // A second is far longer than a busy machine delays this test between two steps.
     for (rested, expected) in [(Duration::ZERO, 40), (Duration::from_secs(1), 20)] {
         let field = Field::new();
-        let (parking, coming) = (field.parking.clone(), field.coming());
-        let arrivals = parking.arrivals();
+        let (warm_instances, pending) = (field.warm_instances.clone(), field.pending());
+        let arrivals = warm_instances.arrivals();
         arrivals.note(Duration::from_micros(1));
-        let bound = || parking.polling().bound(arrivals);
+        let bound = || warm_instances.polling().bound(arrivals);
         assert_eq!(bound(), Some(Duration::from_micros(20)));
-        let mut waits = parking.wait().unwrap();
+        let mut waits = warm_instances.wait().unwrap();
         let since = std::time::Instant::now() + Duration::from_millis(1);
-        coming.park(field.instance, 0, since.checked_sub(rested).unwrap());
+        pending.keep_warm(field.instance, 0, since.checked_sub(rested).unwrap());
         waits.try_recv().unwrap();
         arrivals.note(Duration::from_micros(11));
         let bound = bound().map_or(0, |bound| bound.as_micros());

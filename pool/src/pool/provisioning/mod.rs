@@ -1,5 +1,5 @@
-//! Instances that are parked ahead of requests, as many of each function as
-//! [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says. Elsewhere this is called
+//! Instances that are warm ahead of requests, as many of each function as
+//! [`PoolOptions::min_warm`](crate::PoolOptions::min_warm) says. Elsewhere this is called
 //! provisioned concurrency; it is the pooling of AFaaS §4.2 for functions without requests so far.
 //!
 //! A single task makes missing instances, one after the other: the first of each function before
@@ -52,7 +52,7 @@ const MAKING: Duration = Duration::from_secs(10);
 /// The result of a look at one version.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// An instance was made and parked.
+    /// An instance was made and warm.
     Made,
     /// No instance is missing, or none can be made now.
     Nothing,
@@ -66,17 +66,17 @@ enum Step {
 type Said = Option<Option<Lack>>;
 
 impl Pool {
-    /// Keeps as many instances of a function parked ahead of requests as
-    /// [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says, as far as they fit the
+    /// Keeps as many instances of a function warm ahead of requests as
+    /// [`PoolOptions::min_warm`](crate::PoolOptions::min_warm) says, as far as they fit the
     /// budgets and for as long as the version exists. The first request to a version has the same
     /// effect. If the version's seed is not in memory, it is made in the background.
     pub fn provide(&self, version: &FunctionVersion) {
-        if self.inner.options.min_parked > 0 && version.parking().begin_to_provide() {
+        if self.inner.options.min_warm > 0 && version.warm_instances().begin_to_provide() {
             self.inner.provisioning.add(version);
         }
     }
 
-    /// Calls [`Pool::provide`] and waits until the instances are parked, or as many as are possible
+    /// Calls [`Pool::provide`] and waits until the instances are warm, or as many as are possible
     /// for now.
     pub async fn provided(&self, version: &FunctionVersion) {
         self.provide(version);
@@ -93,27 +93,27 @@ impl Pool {
         self.inner.provisioning.lacking_of(version)
     }
 
-    /// Returns for how many functions the instances ahead of requests fit the limit of parked
+    /// Returns for how many functions the instances ahead of requests fit the limit of warm
     /// instances. The number is rounded up, so some instances of the last function may not fit.
     #[must_use]
     pub fn provided_functions(&self) -> usize {
         let options = &self.inner.options;
-        match options.min_parked {
+        match options.min_warm {
             0 => 0,
-            least => options.max_parked.div_ceil(least),
+            least => options.max_warm.div_ceil(least),
         }
     }
 
     /// Returns the number of instances that each function is to have at all times.
     #[must_use]
-    pub fn min_parked(&self) -> usize {
-        self.inner.options.min_parked
+    pub fn min_warm(&self) -> usize {
+        self.inner.options.min_warm
     }
 
     /// Starts the task that looks for missing instances for as long as the pool exists. Must be
     /// called inside a tokio runtime.
     pub(super) fn start_providing(&self) {
-        if self.inner.options.min_parked > 0 {
+        if self.inner.options.min_warm > 0 {
             tokio::spawn(look_after(Arc::downgrade(&self.inner)));
         }
     }
@@ -156,7 +156,7 @@ impl Pool {
         let Some(version) = provided.version.upgrade() else {
             return false;
         };
-        if version.parking().sweep() > 0 {
+        if version.warm_instances().sweep() > 0 {
             *said = None;
             self.note(&version, provided, "they ended by themselves");
         }
@@ -186,9 +186,9 @@ impl Pool {
     ) -> Option<Lack> {
         let full = |said: &mut Said| self.full(said).or_else(|| version.is_full(frozen));
         let why = full(said)?;
-        // An instance that would not be parked again after a request makes room for one that would.
+        // An instance that would not be warm again after a request makes room for one that would.
         let generation = frozen.working_set().current().generation;
-        if !version.parking().end_outdated(generation) {
+        if !version.warm_instances().end_outdated(generation) {
             return Some(why);
         }
         *said = None;
@@ -240,13 +240,13 @@ impl Pool {
         let Some((version, frozen)) = self.still_lacking(provided) else {
             return settled(provided);
         };
-        let (parking, now) = (version.parking(), Instant::now());
+        let (warm_instances, now) = (version.warm_instances(), Instant::now());
         let had_trouble = lock(&provided.trouble).is_there(now);
-        match self.park_one(&version, &frozen, provided).await {
+        match self.warm_one(&version, &frozen, provided).await {
             Ok(true) => {
                 *said = None;
-                if parking.has_surplus() {
-                    parking.end_outdated(frozen.working_set().current().generation);
+                if warm_instances.has_surplus() {
+                    warm_instances.end_outdated(frozen.working_set().current().generation);
                 }
                 drop(frozen);
                 if had_trouble {
@@ -256,7 +256,7 @@ impl Pool {
                     Step::Made
                 }
             }
-            // The pool ends, or requests have parked what was missing.
+            // The pool ends, or requests have warm what was missing.
             Ok(false) => settled(provided),
             Err(_) if keeper.has_stopped() => settled(provided),
             Err(Failed::Sandbox(error)) => {
@@ -286,8 +286,9 @@ impl Pool {
         full.is_none().then_some((version, frozen))
     }
 
-    /// Parks one more instance. Returns `false` if none can be parked or none is missing any more.
-    async fn park_one(
+    /// Makes one more warm instance. Returns `false` if none can be warm or none is missing any
+    /// more.
+    async fn warm_one(
         &self,
         version: &FunctionVersion,
         frozen: &Arc<Frozen>,
@@ -307,14 +308,14 @@ impl Pool {
         }
         // From now on requests wait for the instance. They did not wait for its sandbox, because
         // that is made only when nothing else runs.
-        let Some(coming) = version.parking().announce(0) else {
+        let Some(pending) = version.warm_instances().announce(0) else {
             return Ok(false);
         };
         let forking = Self::fork_ahead(version, ready, origin);
         let instance = in_time("forking an instance", forking).await?;
         let instance = instance.map_err(Failed::Own)?;
         // The bytes that are private at once, before the instance runs.
-        coming.park(instance, frozen.bytes_of_new(), Instant::now().into_std());
+        pending.keep_warm(instance, frozen.bytes_of_new(), Instant::now().into_std());
         Ok(true)
     }
 
@@ -358,7 +359,7 @@ impl Pool {
             function,
             missing,
             budget,
-            "there is no room to park as many instances ahead of requests as --min-parked says; \
+            "there is no room to keep as many instances warm as --min-warm says; \
              `faasw stats` tells how many are missing, `faasw inspect` of which function"
         );
     }

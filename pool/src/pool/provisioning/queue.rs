@@ -1,4 +1,4 @@
-//! The versions that have instances parked ahead of requests, what each lacks, and the callers that
+//! The versions that have instances warm ahead of requests, what each lacks, and the callers that
 //! wait for them.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use super::trouble::Trouble;
 use crate::seeds::{FunctionVersion, Held, WeakVersion};
 use crate::stats::{Lack, Lacking, LackingStats};
 
-/// The versions that have instances parked ahead of requests.
+/// The versions that have instances warm ahead of requests.
 #[derive(Debug)]
 pub struct Provisioning {
     /// `None` once the pool ends.
@@ -25,7 +25,7 @@ pub struct Provisioning {
     pub said: Mutex<Vec<Lack>>,
 }
 
-/// A version that has instances parked ahead of requests.
+/// A version that has instances warm ahead of requests.
 #[derive(Debug)]
 pub struct Provided {
     pub version: WeakVersion,
@@ -127,7 +127,7 @@ impl Provisioning {
         })
     }
 
-    /// Adds a version that is to have instances parked ahead of requests.
+    /// Adds a version that is to have instances warm ahead of requests.
     pub fn add(&self, version: &FunctionVersion) {
         if let Some(queue) = lock(&self.queue).as_mut() {
             queue.push_back(Arc::new(Provided {
@@ -181,7 +181,7 @@ impl Provisioning {
         }
     }
 
-    /// Removes all versions: nothing is parked any more.
+    /// Removes all versions: nothing is warm any more.
     pub fn stop(&self) {
         let stopped = lock(&self.queue).take();
         // Dropping the channels notifies the callers.

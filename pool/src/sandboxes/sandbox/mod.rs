@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_fri::messages::{
-    Activate, Forked, Image, Origin, Parked, Rang, Reset, Resume, Seal, Sealed, Survey, Used,
-    VcpuState,
+    Activate, Forked, Image, Origin, Rang, Reset, Resume, Seal, Sealed, Survey, Used, VcpuState,
+    WarmReport,
 };
 use faasw_fri::userfault::Faults;
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
@@ -343,12 +343,12 @@ impl Sandbox {
             },
             Some(Kind::Rang) => Reached::Stopped,
             _ => {
-                let parked: Parked = packet.message().map_err(protocol)?;
-                let polled = Duration::from_nanos(parked.polled_nanoseconds);
-                if parked.is_offered.is_yes() {
+                let warm: WarmReport = packet.message().map_err(protocol)?;
+                let polled = Duration::from_nanos(warm.polled_nanoseconds);
+                if warm.is_offered.is_yes() {
                     Reached::Offered
                 } else {
-                    Reached::Parked(parked.into(), polled)
+                    Reached::Warm(warm.into(), polled)
                 }
             }
         }))
@@ -504,9 +504,9 @@ pub enum Reached {
     Stopped,
     /// The instance can be claimed if its guest still polls for a request.
     Offered,
-    /// The instance is parked. The fields are the effort of the reset, and for how long its guest
+    /// The instance is warm. The fields are the effort of the reset, and for how long its guest
     /// has polled in vain.
-    Parked(Effort, Duration),
+    Warm(Effort, Duration),
     /// The reset failed, and its sandbox has ended; `by_guest` if the guest did something that no
     /// intact guest does.
     Failed { why: String, by_guest: bool },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use faasw_abi::doorbell::Doorbell;
 use faasw_fri::Packet;
-use faasw_fri::messages::{Failed, Failure, Parked, Prepared, Rang};
+use faasw_fri::messages::{Failed, Failure, Prepared, Rang, WarmReport};
 use faasw_jail::{Obstacle, Step};
 use rustix::io::Errno;
 
@@ -85,16 +85,16 @@ impl From<Rang> for Report {
     }
 }
 
-impl From<Parked> for Effort {
-    fn from(parked: Parked) -> Self {
+impl From<WarmReport> for Effort {
+    fn from(warm: WarmReport) -> Self {
         Self {
-            exits: parked.exits,
-            page_faults: parked.page_faults,
+            exits: warm.exits,
+            page_faults: warm.page_faults,
             reset: Some(ResetEffort {
-                filled: parked.filled,
-                outside: parked.outside,
-                unused: parked.counted.is_yes().then_some(parked.unused),
-                took: Duration::from_nanos(parked.nanoseconds),
+                filled: warm.filled,
+                outside: warm.outside,
+                unused: warm.counted.is_yes().then_some(warm.unused),
+                took: Duration::from_nanos(warm.nanoseconds),
             }),
         }
     }

@@ -126,7 +126,7 @@ impl Seeds {
                         if let (Some(frozen), Some(seeds)) = (told.upgrade(), seeds.upgrade()) {
                             frozen.state().is_brought(asked);
                             let set = frozen.working_set();
-                            // Hardly any instance is parked with the previous working set yet.
+                            // Hardly any instance is warm with the previous working set yet.
                             if set.learn_late(&late.memory, &late.code) {
                                 seeds.keep_image(&recipe, &frozen);
                             }

@@ -115,11 +115,11 @@ impl KeptCode {
     /// Returns the code if all of it is in memory.
     #[must_use]
     pub fn in_memory(&self) -> Option<Arc<Code>> {
-        self.coming().filter(|code| code.is_whole())
+        self.pending().filter(|code| code.is_whole())
     }
 
     /// Returns the code if it is in memory or is being read.
-    fn coming(&self) -> Option<Arc<Code>> {
+    fn pending(&self) -> Option<Arc<Code>> {
         self.place().here.upgrade()
     }
 
@@ -157,7 +157,7 @@ impl KeptCode {
         }
         let _bringing = self.bringing.lock().await;
         // Waits for another caller that is reading the code, unless that caller gives up.
-        if let Some(code) = self.coming()
+        if let Some(code) = self.pending()
             && code.whole().await
         {
             return Ok((code, None));

@@ -44,7 +44,7 @@ pub struct Code {
     /// Whether gathering has ended: the code is in large pages, as far as the host provides them.
     is_gathered: AtomicBool,
     /// The progress of reading, if the code was returned before it was complete.
-    coming: Option<Arc<Progress>>,
+    pending: Option<Arc<Progress>>,
 }
 
 impl Code {
@@ -70,8 +70,8 @@ impl Code {
 
     /// Wraps the code in a file to which guests must not write. If `coming` is `Some`, another
     /// descriptor is used to fill the file.
-    fn of(file: &OwnedFd, bytes: u64, coming: Option<Arc<Progress>>) -> Result<Self, Errno> {
-        let held_bytes = match coming {
+    fn of(file: &OwnedFd, bytes: u64, pending: Option<Arc<Progress>>) -> Result<Self, Errno> {
+        let held_bytes = match pending {
             None => blocks(file)?,
             Some(_) => bytes.next_multiple_of(LARGE_PAGE),
         };
@@ -83,7 +83,7 @@ impl Code {
             pieces: OnceLock::new(),
             is_being_gathered: AtomicBool::new(false),
             is_gathered: AtomicBool::new(false),
-            coming,
+            pending,
         })
     }
 
@@ -91,21 +91,21 @@ impl Code {
     /// that waits for missing pages may use it.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let coming = self.coming.as_ref();
-        coming.is_none_or(|coming| coming.outcome() == Some(true))
+        let pending = self.pending.as_ref();
+        pending.is_none_or(|pending| pending.outcome() == Some(true))
     }
 
     /// Returns whether some of the code will never be present: nothing may run with it.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        let coming = self.coming.as_ref();
-        coming.is_some_and(|coming| coming.outcome() == Some(false))
+        let pending = self.pending.as_ref();
+        pending.is_some_and(|pending| pending.outcome() == Some(false))
     }
 
     /// Waits until all of the code is present. Returns false if it never will be.
     pub async fn whole(&self) -> bool {
-        match &self.coming {
-            Some(coming) => coming.ended().await,
+        match &self.pending {
+            Some(pending) => pending.ended().await,
             None => true,
         }
     }

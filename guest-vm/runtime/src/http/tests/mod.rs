@@ -86,7 +86,7 @@ fn write(
 }
 
 fn conclude(function: &mut Function) -> Result<(), Failure> {
-    function.exchange.conclude(&mut function.platform)
+    function.invocation.conclude(&mut function.platform)
 }
 
 fn told(result: Result<impl Sized, HeaderFailure>) -> Option<HeaderError> {

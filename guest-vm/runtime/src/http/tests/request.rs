@@ -1,22 +1,22 @@
 //! The incoming request.
 
 use super::*;
-use crate::exchange::ExchangeNumber;
+use crate::invocation::InvocationNumber;
 
-/// Resources of an exchange are over when the next one begins, and do not refer to that.
+/// Resources of an invocation are over when the next one begins, and do not refer to that.
 #[test]
-fn what_is_left_of_an_exchange_does_not_read_the_next() {
+fn what_is_left_of_an_invocation_does_not_read_the_next() {
     let mut state = function();
     state.platform.inner.request_body = b"the next one's".to_vec();
-    let old = IncomingRequest::new(ExchangeNumber::default(), RequestHead::default());
+    let old = IncomingRequest::new(InvocationNumber::default(), RequestHead::default());
     let old = state.table.push(old).unwrap();
     let body = state.consume(again(&old)).unwrap().unwrap();
     let stream = state.stream(again(&body)).unwrap().unwrap();
-    let trailers = IncomingRequest::new(ExchangeNumber::default(), RequestHead::default());
+    let trailers = IncomingRequest::new(InvocationNumber::default(), RequestHead::default());
     let trailers = state.table.push(trailers).unwrap();
     let trailers = state.consume(trailers).unwrap().unwrap();
     let trailers = HostIncomingBody::finish(&mut state, trailers).unwrap();
-    state.exchange.begin(&RequestHead::default());
+    state.invocation.begin(&RequestHead::default());
     let read = state.read(again(&stream), 4);
     assert!(matches!(read, Err(StreamFailure::Closed)));
     let got = HostFutureTrailers::get(&mut state, trailers);
@@ -29,7 +29,7 @@ fn the_request_and_its_parts_are_taken_once() {
     let mut function = function();
     function.platform.inner.request_body = b"abc".to_vec();
     let request = IncomingRequest::new(
-        ExchangeNumber::default(),
+        InvocationNumber::default(),
         RequestHead {
             method: b"POST".to_vec(),
             scheme: b"https".to_vec(),
@@ -79,7 +79,7 @@ fn body_of_request(state: &mut State<MemoryPlatform>) -> Resource<crate::http::I
     let request = state
         .table
         .push(IncomingRequest::new(
-            ExchangeNumber::default(),
+            InvocationNumber::default(),
             RequestHead::default(),
         ))
         .unwrap();

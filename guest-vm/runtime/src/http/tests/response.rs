@@ -210,7 +210,7 @@ fn a_declared_length_without_a_body_passes_only_where_http_has_it() {
         let mut function = function();
         let state = &mut function;
         if is_head {
-            state.exchange.begin(&RequestHead {
+            state.invocation.begin(&RequestHead {
                 method: b"HEAD".to_vec(),
                 ..RequestHead::default()
             });

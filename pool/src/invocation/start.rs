@@ -1,0 +1,168 @@
+//! The start of an invocation: the guest receives the part of the request that is there, and runs.
+//! If the instance was gone before it began, another one runs instead.
+//!
+//! An instance that rests may be ended at any time, for example by a system that is short of
+//! memory. The node learns of it a moment later. A request begins again in another microVM if it
+//! meets such an instance, or one whose seed cannot be read completely. This happens once, and only
+//! if it has no visible effect. An instance that was ended must have published nothing, so it has
+//! taken nothing of the request either. An instance whose seed cannot be read may have run, but
+//! nothing of its answer was taken, and it has sent no record to its store and no outbound call.
+//! The other guest receives the part of the request that is in the mailbox of the first one.
+
+use std::task::{Context, Poll, Waker};
+
+use faasw_abi::channel::Channel;
+use faasw_abi::mailbox::GuestWords;
+use zerocopy::FromZeros;
+
+use super::calls::Calls;
+use super::following::{Begun, Done, Invocation};
+use super::secrets::Secrets;
+use crate::error::InvokeError;
+use crate::instances::{Instance, look_for};
+use crate::sink::Served;
+
+impl Invocation {
+    /// Makes the sandbox an instance, if it is none, and starts it. Follows it until it is done or
+    /// its response has begun.
+    ///
+    /// # Errors
+    /// Returns the reason why there will be no response.
+    pub async fn start(&mut self) -> Result<Begun, InvokeError> {
+        self.receive_ready()?;
+        if self.instance.is_claimed {
+            return self.start_hot().await;
+        }
+        let sink = self.log.sink().clone();
+        self.instance.charge_to(sink, self.timing.instance)?;
+        if !self.has_rested() {
+            Box::pin(self.instance.fork(&self.version)).await?;
+        }
+        let monotonic = self.instance.monotonic_nanoseconds();
+        let number = self.timing.instance;
+        self.instance.sandbox.activate(number, monotonic).await?;
+        self.timeline.begin();
+        self.timeline.is_aside = self.instance.sandbox.may_be_aside();
+        if self.timeline.is_aside && !self.under_way.is_alone() {
+            self.timeline.is_aside = false;
+            self.instance.sandbox.step_aside(false);
+        }
+        self.is_activated = true;
+        self.begin().await
+    }
+
+    /// Starts the invocation as [`Invocation::start`] does, in an instance whose guest polls for
+    /// its request.
+    async fn start_hot(&mut self) -> Result<Begun, InvokeError> {
+        let sink = self.log.sink().clone();
+        self.instance.charge_to(sink, self.timing.instance)?;
+        self.instance.mailbox.go();
+        self.timeline.begin();
+        (self.is_activated, self.was_hot) = (true, true);
+        if self.looks && self.look_for_end().await? {
+            return Ok(Begun::Done(Done::Told));
+        }
+        self.timeline.is_aside = self.instance.sandbox.may_be_aside();
+        if self.timeline.is_aside && !self.under_way.is_alone() {
+            self.timeline.is_aside = false;
+            self.instance.sandbox.step_aside(false);
+        }
+        self.begin().await
+    }
+
+    /// Gives the guest its usual priority from now on. If a guest that was hot has not even begun,
+    /// all processors are wanted, so no instance of its function is hot for a while.
+    pub(super) fn come_back(&mut self) {
+        self.timeline.is_aside = false;
+        self.instance.sandbox.step_aside(false);
+        if self.was_hot && !self.instance.mailbox.has_begun() {
+            self.version.warm_instances().arrivals().hold_off();
+        }
+    }
+
+    /// Looks for the end of the function for a moment. Returns whether it has come. If not, the
+    /// guest rings at its end.
+    async fn look_for_end(&mut self) -> Result<bool, InvokeError> {
+        let mailbox = &self.instance.mailbox;
+        let has_come = look_for(|| mailbox.has_outcome().then_some(())).await;
+        let arrivals = self.version.warm_instances().arrivals();
+        arrivals.note_look(has_come.is_some());
+        if has_come.is_some() || self.instance.mailbox.ask_for_end()? {
+            self.look()?;
+            return Ok(self.guest.outcome != 0);
+        }
+        Ok(false)
+    }
+
+    /// Ends this microVM. Returns whether another one can serve the request. That is so if this one
+    /// failed by no fault of its guest, or because its seed could not be read, and if the client
+    /// cannot notice the repetition.
+    pub async fn end_if_untouched(&mut self) -> bool {
+        // Only a guest that has stopped is known to publish nothing more.
+        self.instance.sandbox.end().await;
+        if self.instance.sandbox.was_paged() {
+            // Whatever the guest did had effects only on itself, because nothing but its answer
+            // leaves it. The exceptions are records to its store and outbound calls, which are not
+            // sent twice.
+            let has_asked = self.instance.mailbox.has_taken_head(Channel::STORE)
+                || self.calls.as_ref().is_some_and(Calls::has_begun);
+            return !has_asked && self.instance.mailbox.can_tell_again(Channel::INVOCATION);
+        }
+        (self.has_rested() || !self.is_activated)
+            && self.instance.mailbox.is_untouched().unwrap_or(false)
+    }
+
+    /// Returns whether the channel of a store is to be open.
+    pub fn has_store(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Returns the contents of the secrets channel, if that is to be open.
+    pub fn secrets(&self) -> Option<&Secrets> {
+        self.secrets.as_ref()
+    }
+
+    /// Returns how many channels for outbound calls are to be open.
+    pub fn calls(&self) -> usize {
+        self.calls.as_ref().map_or(0, Calls::count)
+    }
+
+    /// Gives the request to `instance`, whose mailbox has its head. The invocation must then be
+    /// started again.
+    ///
+    /// # Errors
+    /// Returns a platform error if a mailbox cannot be accessed.
+    pub fn go_over_to(&mut self, instance: Instance, served: Served) -> Result<(), InvokeError> {
+        let untaken = self.instance.mailbox.untaken_body(Channel::INVOCATION)?;
+        self.pump.begin_again(untaken);
+        if let Some(store) = &mut self.store {
+            store.begin_again();
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.begin_again();
+        }
+        self.instance = instance;
+        (self.is_activated, self.was_hot, self.looks) = (false, false, false);
+        self.guest = GuestWords::new_zeroed();
+        self.is_over = false;
+        self.timing.served = served;
+        self.place.1.goes_over_to(served);
+        self.feed()
+    }
+
+    /// Returns whether the sandbox was an instance before its request came.
+    fn has_rested(&self) -> bool {
+        matches!(self.timing.served, Served::Warm | Served::Ready)
+    }
+
+    /// Puts what has arrived of the request into the mailbox, without waiting.
+    fn receive_ready(&mut self) -> Result<(), InvokeError> {
+        let mut context = Context::from_waker(Waker::noop());
+        while self.wants_more()
+            && let Poll::Ready(received) = self.incoming.poll(&mut context)
+        {
+            self.receive(received)?;
+        }
+        Ok(())
+    }
+}
