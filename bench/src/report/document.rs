@@ -58,8 +58,8 @@ pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> 
         text.push_str("\n## The way through a microVM\n");
         text.push_str(&plot("floor"));
         text.push_str(&format!(
-            "\n{}\nStages as `Server-Timing` reports them; *at once* means that requests came \
-             together and competed:\n\n{}",
+            "\n{}\nStages as `Server-Timing` tells them; *at once* means that requests came together \
+             and competed:\n\n{}",
             found.floor_table().markdown(),
             found.ways_table().markdown()
         ));
@@ -110,10 +110,9 @@ impl Heading {
         let version = |version: &Option<String>| version.clone().unwrap_or("unknown".to_owned());
         let mut text = String::from(
             "# Performance\n\n\
-             Made by `faasw-bench report`; [bench/README.md](../bench/README.md) describes how\n\
-             each number is measured. Ratios are medians over rounds of one run, and the interval\n\
-             holds the median with 95 % confidence. Machines like this are noisy: trust the\n\
-             ratios.\n\n",
+             Made by `faasw-bench report`; [bench/README.md](../bench/README.md) says how each number\n\
+             is measured. Ratios are medians over rounds of one run, and the interval holds the\n\
+             median with 95 % confidence. Machines like this are noisy: trust the ratios.\n\n",
         );
         if self.quick {
             text.push_str(

@@ -92,13 +92,7 @@ pub struct Serving {
     /// Have key-value stores on this Redis server, which other nodes may share, instead of in the
     /// data directory: redis://[USER@]HOST[:PORT][/DB], the same with rediss:// for TLS, or
     /// unix:///PATH. A password may be in it, which others see unless it comes by the environment
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "FAASW_KV_SERVER",
-        hide_env_values = true,
-        value_parser = hidden
-    )]
+    #[arg(long, value_name = "URL", env = "FAASW_KV_SERVER", hide_env_values = true, value_parser = hidden)]
     pub kv_server: Option<Hidden>,
     /// Log in to the key-value server with the password in this file, which only its user may read
     #[arg(long, value_name = "FILE", requires = "kv_server")]

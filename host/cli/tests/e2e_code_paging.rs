@@ -424,8 +424,8 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
     assert_eq!(disk.compiled(), 0);
 }
 
-/// While the code is loaded, a second function of the same module needs all of it, and a new
-/// version is compiled.
+/// Another function of the same module needs all of the code, and another version is compiled in
+/// the meantime.
 fn code_is_wanted_by_others_and_compiled_anew_while_it_comes() {
     let mut random = chance::rng();
     let disk = Disk::deployed();

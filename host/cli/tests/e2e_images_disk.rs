@@ -254,7 +254,7 @@ fn full_it_serves_and_leaves_nothing_by_half() {
     node.stop("TERM");
 }
 
-/// A second writer takes the free space once the first bytes of an image are written.
+/// Another writer takes the free space once the first bytes of an image are written.
 fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
     let host = Host::new(64);
     let (node, address) = host.start();

@@ -109,7 +109,7 @@ fn they_look_like_a_clients() {
     });
 }
 
-/// All requests would share the random numbers that a warm-up request draws.
+/// What a warm-up request draws would be shared by all requests.
 fn nothing_that_they_draw_is_shared_unasked() {
     with_node(|bench| {
         let module = e2e::file(PROBE);

@@ -242,8 +242,7 @@ fn a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory() {
         let place = "(func (export \"wizer-initialize\")";
         let start = "(func $early (drop (call $fd_write (i32.const 1) (i32.const 24) (i32.const 1) \
              (i32.const 512)))) (start $early) \
-             (data (i32.const 24) \"\\60\\00\\00\\00\\0b\\00\\00\\00\") \
-             (data (i32.const 96) \"X-Early: 1\\n\")";
+             (data (i32.const 24) \"\\60\\00\\00\\00\\0b\\00\\00\\00\") (data (i32.const 96) \"X-Early: 1\\n\")";
         let module = with(FOUND, place, start);
         let deployed = bench.deploy("f", &module, FunctionOptions::default());
         let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {

@@ -30,7 +30,7 @@ pub(super) struct Function {
     pub(super) record: VersionRecord,
     /// The service for the guests' store records, if the version imports a store interface.
     pub(super) stores: Option<Arc<dyn StoreService>>,
-    /// The version's secrets, if it reads any.
+    /// Its secrets, if it reads any.
     pub(super) secrets: Option<Given>,
     /// The destinations of its outbound calls, if it was granted any.
     pub(super) reaches: Option<Reaches>,
@@ -242,7 +242,7 @@ mod tests {
         assert!(UnderWay::enter(&counter, 1).is_none());
         let place = reserved.enter_soon(1).await;
         assert_eq!(counter.count(), 1);
-        // A dropped reservation blocks no other request.
+        // A reservation that is given up blocks no other request.
         drop(UnderWay::reserve(&counter));
         drop(place);
         assert!(UnderWay::enter(&counter, 1).is_some());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The version of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// cgroup v1: a hierarchy for each controller.
+    /// One hierarchy for each controller.
     One,
     /// cgroup v2: a single hierarchy for all controllers.
     Two,

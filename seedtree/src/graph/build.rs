@@ -28,7 +28,7 @@ impl Ticket {
 /// A step to be executed. Its result must be passed to [`Graph::built`], even if the job was
 /// abandoned: until then its node counts as being built, and waiters wait.
 #[derive(Debug)]
-#[must_use = "its node counts as being built until its result is passed to `built`"]
+#[must_use = "its node counts as being built until `built` is told what became of it"]
 pub struct Job<T, R> {
     /// Identifies the job when its result is reported.
     pub ticket: Ticket,
@@ -56,7 +56,7 @@ pub enum Asked<T, R, W> {
 
 /// The consequences of a job's end.
 #[derive(Debug)]
-#[must_use = "waiters have to be notified, and jobs executed"]
+#[must_use = "waiters have to be told, and jobs done"]
 pub struct Done<T, R, W, E> {
     /// The waiters, and the result for each of them.
     pub told: Vec<(W, Result<Arc<T>, E>)>,

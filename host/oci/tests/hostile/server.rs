@@ -1,5 +1,5 @@
-//! A fake registry: it reads a request's head and the announced part of its body, and sends the
-//! answer that the test chooses, true or not.
+//! A registry that a test makes up: it reads a request's head and what is announced of its body,
+//! and answers whatever it is told to, true or not.
 
 use std::{
     net::SocketAddr,
@@ -90,7 +90,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a server that answers each request with the result of `answer`.
+    /// Answers as it is told.
     pub async fn start(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -117,7 +117,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Returns the received requests, in order.
+    /// What it was asked, in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }

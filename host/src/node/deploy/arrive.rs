@@ -30,10 +30,10 @@ pub(super) struct Arrived {
     pub(super) name: FunctionName,
     pub(super) manifest: Manifest,
     pub(super) module: Bytes,
-    /// The function's files, packed, if it has any.
+    /// Its files, packed, if it has any.
     pub(super) files: Option<Packed>,
-    /// The function's image, which is not placed among this node's images yet, or the reason why
-    /// it is not used.
+    /// Its image, which is not placed among this node's images yet, or the reason why it is not
+    /// used.
     pub(super) image: Result<Arriving, String>,
     /// Held until the image is placed or discarded, because modules that wait are in memory, too.
     pub(super) turn: Option<OwnedSemaphorePermit>,

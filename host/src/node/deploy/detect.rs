@@ -18,7 +18,7 @@ pub(super) struct Detected {
     /// The engine, if this is a script.
     pub(super) engine: Option<EngineUse>,
     pub(super) options: FunctionOptions,
-    /// The function's files, packed, if it has any.
+    /// Its files, packed, if it has any.
     pub(super) files: Option<Packed>,
     pub(super) progress: DeploymentProgress,
 }

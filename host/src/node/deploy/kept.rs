@@ -32,7 +32,7 @@ impl Core {
         if let Some(ready) = self.stored_code(digest, whose.clone()).await? {
             return Ok(ready);
         }
-        // Any stored code is from another version of faasw and cannot be used.
+        // Another version of faasw compiled it.
         Ok(self.compile_stored(digest, &whose).await?.without_bytes())
     }
 

@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Prepared {
     pub(super) detected: Detected,
     pub(super) digest: Digest,
-    /// The module's code, if it was compiled before.
+    /// Its code, if it was compiled before.
     pub(super) stored: Option<Ready>,
 }
 

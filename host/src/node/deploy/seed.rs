@@ -27,7 +27,7 @@ pub(super) struct Seeded {
     /// Without its version number, which the registry assigns.
     pub(super) function: Function,
     pub(super) module: Bytes,
-    /// The function's files, packed, if it has any.
+    /// Its files, packed, if it has any.
     pub(super) files: Option<Packed>,
     pub(super) ready: Ready,
     /// How long making the seed took.

@@ -5,20 +5,20 @@ use std::{collections::BTreeMap, io, path::Path};
 
 use serde::Deserialize;
 
-/// The store may use 1/`OF_DISK` of its file system.
+/// The store may use one part in so many of its file system.
 const OF_DISK: u64 = 10;
 
-/// At least 1/`FREE` of the disk stays free for other programs: kubelet sees a disk as full when
-/// less than one part in ten is free.
+/// One part in so many of the disk stays free for others: kubelet sees a disk as full when less
+/// than one part in ten is free.
 const FREE: u64 = 5;
 
-/// A namespace may use 1/`OF_STORE` of the store.
+/// A namespace may use one part in so many of the store.
 const OF_STORE: u64 = 4;
 
 /// Maximum number of entries with one namespace, name and module, which differ in their options.
 const OF_FUNCTION: usize = 4;
 
-/// Seconds for which an entry stays after a pod got it: the pod may not have mounted it yet.
+/// Seconds for which an entry stays after it was given to a pod, which may not have mounted it yet.
 const GIVEN: u64 = 120;
 
 /// Seconds after its last entry in which a function with [`OF_FUNCTION`] entries gets no further

@@ -308,9 +308,7 @@ impl Settling {
                 biased;
                 event = instance.sandbox.event_while_resting(rest) => match event? {
                     Event::Progress => self.rate_limit.count_ring(),
-                    Event::Rang(report) if report.doorbell == Some(Doorbell::Done) => {
-                        return Ok(report);
-                    }
+                    Event::Rang(report) if report.doorbell == Some(Doorbell::Done) => return Ok(report),
                     Event::Rang(_) => return Err(Unsettled::WentOn),
                     Event::Failed(why) => return Err(PlatformError::SandboxEnded(why).into()),
                 },

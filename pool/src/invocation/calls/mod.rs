@@ -1,10 +1,10 @@
 //! The channels of outbound calls: each moves one request at a time between its guest and an
 //! [`Outbound`].
 //!
-//! A channel is reused turn by turn ([`ChannelWords::turn`]). A guest that drops a request
-//! increments its turn. The node drops the rest of the request before it increments its own turn.
-//! The channels belong to the invocation and end with it, before its instance is reset. So a late
-//! answer reaches no instance.
+//! A channel is reused turn by turn ([`ChannelWords::turn`]). A guest that drops a request counts
+//! the turn up. The node drops what is left of the request before it counts up, too. All of this
+//! belongs to the invocation and ends with it, before its instance is reset. So a late answer reaches
+//! no instance.
 //!
 //! [`ChannelWords::turn`]: faasw_abi::channel::ChannelWords::turn
 

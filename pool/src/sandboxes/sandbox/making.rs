@@ -36,7 +36,7 @@ impl Sandbox {
     /// sandbox has ended.
     ///
     /// # Errors
-    /// Returns the errors of [`Sandbox::make`].
+    /// As [`Sandbox::make`].
     pub async fn make_ahead(
         maker: &Maker,
         wall_clock: WallClock,

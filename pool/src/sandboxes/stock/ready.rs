@@ -99,8 +99,8 @@ impl Kept {
             .note(parent, parent.is_shared(), now.into_std());
     }
 
-    /// Records whether specialising a zygote for a seed has failed. Returns whether the pool stops
-    /// specialising for that seed now.
+    /// Records whether specialising a zygote for a seed has failed. Returns whether that is given
+    /// up now.
     pub fn note_preset(&mut self, parent: &Parent, has_failed: bool) -> bool {
         self.shelves.note_preset(parent, has_failed)
     }

@@ -92,7 +92,7 @@ pub enum Unreadable {
     #[error("its code: {0}")]
     Code(#[from] CodeError),
     /// An ancestor is unreadable.
-    #[error("an ancestor: {0}")]
+    #[error("what it descends from: {0}")]
     Above(Box<Unreadable>),
     /// An ancestor is unreadable, as the ancestor's own pager has reported.
     #[error("an ancestor cannot be read to its end")]

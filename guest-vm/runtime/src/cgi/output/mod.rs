@@ -194,7 +194,7 @@ enum Scan {
 /// byte by byte is not scanned from the start each time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Offset of the end of the last line that is a well-formed field.
+    /// One past the last line that is a well-formed field.
     fields: usize,
     /// Offset after the last byte that is known to be no line end.
     bytes: usize,

@@ -273,7 +273,7 @@ pub(super) struct Holder {
 /// Why a worker ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The worker has no calls.
+    /// It has no calls.
     Unused,
     /// The worker's function has more than [`VERSIONS`] workers.
     Several,
