@@ -1,5 +1,5 @@
-//! What seeds are made by beside the parts that are carried: a digest of the sources of it, so that
-//! no image of a seed outlives them.
+//! Computes a digest of the sources that determine how seeds are made, in addition to the digest of
+//! the bundled executables. An image of a seed is not used once these sources have changed.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

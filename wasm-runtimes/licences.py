@@ -59,7 +59,8 @@ def crate_folder(work, crate):
     (folder / "src").mkdir(parents=True)
     (folder / "src/lib.rs").touch()
     (folder / "Cargo.toml").write_text(
-        f'[package]\nname = "fetched"\nversion = "0.0.0"\n[dependencies]\n{name} = "={version}"\n[workspace]\n'
+        '[package]\nname = "fetched"\nversion = "0.0.0"\n'
+        f'[dependencies]\n{name} = "={version}"\n[workspace]\n'
     )
     run("cargo", "vendor", "--quiet", "vendor", cwd=folder)
     return folder / "vendor" / name

@@ -13,13 +13,13 @@ use crate::{
     table::{self, Table},
 };
 
-/// What to measure.
+/// Options of the `compute` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address of the function, which is tests/fixtures/compute/compute-cgi.wasm deployed on a node
     #[arg(long, value_name = "URL")]
     function: Url,
-    /// The same module, to be run natively
+    /// File of the same module, which is run natively
     #[arg(
         long,
         value_name = "FILE",
@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Pairs of runs for each kernel
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Only this kernel; may be given several times
+    /// Only this kernel (repeatable)
     #[arg(long, value_name = "NAME")]
     kernel: Vec<String>,
     /// Print JSON

@@ -13,7 +13,7 @@ use crate::{
     table::Table,
 };
 
-/// Two servers that are asked the same.
+/// Two servers that receive the same requests.
 #[derive(clap::Args)]
 pub struct Pair {
     /// Address of a function on a faasw node
@@ -22,7 +22,7 @@ pub struct Pair {
     /// Address of the same function on another server
     #[arg(long, value_name = "URL")]
     pub peer: Url,
-    /// The node's process: also tells what it takes
+    /// The node's process, whose CPU time is measured, too
     #[arg(long, value_name = "PID")]
     pub ours_pid: Option<Pid>,
     /// The other server's process

@@ -46,7 +46,7 @@ const GOAL: f64 = 25.0;
 /// The most that the run of a request may take if its instance polls, as a multiple of the floor.
 const GOAL_IN_VM: f64 = 0.25;
 
-/// What to measure.
+/// Options of the `embedded` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The function: a component or module

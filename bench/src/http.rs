@@ -13,7 +13,7 @@ use crate::{
     table::{self, Table},
 };
 
-/// What to measure.
+/// Options of the `http` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]

@@ -40,7 +40,7 @@ const GOAL: f64 = 20.0;
 /// The least number of sets per second, if the disk is fast enough.
 const GOAL_SETS: f64 = 5_000.0;
 
-/// What to measure.
+/// Options of the `key-value` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The function that uses a store as its path says

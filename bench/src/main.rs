@@ -78,27 +78,26 @@ enum Command {
     Compute(compute::Arguments),
     /// The least that a request through a microVM can cost here, and what it costs in a node
     Floor(floor::Arguments),
-    /// What a request takes that a program asks the node in it for, beside the same floor
+    /// Latency of a request to a node inside the calling program, beside the same floor
     Embedded(embedded::Arguments),
-    /// What a get of a function's key-value store takes beside that floor, and durable sets beside
-    /// the disk
+    /// Latency of a get from a function's key-value store beside that floor, and rate of durable
+    /// sets beside the disk
     KeyValue(key_value::Arguments),
     /// A body that a function passes on from an upstream to its client, against the same elsewhere.
     /// UPSTREAM stands for the upstream's host and port in both addresses:
     /// http://127.0.0.1:8080/asks/proxy/UPSTREAM/body
     Relay(relay::Arguments),
-    /// What it takes to get a sandbox: made ahead, or when asked for with control groups
-    /// that were kept or are new
+    /// Time to get a sandbox: made ahead, or made on request with kept or new control groups
     Sandboxes(sandboxes::Arguments),
-    /// What a warm instance holds
+    /// Memory that a warm instance holds
     Memory(memory::Arguments),
-    /// What thousands of instances take that are warm ahead of requests
+    /// Resources of thousands of instances that are made warm ahead of requests
     Warm(warm::Arguments),
     /// Load for a long time, and whether anything grows
     Soak(soak::Arguments),
     /// Throughput and latency of a function beside another one's load, relative to alone
     Neighbours(neighbours::Arguments),
-    /// What is served when more is asked than can be
+    /// Requests that a node serves under more load than it can carry
     Overload(overload::Arguments),
     /// A node against the version before it, both started many times
     Versions(versions::Arguments),

@@ -37,7 +37,7 @@ pub const SETTLE: Duration = Duration::from_secs(2);
 /// How long the idle node's CPU time is measured.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What to measure.
+/// Options of the `memory` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The node's process, best a node that has answered nothing yet

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// How to ask a running node for its statistics.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The `faasw` program: with --data-dir, the node's own statistics are told, too
+    /// The `faasw` program: with --data-dir, the node's own statistics are reported, too
     #[arg(long, value_name = "FILE", requires = "data_dir")]
     faasw: Option<PathBuf>,
     /// The node's data directory

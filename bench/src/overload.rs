@@ -24,7 +24,7 @@ const REST: Duration = Duration::from_secs(2);
 /// Loads that are offered, as multiples of the capacity.
 pub const LOADS: [f64; 8] = [0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0];
 
-/// What to measure.
+/// Options of the `overload` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address of a function; one that computes for a few milliseconds, so that asking

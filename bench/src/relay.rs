@@ -31,8 +31,8 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// How many bytes of a body pass between two samples of the server's memory.
 const MEMORY_CHECK_BYTES: usize = 32 << 20;
 
-/// What to measure. Addresses have UPSTREAM in place of the upstream's host and port, such as
-/// http://127.0.0.1:8080/asks/proxy/UPSTREAM/body.
+/// Options of the `relay` benchmark. Addresses have UPSTREAM in place of the upstream's host and
+/// port, such as http://127.0.0.1:8080/asks/proxy/UPSTREAM/body.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]

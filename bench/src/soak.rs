@@ -18,7 +18,7 @@ use crate::{
 /// Load before the first window, which is not counted.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// What to measure.
+/// Options of the `soak` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The node's process

@@ -20,7 +20,7 @@ use crate::{
     table::{self, Table},
 };
 
-/// What to measure.
+/// Options of the `versions` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The `faasw` program of the version before, built with --release

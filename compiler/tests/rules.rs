@@ -308,7 +308,9 @@ fn a_core_module_with_a_component_description_becomes_that_component() {
 fn a_wrong_component_description_is_refused() {
     for (fields, words) in [
         (
-            r#"(memory (export "memory") 1) (func (export "_start")) (@custom "component-type:x" "")"#.to_owned(),
+            r#"(memory (export "memory") 1) (func (export "_start"))
+               (@custom "component-type:x" "")"#
+                .to_owned(),
             "none comes of it",
         ),
         (

@@ -26,7 +26,8 @@ const EXPORT: &str = "prepare";
 
 /// A command with a global of each kind that can change, one that cannot, and a memory.
 const COMMAND: &str = r#"(module
-  (global (mut i32) (i32.const 1)) (global i32 (i32.const 2)) (global (mut v128) (v128.const i64x2 3 4))
+  (global (mut i32) (i32.const 1)) (global i32 (i32.const 2))
+  (global (mut v128) (v128.const i64x2 3 4))
   (memory (export "memory") 1 4)
   (func (export "prepare")) (func (export "_start")))"#;
 

@@ -291,7 +291,7 @@ fn bytes_after_a_response_are_discarded() {
             assert_eq!(outcome.body, format!("{number:02}").into_bytes());
         }
         assert_eq!(upstream.count(), 5);
-        // Likewise if the data arrives a moment later, while the connection is idle.
+        // The result is the same if the data arrives a moment later, while the connection is idle.
         let (tell, told) = std::sync::mpsc::channel();
         let upstream = Upstream::new(move |mut stream, number| {
             read_request(&mut stream);

@@ -248,9 +248,9 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     /// than half of the memory for seeds is used.
     fn make_ahead(&self) {}
 
-    /// Notes that the version serves requests. From now on the backend keeps instances of it warm ahead
-    /// of requests, as many as configured, as far as they fit. It makes the seed for that, as far
-    /// as the seed fits the memory for seeds.
+    /// Notes that the version serves requests. From now on the backend keeps instances of it warm
+    /// ahead of requests, as many as configured, as far as they fit. It makes the seed for that, as
+    /// far as the seed fits the memory for seeds.
     fn provide(&self) {}
 
     /// Does what [`FunctionVersion::provide`] does, and waits until the instances exist, as far as

@@ -1,11 +1,12 @@
-//! How a node divides the resources of a container: a pure function from limits to budgets.
+//! How a node divides the resources of a container: a pure function from limits to budgets. Such a
+//! node serves a single function (`faasw pod`).
 //!
 //! If a process exceeds a memory limit of the kernel, the kernel kills it, and with
-//! `memory.oom.group` everything else in the container. So the worst case of everything that
-//! clients, functions and their memories can cause must fit below the limit (docs/decisions/0030):
+//! `memory.oom.group` everything else in the container. So the most memory that clients and the
+//! function can occupy must fit below the limit (docs/decisions/0030):
 //!
 //! ```text
-//! node + what clients and stores hold + zygotes + seeds
+//! node + buffers of clients + stores + zygotes + seeds
 //!     + instances × (function's memory + 44 MiB) ≤ limit
 //! ```
 //!
@@ -25,13 +26,13 @@ const MIB: u64 = 1 << 20;
 /// separately. An idle node uses 17 MiB; up to 12 MiB may be log lines that are not read.
 const NODE: u64 = 38 * MIB;
 /// Bytes that a guest can touch besides its function's memory, and its cost for the kernel and the
-/// node while it runs. For the latter, 2.5 MiB were measured, and a record of 1.1 MiB may be on its
-/// way to a store.
+/// node while it runs. That cost is 3 MiB: 2.5 MiB were measured, and a record of 1.1 MiB may be on
+/// its way to a store.
 const INSTANCE: u64 = RAM_OVERHEAD + MAILBOX_BYTES.next_multiple_of(MIB) + 3 * MIB;
-/// The part of that which the node may hold of a mailbox: pages that the node writes first are
-/// charged to it.
+/// The part of [`INSTANCE`] that the kernel may charge to the node: it charges the pages of a
+/// mailbox to the process that writes them first.
 const IN_NODE: u64 = 5 * MIB;
-/// The egress processes of the one function: 4.3 MiB were measured.
+/// Bytes of the egress processes of the only function: 4.3 MiB were measured.
 const EGRESS: u64 = 16 * MIB;
 /// Concurrent outbound calls for each instance that fits.
 const CALLS_EACH: u64 = 8;
@@ -137,7 +138,7 @@ pub struct Budgets {
     pub compiling: u64,
 }
 
-/// The limit does not suffice for one instance.
+/// The error if the memory limit does not suffice for one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "the memory limit of {} MiB does not suffice: with {} MiB for the function's memory \
@@ -152,7 +153,7 @@ pub struct TooSmall {
     pub memory: u64,
     /// Bytes of one instance in the worst case.
     pub instance: u64,
-    /// Bytes that all else takes.
+    /// Bytes of the node, its buffers and seeds, without the instance.
     pub others: u64,
     /// The limit in bytes that would suffice.
     pub needed: u64,
@@ -164,7 +165,7 @@ struct Others {
     undelivered: u64,
     store_bytes: u64,
     zygotes: u64,
-    /// Bytes of all of them, without seeds.
+    /// Bytes of the node and of these budgets together, without seeds.
     bytes: u64,
 }
 

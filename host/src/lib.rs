@@ -1,7 +1,7 @@
 //! A serverless node in which every request runs as WebAssembly in a microVM
 //! of its own, forked from a snapshot.
 //!
-//! [`Node`] is the way in: [`Node::builder`] starts one inside this process,
+//! [`Node`] is the entry point: [`Node::builder`] starts one inside this process,
 //! [`Node::deploy`] turns a module into a function, and [`Node::invoke`] turns
 //! an [`http::Request`] into an [`http::Response`]. The `faasw` program is a
 //! thin layer over the same library.
@@ -27,9 +27,9 @@
 //! ```
 //!
 //! The modules, from top to bottom: `gateway` and [`admin`] handle requests from their sockets
-//! (`server`). `node` finds functions and runs them. `message` defines what passes between clients
-//! and functions. `backend` is the interface to the pool of microVMs. `registry`, `data_dir` and
-//! `log` store data, and [`metrics`] counts.
+//! (`server`). `node` finds functions and runs them. `message` defines the requests and responses
+//! that pass between clients and functions. `backend` is the interface to the pool of microVMs.
+//! `registry`, `data_dir` and `log` store data, and [`metrics`] counts.
 
 pub mod admin;
 #[doc(hidden)]

@@ -103,7 +103,7 @@ async fn code_that_was_made_with_what_was_kept_is_one_functions() {
     deploy("a", 1).await.unwrap();
     deploy("a", 2).await.unwrap();
     assert_eq!(begun_with(), [Some(b"".to_vec()), Some(b"kept".to_vec())]);
-    // The same module under the same name: its code is used again.
+    // A second deployment of the same module and name uses the code again.
     deploy("a", 2).await.unwrap();
     assert_eq!(compiled(), 2);
     deploy("b", 2).await.unwrap();

@@ -108,9 +108,9 @@ impl std::error::Error for JailError {}
 /// memory, queues and priorities are 0 in every jail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// One more than the highest descriptor.
+    /// The number above the highest descriptor.
     pub descriptors: u64,
-    /// Threads and processes of its user.
+    /// Threads and processes of the process's user.
     pub processes: u64,
     /// Bytes of address space.
     pub address_space: u64,

@@ -81,7 +81,7 @@ impl EmbeddedProgram<'_> {
             return Ok(());
         }
         match self.copy_to(file).and_then(|()| seal(file)) {
-            // Another process was first.
+            // A different process has sealed the file before.
             Err(Errno::PERM) if is_sealed(file)? => Ok(()),
             done => done,
         }

@@ -127,7 +127,7 @@ impl Filter {
     /// newer call first then uses the older one, as C libraries do.
     ///
     /// # Errors
-    /// As [`Filter::compile`].
+    /// Returns the errors of [`Filter::compile`].
     pub fn compile_lenient(
         rules: &[Rule],
         dangerous: &[libc::c_long],

@@ -103,7 +103,11 @@ pub enum CompileError {
 #[derive(Clone, Debug, Error)]
 pub enum SeedError {
     /// The function's memory limit exceeds the largest memory of a guest.
-    #[error("a memory limit of {} MiB is more than the {} MiB a function can have", wanted >> 20, most >> 20)]
+    #[error(
+        "a memory limit of {} MiB is more than the {} MiB a function can have",
+        wanted >> 20,
+        most >> 20
+    )]
     MemoryTooLarge {
         /// The memory limit in bytes.
         wanted: u64,
@@ -393,7 +397,7 @@ pub enum PlatformError {
     #[error("its seed could not be read to its end")]
     SeedUnreadable,
     /// A seed was not made, because no request or deployment waited for it any more.
-    #[error("nobody waited for it any more")]
+    #[error("no request or deployment waited for it any more")]
     Abandoned,
     /// The async runtime of the pool is shutting down, or a task of the pool panicked.
     #[error("the runtime that the pool works in ends")]

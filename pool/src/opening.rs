@@ -109,7 +109,7 @@ impl GivenFolder {
     /// Opens a folder in it.
     ///
     /// # Errors
-    /// As [`GivenFolder::open`].
+    /// Returns the errors of [`GivenFolder::open`].
     pub fn folder(&self, name: &str) -> io::Result<Self> {
         Self::opened(&self.folder, plain(name)?, self.owner)
     }

@@ -34,8 +34,8 @@ pub struct PoolStats {
     pub busy: usize,
     /// Requests that wait for a place.
     pub waiting: usize,
-    /// The number of invocations, ever, that were ended while they waited for their clients, because
-    /// other requests needed their places.
+    /// The number of invocations, ever, that were ended while they waited for their clients,
+    /// because other requests needed their places.
     pub evicted: u64,
     /// The worst-case memory in bytes of all instances at work.
     pub memory_taken: u64,

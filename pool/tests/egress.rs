@@ -263,7 +263,7 @@ async fn a_spawner_takes_what_it_made_with_it(bench: &Bench) {
         let ended = process.ended().await;
         assert!(ended.contains("spawner process has ended"), "{ended}");
         eventually("it goes with its spawner", || has_ended(pid).then_some(())).await;
-        // Another spawner makes another process.
+        // A new spawner makes a new process.
         let _made = make(bench, name).await;
         assert_ne!(the(name).await, pid);
     }

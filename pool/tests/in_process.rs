@@ -174,8 +174,8 @@ async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
         assert!(Instant::now() < deadline, "{:?} {before:?}", held());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // One instance has more than a hundred MiB of addresses, and a round makes at least eight of
-    // them. For comparison: an arena of the C library for a new thread takes 64 MiB.
+    // An instance has more than 100 MiB of addresses, and a round makes at least eight of them.
+    // For comparison: an arena of the C library for a new thread takes 64 MiB.
     assert!(spaces[2] < spaces[0] + (1 << 30), "{spaces:?}");
 }
 

@@ -189,7 +189,10 @@ async fn a_killed_sandbox_fails_its_request_and_no_other(bench: &Bench) {
     kill(pid);
     let ended = victim.await.unwrap();
     assert!(
-        matches!(&ended, Err(InvokeError::Platform(error)) if error.to_string().contains("signal 9")),
+        matches!(
+            &ended,
+            Err(InvokeError::Platform(error)) if error.to_string().contains("signal 9")
+        ),
         "{ended:?}"
     );
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");

@@ -102,7 +102,7 @@ async fn what_requests_read_of_a_seed_is_counted(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/").await, "read");
     let counted = |stats: PoolStats| stats.seed_bytes > new + 32 * MIB;
     bench.settles("it is counted", counted).await;
-    // It may be counted while its instance is still reading, and then once more.
+    // The seed may be counted while its instance is still reading, and then once more.
     let is_told =
         |stats: PoolStats| bench.pool.tree().last().unwrap().layer_bytes == stats.seed_bytes;
     bench.settles("the tree says the same", is_told).await;

@@ -289,7 +289,7 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     assert!(held.is_in_memory);
     assert_eq!(held.forks, forks, "instances are made only to be ended");
 
-    // Another version counts towards the budget, too: first warm instances end, then one seed is
+    // A second version counts towards the budget, too: first warm instances end, then one seed is
     // evicted.
     let mut other = support::spec(FreezePolicy::Auto);
     other.environment.push((b"VERSION".to_vec(), b"2".to_vec()));

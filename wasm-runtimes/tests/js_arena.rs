@@ -1,4 +1,4 @@
-//! Where the JavaScript engine's small blocks come from, natively, against a model.
+//! Tests the arena of the JavaScript engine's small blocks natively, against a model.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -26,7 +26,7 @@ impl Region {
     }
 
     fn arena(&mut self) -> &mut Arena {
-        // SAFETY: it is in our words, and nobody else has it.
+        // SAFETY: the arena lies in `self.words`, and nothing else refers to it.
         unsafe { &mut *self.arena }
     }
 }
@@ -71,7 +71,7 @@ fn blocks_do_not_overlap_and_keep_their_contents() {
             // SAFETY: the block has that many bytes.
             let bytes = unsafe { std::slice::from_raw_parts(block, size) };
             assert!(bytes.iter().all(|byte| *byte == filled), "step {step}");
-            // SAFETY: it was taken with that size, and nobody has it any more.
+            // SAFETY: the block was taken with that size, and nothing refers to it any more.
             unsafe { region.arena().give(block, size) };
         }
     }

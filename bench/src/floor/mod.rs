@@ -34,7 +34,7 @@ const REST: Duration = Duration::from_micros(50);
 /// Round trips before the first that counts.
 const WARM_UP: u32 = 200;
 
-/// What to measure.
+/// Options of the `floor` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address of a function on a faasw node, measured beside the floor; several
@@ -137,7 +137,8 @@ fn ask(client: &mut Client, url: &Url) -> Result<Stages> {
     let response = client.get(&url.path)?;
     let value = response.server_timing.with_context(|| {
         format!(
-            "http://{}{} answered without Server-Timing: is it a function on a faasw node, of `up` or of `serve --timing`?",
+            "http://{}{} answered without Server-Timing: is it a function on a faasw node, of \
+             `up` or of `serve --timing`?",
             url.authority, url.path
         )
     })?;

@@ -42,7 +42,7 @@ const FUNCTIONS: [&str; 2] = [
     "go=examples/go-http/go-http.wasm",
 ];
 
-/// What to measure.
+/// Options of the `report` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The `faasw` program, built with --release

@@ -21,7 +21,7 @@ use tokio::{runtime::Runtime, sync::Barrier, time::Instant};
 use crate::{interrupt, table};
 pub use report::{Row, SandboxesReport};
 
-/// What to measure.
+/// Options of the `sandboxes` benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]

@@ -250,7 +250,8 @@ mod tests {
 
     #[test]
     fn a_reader_ignores_fields_of_a_newer_helper() {
-        let json = br#"{"version":1,"new":[{}],"result":{"Err":{"kind":"internal","message":"m","new":1}}}"#;
+        let json = br#"{"version":1,"new":[{}],
+            "result":{"Err":{"kind":"internal","message":"m","new":1}}}"#;
         let report = CompileReport::parse(json).unwrap();
         assert_eq!(report.result, Err(Refusal::new(RefusalKind::Internal, "m")));
     }
@@ -297,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_lying_helper_cannot_put_control_characters_on_a_terminal() {
-        let json = br#"{"version":1,"result":{"Err":{"kind":"malformed","message":"a\u001b[2Jb\nc","imports":["\u0007"]}}}"#;
+        let json = br#"{"version":1,"result":{"Err":
+            {"kind":"malformed","message":"a\u001b[2Jb\nc","imports":["\u0007"]}}}"#;
         let refusal = CompileReport::parse(json).unwrap().result.unwrap_err();
         assert_eq!(refusal.message, "a\\u{1b}[2Jb\nc");
         assert_eq!(refusal.imports, ["\\u{7}"]);

@@ -1,4 +1,4 @@
-//! What an upload can do once it has taken over the compile helper: nothing.
+//! An upload that has taken over the compile helper can do nothing outside of its jail.
 //!
 //! Each attack runs in a jail that is made and closed as the helper's is, with the same files,
 //! limits and environment, at the point where the helper would read the upload. The filter ends

@@ -375,20 +375,27 @@ fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
 
 proptest! {
     #[test]
-    fn every_grant_prints_as_an_equal_grant(text in "(http|https|\\*)://[a-z0-9.*:/\\[\\]x_-]{0,24}") {
+    fn every_grant_prints_as_an_equal_grant(
+        text in "(http|https|\\*)://[a-z0-9.*:/\\[\\]x_-]{0,24}",
+    ) {
         if let Ok(grant) = text.parse::<Grant>() {
             prop_assert_eq!(grant.to_string().parse::<Grant>(), Ok(grant));
         }
     }
 
     #[test]
-    fn a_request_means_the_same_by_its_canonical_authority(authority in "[a-zA-Z0-9.:\\[\\]@x_-]{0,24}") {
+    fn a_request_means_the_same_by_its_canonical_authority(
+        authority in "[a-zA-Z0-9.:\\[\\]@x_-]{0,24}",
+    ) {
         if let Ok(destination) = Destination::of_request(b"http", authority.as_bytes()) {
             let again = Destination::of_request(b"http", destination.authority().as_bytes());
             prop_assert_eq!(again.as_ref(), Ok(&destination));
             // A grant of this destination's own spelling grants it, and no other destination of its
             // host.
-            let grant: Grant = destination.to_string().parse().unwrap_or_else(|_| "http://none".parse().unwrap());
+            let grant: Grant = destination
+                .to_string()
+                .parse()
+                .unwrap_or_else(|_| "http://none".parse().unwrap());
             prop_assert!(grant.allows(&destination) || destination.own().is_some());
         }
     }

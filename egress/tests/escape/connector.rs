@@ -1,5 +1,5 @@
-//! What a name server can do once it has taken over the connector. It can make connections, which
-//! it could also have caused by other answers, and do nothing else on this host.
+//! A name server that has taken over the connector can only make connections, which it could also
+//! have caused by other answers. It can do nothing else on this host.
 //!
 //! This suite is like the worker's. Where attacks use the host's network, the filter is the only
 //! protection.

@@ -1,4 +1,4 @@
-//! What an upstream can do once it has taken over a worker: only answer that worker's function.
+//! An upstream that has taken over a worker can only answer that worker's function.
 //!
 //! Each attack runs in a jail that is made and closed as a worker's is, with the same sockets and
 //! limits, at the point where the worker would read untrusted data. The filter ends most attacks. A

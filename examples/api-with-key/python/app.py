@@ -29,8 +29,7 @@ from wit_world.imports.types import (
     Scheme_Https,
 )
 
-# Milliseconds for the whole of what the API is asked, where the configuration's `timeout_ms` says
-# nothing.
+# Timeout of a call of the API, in milliseconds, if the configuration has no `timeout_ms`.
 TIMEOUT = 5000
 
 # So many bytes an item has at most.

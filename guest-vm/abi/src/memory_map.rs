@@ -37,15 +37,15 @@ pub const GDT: u64 = 0x2000;
 pub const TSS: u64 = 0x2800;
 /// Interrupt descriptor table (32 gates are filled).
 pub const IDT: u64 = 0x3000;
-/// One past the top of the stack on which exceptions enter ring 0.
+/// Top of the stack on which exceptions enter ring 0 (exclusive).
 pub const EXCEPTION_STACK_TOP: u64 = 0x5000;
 /// Root page table. The tables that the host makes follow it.
 pub const PML4: u64 = 0x5000;
-/// One past the space for page tables made by the host.
+/// End of the space for page tables made by the host (exclusive).
 pub const HOST_TABLES_END: u64 = 0x10_0000;
 /// Space for page tables that the guest makes, packed so that few pages are written.
 pub const TABLE_ZONE: u64 = 0x10_0000;
-/// One past [`TABLE_ZONE`].
+/// End of the zone that starts at [`TABLE_ZONE`] (exclusive).
 pub const TABLE_ZONE_END: u64 = 0x20_0000;
 
 /// Bytes from one exception stub to the next. The stubs of the 32 exceptions are
@@ -63,23 +63,23 @@ pub const TOUCH: u64 = REWRITE + EXCEPTION_STUB_BYTES;
 
 /// Guest text: executable, read-only.
 pub const TEXT: u64 = 0x20_0000;
-/// One past the space for guest text.
+/// End of the space for guest text (exclusive).
 pub const TEXT_END: u64 = 0x60_0000;
 /// Guest read-only data.
 pub const RODATA: u64 = 0x60_0000;
-/// One past the space for read-only data.
+/// End of the space for read-only data (exclusive).
 pub const RODATA_END: u64 = 0x80_0000;
 /// Guest data and bss.
 pub const DATA: u64 = 0x80_0000;
-/// One past the space for data and bss.
+/// End of the space for data and bss (exclusive).
 pub const DATA_END: u64 = 0xa0_0000;
 /// Lowest page of the stack zone; it stays unmapped as a guard.
 pub const STACK_GUARD: u64 = 0xa0_0000;
-/// One past the top of the stack.
+/// Top of the stack (exclusive).
 pub const STACK_TOP: u64 = 0xc0_0000;
 /// Kernel heap that exists from the start; further heap memory is taken from the frames.
 pub const HEAP: u64 = 0xc0_0000;
-/// One past the initial kernel heap.
+/// End of the initial kernel heap (exclusive).
 pub const HEAP_END: u64 = 0x100_0000;
 /// First frame that the guest allocates.
 pub const FRAMES: u64 = 0x100_0000;

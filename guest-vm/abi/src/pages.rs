@@ -104,7 +104,7 @@ impl Page {
 pub struct PageRange {
     /// First page.
     pub start: Page,
-    /// One past the last page.
+    /// The page after the last one.
     pub end: Page,
 }
 

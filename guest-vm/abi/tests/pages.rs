@@ -132,7 +132,8 @@ proptest! {
     #[test]
     fn the_nearest_are_joined_first(set in sets()) {
         let ranges = set.ranges();
-        let gaps = ranges.windows(2).map(|pair| range(pair[0].end.number(), pair[1].start.number()));
+        let gap = |pair: &[PageRange]| range(pair[0].end.number(), pair[1].start.number());
+        let gaps = ranges.windows(2).map(gap);
         if let Some(least) = gaps.map(PageRange::count).min() {
             let joined = set.coalesced(NonZeroU32::MIN, ranges.len() - 1);
             prop_assert_eq!(joined.count(), set.count() + least);

@@ -18,7 +18,13 @@ fn saved_state(leaf1_ecx: u32) -> u32 {
     let low: u32;
     // SAFETY: OSXSAVE means that the instruction exists; register 0 always does.
     unsafe {
-        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack));
+        core::arch::asm!(
+            "xgetbv",
+            in("ecx") 0,
+            out("eax") low,
+            out("edx") _,
+            options(nomem, nostack),
+        );
     }
     low
 }

@@ -233,7 +233,7 @@ pub fn release(start: u64, end: u64) -> Result<(), OutOfFrames> {
 /// The next virtual address to reserve.
 static NEXT: Single<u64> = Single::new(LINEAR_BASE);
 
-/// One past the last virtual address: the lower half of the canonical space ends here.
+/// End of the virtual addresses (exclusive): the lower half of the canonical space ends here.
 const LINEAR_END: u64 = 1 << 47;
 
 /// Reserves `bytes` of virtual space, aligned to a large page, with nothing mapped in it or right

@@ -47,7 +47,7 @@ memcpy:
     ret
 4:  test %rdx, %rdx
     je 5f
-    // One to three bytes: the first, the middle one, the last.
+    // Lengths of 1 to 3 bytes: copy the first byte, the middle one and the last.
     shr $1, %rcx
     movzbl (%rsi), %r8d
     movzbl (%rsi,%rcx), %r10d

@@ -1,4 +1,4 @@
-//! What the runtime needs from the environment that it runs in.
+//! The interface between the runtime and the environment that it runs in.
 //!
 //! In the guest the kernel implements it over the boot page, the mailbox and the doorbells;
 //! natively the tests implement it over plain memory. Everything is synchronous: a wait blocks the
@@ -43,7 +43,7 @@ pub enum Incoming {
     End,
 }
 
-/// What the runtime needs from the environment that it runs in.
+/// The environment that the runtime runs in: clocks, memory, channels and doorbells.
 pub trait Platform: 'static {
     /// Returns the monotonic time in nanoseconds. It never goes back, not even across a freeze.
     fn monotonic(&self) -> u64;

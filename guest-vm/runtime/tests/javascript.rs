@@ -229,7 +229,8 @@ fn a_handler_that_fails_has_no_response() {
             "cannot be told",
         ),
         (
-            "() => { const s = new ReadableStream(), r = new Response(s); s.getReader(); return r }",
+            "() => { const s = new ReadableStream(), r = new Response(s); s.getReader(); \
+             return r }",
             "somebody reads",
         ),
         ("() => 'text'", "a handler gives a Response, not \"text\""),

@@ -90,7 +90,7 @@ fn a_greeting_changes_few_pages_of_the_engines_memory() {
     assert!(told.len() <= 10, "{} pages: {told:#?}", told.len());
 }
 
-/// Small blocks first come from where nothing is used again but what was given back.
+/// Small blocks first come from an arena that reuses only freed blocks.
 #[test]
 fn a_request_that_allocates_a_gigabyte_in_small_pieces_uses_its_memory_again() {
     let script = b"
@@ -101,7 +101,8 @@ fn a_request_that_allocates_a_gigabyte_in_small_pieces_uses_its_memory_again() {
                 const list = [];
                 for (let n = 0; n < 1000; n++) {
                     const size = 16 + ((n * 37 + round * 11) % 1500);
-                    const one = n % 3 === 0 ? 'a'.repeat(size) + n : n % 3 === 1 ? new Uint8Array(size) : { n, list: new Array(size >> 4).fill(n) };
+                    const one = n % 3 === 0 ? 'a'.repeat(size) + n : n % 3 === 1 \
+                        ? new Uint8Array(size) : { n, list: new Array(size >> 4).fill(n) };
                     list.push(one);
                     bytes += size;
                 }
@@ -120,7 +121,8 @@ fn a_request_that_allocates_a_gigabyte_in_small_pieces_uses_its_memory_again() {
 fn cycles_of_a_request_are_collected_though_they_refer_to_lasting_objects() {
     let script = b"
         const root = { latest: null };
-        const class_of = class Node { constructor() { this.root = root; this.self = this; this.data = new Array(50).fill(root); } };
+        const class_of = class Node { constructor() { this.root = root; this.self = this; \
+            this.data = new Array(50).fill(root); } };
         export default { fetch() {
             for (let n = 0; n < 300000; n++) root.latest = new class_of();
             return new Response(String(root.latest.self.root === root));
@@ -134,7 +136,8 @@ fn cycles_of_a_request_are_collected_though_they_refer_to_lasting_objects() {
 #[test]
 fn lasting_objects_can_be_changed() {
     let script = b"
-        const many = {}, shared = [{ a: 1 }, { a: 2 }, { a: 3 }], map = new Map([['k', 1]]), weak = new WeakMap();
+        const many = {}, shared = [{ a: 1 }, { a: 2 }, { a: 3 }], map = new Map([['k', 1]]), \
+            weak = new WeakMap();
         for (let n = 0; n < 2000; n++) many['k' + n] = n;
         const list = [1, 2, 3], text = 'top' + many.k1;
         class Base { #p = 1; get p() { return this.#p; } set p(v) { this.#p = v; } }
@@ -151,11 +154,16 @@ fn lasting_objects_can_be_changed() {
             Base.prototype.added = () => 'added';
             // Collections go through the layouts that are new by now.
             for (let n = 0; n < 200000; n++) { const one = {}; one.self = one; }
-            return Response.json([Object.keys(many).length, many.k1, many.k2 ?? null, many.new499, shared, shared[1].inherited,
-                list.length, [...map], object.p, object.extra, weak.get(object), counter, fresh, object.added()]);
+            return Response.json([Object.keys(many).length, many.k1, many.k2 ?? null, many.new499, \
+                shared, shared[1].inherited,
+                list.length, [...map], object.p, object.extra, weak.get(object), \
+                counter, fresh, object.added()]);
         } };";
     assert_eq!(
         JAVASCRIPT.answer(&[("a.js", script)], asked("/")),
-        r#"[1500,1,null,499,[{"a":1,"b":1},{"a":2,"c":2},{}],7,3002,[["l",2]],5,"top1!","kept",1,1,"added"]"#
+        concat!(
+            r#"[1500,1,null,499,[{"a":1,"b":1},{"a":2,"c":2},{}],7,3002,[["l",2]],5,"#,
+            r#""top1!","kept",1,1,"added"]"#
+        )
     );
 }

@@ -40,7 +40,8 @@ fn call(name: &str, parameters: &str, before: &str, arguments: &str) -> Answer {
                (i32.add (i32.const 48) (i32.rem_u (local.get $errno) (i32.const 10))))
              (i32.store (i32.const 60008) (i32.const 60000))
              (i32.store (i32.const 60012) (i32.const 2))
-             (drop (call {write} (i32.const 1) (i32.const 60008) (i32.const 1) (i32.const 60016)))))",
+             (drop (call {write} (i32.const 1) (i32.const 60008) (i32.const 1) \
+                 (i32.const 60016)))))",
         import = write.0,
         write = write.1,
     );

@@ -42,7 +42,8 @@ import main
 assert main is sys.modules['main']
 def handler(request):
     late = import_module('shop.late')
-    return f'{helper.NAME} {shop.cart.total()} {VERSION} {spaced.inner.X} {late.Y} {metadata.version(\"thing\")}'
+    return f'{helper.NAME} {shop.cart.total()} {VERSION} {spaced.inner.X} \
+        {late.Y} {metadata.version(\"thing\")}'
 ";
     let files: &[(&str, &[u8])] = &[
         ("main.py", main),
@@ -211,7 +212,8 @@ from wsgiref.validate import validator
 def plain(environ, start_response):
     body = environ['wsgi.input']
     read = [body.read(2), body.readline(), body.readline(3), *list(iter(body.readline, b''))]
-    told = [environ[name] for name in ('REQUEST_METHOD', 'PATH_INFO', 'QUERY_STRING', 'CONTENT_TYPE',
+    told = [environ[name] for name in ('REQUEST_METHOD', 'PATH_INFO', 'QUERY_STRING', \
+                                       'CONTENT_TYPE',
                                        'HTTP_X_A', 'SERVER_NAME', 'SERVER_PORT', 'wsgi.url_scheme')]
     start_response('207 Multi-Status', [('Content-Type', 'text/plain'), ('X-A', 'b')])
     return [repr((told, read)).encode()]
@@ -237,7 +239,8 @@ async def app(scope, receive, send):
         started.append(1)
         await send({'type': 'lifespan.startup.complete'})
         await receive()
-    told = [scope[name] for name in ('method', 'path', 'raw_path', 'query_string', 'scheme', 'server')]
+    told = [scope[name] for name in ('method', 'path', 'raw_path', 'query_string', 'scheme', \
+                                     'server')]
     body = b''
     while True:
         message = await receive()
@@ -265,7 +268,8 @@ fn header_fields_are_not_confused() {
     let text = b"
 def app(environ, start_response):
     start_response('200 OK', [])
-    told = {name: environ.get(name) for name in ('HTTP_COOKIE', 'HTTP_X_USER', 'HTTP_HOST', 'CONTENT_TYPE', 'HTTP_A')}
+    told = {name: environ.get(name) for name in ('HTTP_COOKIE', 'HTTP_X_USER', 'HTTP_HOST', \
+                                             'CONTENT_TYPE', 'HTTP_A')}
     return [repr(told).encode()]
 ";
     let call = asked("/").header("cookie", "a=1").header("cookie", "b=2");

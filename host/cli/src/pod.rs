@@ -141,7 +141,7 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
         stores: if has_stores_elsewhere {
             0
         } else {
-            // One more for the function's own store, which needs no grant.
+            // The function's own store needs no grant, so it is not in `options.stores`.
             1 + options.stores.len() as u64
         },
         instances: count(serving.max_instances),

@@ -28,8 +28,8 @@ const DEPTH_MAX: usize = 64;
 /// Reads an upload from a file or a folder.
 ///
 /// # Errors
-/// Returns an error if the path cannot be read or is not a script, or if `entry` is given for a
-/// file.
+/// Returns an error if the path cannot be read or is not a script, or if `entry` is `Some` and the
+/// path is a file.
 pub fn read_upload(path: &Path, entry: Option<&str>) -> Result<Bytes, Exit> {
     if path.is_dir() {
         return read_folder(path, entry);

@@ -117,15 +117,17 @@ mod tests {
     #[test]
     fn a_tree_is_drawn_with_its_branches() {
         let seeds = [
-            seed(
-                serde_json::json!({"name": "guest", "is_shared": true, "is_in_memory": true, "layer_bytes": 3 << 20, "warm_bytes": 5}),
-            ),
-            seed(
-                serde_json::json!({"name": "linkers", "level": 1, "is_in_memory": true, "image_bytes": 70 << 10}),
-            ),
-            seed(
-                serde_json::json!({"name": "a", "level": 2, "is_in_memory": true, "layer_bytes": 1 << 20, "warm_bytes": 1 << 19, "requests": 8, "hits": 6, "page_faults": 4}),
-            ),
+            seed(serde_json::json!({
+                "name": "guest", "is_shared": true, "is_in_memory": true,
+                "layer_bytes": 3 << 20, "warm_bytes": 5
+            })),
+            seed(serde_json::json!({
+                "name": "linkers", "level": 1, "is_in_memory": true, "image_bytes": 70 << 10
+            })),
+            seed(serde_json::json!({
+                "name": "a", "level": 2, "is_in_memory": true, "layer_bytes": 1 << 20,
+                "warm_bytes": 1 << 19, "requests": 8, "hits": 6, "page_faults": 4
+            })),
             seed(serde_json::json!({"name": "lua", "level": 2, "is_shared": true})),
             seed(serde_json::json!({"name": "c", "level": 3})),
             seed(serde_json::json!({"name": "d", "level": 3})),

@@ -114,7 +114,7 @@ fn module(answer: &str) -> Bytes {
     changed.into()
 }
 
-/// One client and its names.
+/// A client with the functions that only it changes.
 #[derive(Clone)]
 struct ClientRun {
     expected: BTreeMap<&'static str, ExpectedState>,

@@ -78,7 +78,7 @@ fn each_function_has_its_own_compile_cache_until_removal() {
     node.deploy("a", &large(1));
     node.deploy("b", &large(2));
     assert_eq!((node.kept("a").1.len(), node.kept("b").0), (1, 2));
-    // What is kept is used: of nothing it would be made again, and be as large.
+    // The second compilation uses the kept cache. A cache made from nothing would also be as large.
     let first = fs::read(node.kept_of("a")).unwrap();
     node.deploy("a", &large(3));
     let second = fs::read(node.kept_of("a")).unwrap();

@@ -252,7 +252,7 @@ fn the_compiler_is_in_memory_only_during_compilation() {
     eventually("the compiler is in no memory any more", || {
         compilers_in_memory(node.child.id()).is_empty()
     });
-    // Another spawner has it, too.
+    // A new spawner has the compiler, too.
     kill(spawner(node.child.id()).unwrap());
     eventually("a function is deployed by another spawner", || {
         let words = ["deploy", "tests/fixtures/wat/hello.wat", "--name", "d"];
@@ -375,7 +375,7 @@ fn a_confined_node_rotates_its_access_log() {
     let logs = folder.path().join("logs");
     fs::create_dir(&logs).unwrap();
     let (path, old) = (logs.join("access.log"), logs.join("access.log.1"));
-    // As large as the file may become, without occupying disk space.
+    // The file has the largest permitted size, without occupying disk space.
     fs::File::create(&path).unwrap().set_len(FULL).unwrap();
     let options = ["--access-log", path.to_str().unwrap()];
     let mut node = Running::serving(&folder.path().join("data"), &options);

@@ -145,7 +145,8 @@ fn a_component_may_reach_its_entry_point_during_instantiation() {
 fn a_command_may_reach_its_entry_point_during_instantiation() {
     const EARLY: &[u8] = br#"(module
         (import "faasw:function/entry@0.1.0" "freeze" (func $freeze))
-        (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+        (import "wasi_snapshot_preview1" "fd_write"
+            (func $write (param i32 i32 i32 i32) (result i32)))
         (memory (export "memory") 1)
         (data (i32.const 0) "\08\00\00\00\05\00\00\00early")
         (start $freeze)

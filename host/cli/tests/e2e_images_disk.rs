@@ -301,7 +301,7 @@ fn a_disk_that_fills_during_a_write_leaves_no_partial_image() {
     node.stop("TERM");
 }
 
-/// Another writer takes the free space while an image arrives: the function is deployed from the
+/// A second writer takes the free space while an image arrives: the function is deployed from the
 /// module that came with it.
 fn an_import_on_a_full_disk_deploys_the_module() {
     let host = Host::new(100);

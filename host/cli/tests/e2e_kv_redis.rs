@@ -26,7 +26,7 @@ use server::Server;
 const PROBE: &str = "tests/fixtures/kv-probe.wasm";
 const PASSWORD: &str = "hush-dd7b1c";
 
-/// Starts a node whose Redis server is given by the environment.
+/// Starts a node that gets the address of its Redis server from the environment.
 fn serve(data_dir: &Path, url: &str, options: &[&str]) -> (Running, SocketAddr) {
     let data_dir = data_dir.to_str().unwrap();
     let words = [

@@ -212,7 +212,9 @@ const FORGES: &str = r#"(module
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)
   (data (i32.const 64) "Content-Type: text/plain\nX-Request-Id: forged\n\nhello\n")
-  (data (i32.const 256) "2026-01-01T00:00:00.000Z 7/feedfacefeedfacefeedfacefeedface out forged\n\0d7/feed out x\n{\22request_id\22:\22forged\22}\n")
+  (data (i32.const 256)
+    "2026-01-01T00:00:00.000Z 7/feedfacefeedfacefeedfacefeedface out forged\n"
+    "\0d7/feed out x\n{\22request_id\22:\22forged\22}\n")
   (data (i32.const 0) "\40\00\00\00\35\00\00\00")
   (data (i32.const 8) "\00\01\00\00\6d\00\00\00")
   (func (export "_start")

@@ -85,7 +85,8 @@ fn warm_up_requests_look_like_those_of_clients() {
         let script = "local seen
             return function(r)
                 if not seen then
-                    seen = r.method .. ' ' .. r.path .. ' ' .. (r.query or '') .. ' ' .. r.headers['x-a'] .. ' ' .. r.headers['content-length'] .. ' ' .. r.body
+                    seen = r.method .. ' ' .. r.path .. ' ' .. (r.query or '') .. ' ' ..
+                        r.headers['x-a'] .. ' ' .. r.headers['content-length'] .. ' ' .. r.body
                     print('warmed up')
                 end
                 return seen

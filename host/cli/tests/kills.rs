@@ -265,7 +265,7 @@ fn the_node_survives_the_kill_of_any_of_its_processes() {
     let deployed = deployed.lock().unwrap().clone();
     let changing = functions.iter().find(|one| one.name.as_str() == "changing");
     if let Some((version, number)) = deployed.last_key_value() {
-        // One more deployment may be done whose answer was cut off.
+        // The node may have completed one more deployment, whose answer was cut off.
         let now = changing
             .expect("an acknowledged deployment is lost")
             .version;

@@ -65,7 +65,10 @@ pub enum OciError {
         what: String,
     },
     /// The registry requires a login, but none is stored or the stored one is rejected.
-    #[error("{registry} wants a log-in{}", if *.had_one { " other than the one that is kept for it" } else { "" })]
+    #[error(
+        "{registry} wants a log-in{}",
+        if *.had_one { " other than the one that is kept for it" } else { "" }
+    )]
     Unauthorized {
         /// The registry.
         registry: String,

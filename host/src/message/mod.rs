@@ -1,8 +1,8 @@
 //! Requests on their way to a function, and responses on their way back.
 //!
-//! This is the node's side of HTTP semantics: what a function may see of a request, and what of its
-//! response may reach a client. It does not use sockets; the gateway and the library's `invoke`
-//! both use it.
+//! This module is the node's side of HTTP semantics: the parts of a request that a function may
+//! see, and the parts of its response that may reach a client. The module does not use sockets; the
+//! gateway and the library's `invoke` both use it.
 
 mod access;
 mod body;

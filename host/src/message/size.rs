@@ -1,4 +1,4 @@
-//! The size of a head's fields: for the limit, and in memory.
+//! Computes the size of a head's fields: their bytes for the limit, and their cost in memory.
 
 use http::HeaderMap;
 
@@ -6,10 +6,10 @@ use super::Unfit;
 use crate::limits::Limits;
 
 /// Maximum length of path and query of a request to a function, in bytes. RFC 9110, section 4.1,
-/// asks for at least 8000 bytes. With the largest header fields it must fit into the mailbox.
+/// requires at least 8000 bytes. With the largest header fields it must fit into the mailbox.
 pub(crate) const TARGET_BYTES: usize = 16 << 10;
 
-/// Minimum bytes of memory that a field takes besides its name and value.
+/// Minimum bytes of memory that a `HeaderMap` takes for a field besides its name and value.
 const FIELD: usize = 110;
 
 /// Returns the bytes of the fields' names and values.

@@ -147,7 +147,7 @@ impl Core {
             tokio::spawn(async move { core.commit_engine(name, record, module, ready).await })
         };
         commit.await.map_err(|_| RegistryError::Interrupted)??;
-        // Another task may have made the code before, or may be making it now.
+        // The code may exist already, or another task may be making it now.
         self.have_warm(EngineUse { name, digest }).await
     }
 

@@ -201,7 +201,7 @@ impl Node {
     }
 
     /// Makes a stored version the current one: `version`, or the one with the next lower number.
-    /// Its seed is made first. Requests under way finish on the version before.
+    /// The seed of that version is made first. Requests under way finish on the version before.
     ///
     /// # Errors
     /// Returns an error if there is no such function or version, if its seed cannot be made, or if

@@ -37,9 +37,10 @@ const NONE_KEPT: &str =
     "this node keeps none; it takes a data directory and an --image-disk that is not 0";
 
 /// Advice if this function has no image.
-const NONE_OF_IT: &str = "it is written behind the making of its seed: look again in a moment, or after a \
-     request. What takes more than an eighth of --image-disk has none, nor what was not warmed up as \
-     it was asked for; and none is written where less than a twentieth of the disk would stay free";
+const NONE_OF_IT: &str = "it is written in the background after its seed is made: look again in a \
+     moment, or after a request. No image is kept if it takes more than an eighth of --image-disk, \
+     if the seed was not warmed up as requested, or if less than a twentieth of the disk would \
+     stay free";
 
 impl Core {
     /// Describes the image of a function's current version.

@@ -145,8 +145,8 @@ fn initialisation_notice(record: &VersionRecord) -> Option<String> {
 fn configuration_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.configuration().is_empty();
     (has_one && !reads_configuration(record)).then(|| {
-        "it was given a configuration, but imports neither wasi:config/store nor Spin's variables to read it by; \
-         --env is for what reads its environment"
+        "it has a configuration, but imports neither wasi:config/store nor Spin's variables to \
+         read it; use --env for a function that reads its environment"
             .to_owned()
     })
 }

@@ -10,7 +10,8 @@ use crate::backend::FunctionVersion;
 /// How long a deployment waits at most for the new version's instances before that version takes
 /// the place of the current one.
 pub(super) const OF_A_DEPLOYMENT: Duration = Duration::from_secs(10);
-/// The same limit for a rollback. It is shorter, because an operator who rolls back is in a hurry.
+/// How long a rollback waits for this at most. The limit is shorter,
+/// because an operator who rolls back is in a hurry.
 pub(super) const OF_A_ROLLBACK: Duration = Duration::from_secs(1);
 
 impl Core {

@@ -87,7 +87,7 @@ impl Core {
             return Err(DeployError::ShuttingDown.into());
         }
         let (name, version) = (function.name.clone(), function.version);
-        // Another function may have taken the hosts of this version meanwhile.
+        // A different function may have taken the hosts of this version meanwhile.
         self.check_hosts(&name, &function.record.options)?;
         let record = function.record.clone();
         let storage = self.storage.clone();

@@ -1,7 +1,7 @@
 //! A function as a service of the tower stack.
 //!
-//! It serves embedding programs that route, limit or trace with tower's layers (hyper-util, axum
-//! and tonic use them too). It only calls [`Node::invoke`].
+//! The service is for embedding programs that route, limit or trace with tower's layers
+//! (hyper-util, axum and tonic use them too). It only calls [`Node::invoke`].
 
 use std::{
     convert::Infallible,

@@ -14,7 +14,7 @@ use faasw_pool::{CodeError, GivenFolder, Pieces, ReadCode, SealedCode, open_file
 
 use super::RegistryError;
 
-/// Such files by name. Names consist of digests and generations, so none contains a `/`.
+/// Files of one kind, by name. Names consist of digests and generations, so none contains a `/`.
 #[derive(Debug)]
 pub(super) enum Blobs {
     /// In a folder of the data directory.
@@ -41,7 +41,7 @@ impl InMemory {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
-        // It is changed by single calls, so a panic leaves no partial change.
+        // Single calls change the map, so a panic leaves no partial change.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

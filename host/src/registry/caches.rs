@@ -15,13 +15,13 @@ use super::blobs::{Blobs, InMemory};
 /// The number of names whose caches are kept in a data directory: those that were compiled last.
 const KEPT: usize = 32;
 
-/// The same in memory.
+/// The number of names whose caches a node without a data directory keeps in memory.
 const KEPT_IN_MEMORY: usize = 2;
 
 /// The length in bytes of the digest in front of a cache.
 const DIGEST: usize = 64;
 
-/// One cache per function name.
+/// The caches of earlier compilations, one per function name.
 #[derive(Debug)]
 pub(super) struct Caches {
     files: Blobs,

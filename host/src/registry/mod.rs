@@ -52,7 +52,8 @@ use uses::{Exchange, Uses};
 /// The number of versions of a function that are kept, the current one included.
 const KEPT: u64 = 10;
 
-/// The same in memory, where each version costs a module and its code.
+/// The number of versions that a node without a data directory keeps. There each version occupies
+/// memory for a module and its code.
 const KEPT_IN_MEMORY: u64 = 2;
 
 /// Functions and artifacts of one data directory.

@@ -40,7 +40,7 @@ pub(crate) struct VersionRecord {
     /// The engine that runs it, if it is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) engine: Option<EngineUse>,
-    /// Its files, if it has any.
+    /// The version's files, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) files: Option<FilesRecord>,
     /// How it was initialised, if it was.

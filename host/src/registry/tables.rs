@@ -58,7 +58,7 @@ pub(super) fn put_artifact(
     let record = write_record(file, &record)?;
     let mut artifacts = change.open_table(ARTIFACTS)?;
     artifacts.insert(file, record.as_slice())?;
-    // Another generation's code of the same module is never used again.
+    // Code of the same module from a different generation is never used again.
     let mut others = Vec::new();
     if let Some(module) = digest_part(file) {
         artifacts.retain_in(files_of(module).as_range(), |other, _| {

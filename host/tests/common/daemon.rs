@@ -50,7 +50,7 @@ impl Daemon {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        // Another program may have answered on the port.
+        // A different program may have answered on the port.
         (!daemon.has_ended()).then_some(daemon)
     }
 

@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 pub struct FakeBackend {
     pub compiled: Arc<AtomicUsize>,
     pub loaded: Arc<AtomicUsize>,
-    /// What each compilation got as its cache of earlier compilations.
+    /// The cache of earlier compilations that each compilation received.
     pub begun_with: Arc<Mutex<Vec<Option<Vec<u8>>>>>,
     pub seeds: Arc<AtomicUsize>,
     /// The requests that functions received whole, in the order in which they ended.

@@ -41,7 +41,7 @@ pub use Answer::{Continue, Problem, Seen as Sees, SeenHead, Status};
 
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What the case tests, and the section of the standard.
+    /// The tested rule, and its section of the standard.
     name: String,
     bytes: Vec<u8>,
     answers: Vec<Answer>,

@@ -40,17 +40,31 @@ async fn requests_in_a_row_are_answered_in_order() {
         ),
         Case::closing(
             "a body without an end is the last",
-            [&get("1"), "POST /f/2 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", &get("3")].concat(),
+            [
+                &get("1"),
+                "POST /f/2 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                &get("3"),
+            ]
+            .concat(),
             &[Sees("GET /1", ""), Problem(400, "request-body-unreadable")],
         ),
         Case::closing(
             "nothing comes after the one that closes (RFC 9112, 9.6)",
-            ["GET /f/1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", &get("2")].concat(),
+            [
+                "GET /f/1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+                &get("2"),
+            ]
+            .concat(),
             &[Sees("GET /1", "")],
         ),
         Case::closing(
             "close is close, whatever else is said (RFC 9112, 9.3)",
-            ["GET /f/1 HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, CLOSE\r\nConnection: keep-alive\r\n\r\n", &get("2")].concat(),
+            [
+                "GET /f/1 HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, CLOSE\r\n\
+                 Connection: keep-alive\r\n\r\n",
+                &get("2"),
+            ]
+            .concat(),
             &[Sees("GET /1", "")],
         ),
         Case::new(

@@ -165,7 +165,7 @@ struct Plain {
     body: Bytes,
 }
 
-/// What the gateway's documentation says about a request. This repeats the documentation,
+/// The documented outcome of a request at the gateway. This repeats the documentation,
 /// independently of the gateway's code.
 enum Documented {
     /// A function sees this path.

@@ -312,8 +312,9 @@ pub async fn who_does_not_log_in_is_refused_without_a_word_of_the_password() {
 pub async fn a_user_of_these_rights_is_enough() {
     let server = Server::start();
     server.tell(
-        "ACL SETUSER faasw on >hush ~faasw:kv:* +ping +select +info +scan +evalsha +script|load +hlen +zcard \
-         +hexists +hstrlen +hget +hset +hdel +hmget +hincrby +zadd +zrem +zrange +get +set +del",
+        "ACL SETUSER faasw on >hush ~faasw:kv:* +ping +select +info +scan +evalsha +script|load \
+         +hlen +zcard +hexists +hstrlen +hget +hset +hdel +hmget +hincrby +zadd +zrem \
+         +zrange +get +set +del",
     );
     let url = format!("redis://faasw:hush@127.0.0.1:{}", server.port);
     let builder = Node::builder().key_value_server(url.parse().unwrap());

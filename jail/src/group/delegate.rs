@@ -134,7 +134,7 @@ mod tests {
         fs::create_dir(group).unwrap();
         let first = Waiting::begin().enter(group);
         let number = first.0.id();
-        // Another process is in the group.
+        // A second process is in the group.
         let other = Waiting::begin().enter(group);
         assert!(move_below(group, number).is_err() && !group.join(NODE).exists());
         drop(other);

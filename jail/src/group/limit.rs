@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(told(1, &none), None);
         let max = [("a/b", "memory.max", "max\n"), ("a", "memory.high", "max")];
         assert_eq!(told(2, &max), None);
-        // Another group's limit is not ours.
+        // The limit of a different group does not apply.
         assert_eq!(told(2, &[("a/c", "memory.max", "5\n")]), None);
         assert_eq!(told(2, &[("a/b", "memory.max", "nonsense")]), None);
         assert_eq!(smallest("", ""), None);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub enum CgroupVersion {
     /// One hierarchy for each controller.
     One,
-    /// One hierarchy for all controllers.
+    /// cgroup v2: a single hierarchy for all controllers.
     Two,
 }
 

@@ -4,7 +4,7 @@ use std::ffi::c_long;
 
 /// The information that an attacker has.
 pub struct Scene {
-    /// Another jail's process.
+    /// A process of a different jail.
     pub sibling: i32,
     /// The name of a socket at which a process outside listens.
     pub outside: String,

@@ -264,7 +264,8 @@ mod tests {
         let config = folder.path().join("config.json");
         fs::write(
             &config,
-            r#"{"ociVersion": "1.1.0", "process": {"args": ["a"], "user": {"uid": 7}, "capabilities": {}}}"#,
+            r#"{"ociVersion": "1.1.0",
+                "process": {"args": ["a"], "user": {"uid": 7}, "capabilities": {}}}"#,
         )
         .unwrap();
         let container = bundle.read().unwrap();

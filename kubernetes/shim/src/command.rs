@@ -184,8 +184,9 @@ mod tests {
     #[test]
     fn command_lines_of_runcs_shim_are_parsed() {
         let command = read(
-            "--root /run/containerd/runc/k8s.io --log /b/log.json --log-format json --systemd-cgroup \
-             create --bundle /b --pid-file /b/init.pid --console-socket /tmp/s --no-pivot c1",
+            "--root /run/containerd/runc/k8s.io --log /b/log.json --log-format json \
+             --systemd-cgroup create --bundle /b --pid-file /b/init.pid \
+             --console-socket /tmp/s --no-pivot c1",
         )
         .unwrap();
         assert_eq!(command.name, Some("create"));

@@ -135,8 +135,9 @@ fn read_stdin() -> Result<Vec<u8>, Error> {
 /// with options of a runtime that it does not know. With another `BinaryName`, it would not call
 /// this program, so no function would be found.
 fn refuse_options(said: &[u8]) -> Result<(), Error> {
-    const OPTIONS: &str = "containerd's configuration has options for this runtime; it takes none but, with runtime_type \
-        io.containerd.runc.v2 and runtime_path, those of runc without BinaryName";
+    const OPTIONS: &str = "containerd's configuration has options for this runtime; it takes none \
+        but, with runtime_type io.containerd.runc.v2 and runtime_path, those of runc without \
+        BinaryName";
     if said.is_empty() {
         return Ok(());
     }

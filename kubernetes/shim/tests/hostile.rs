@@ -112,7 +112,11 @@ fn specification() -> Value {
         "linux": {
             "resources": { "devices": [{ "allow": true }], "memory": { "limit": 1000 } },
             "cgroupsPath": "/pods/1",
-            "namespaces": [{ "type": "network", "path": "/proc/7/ns/net" }, { "type": "uts" }, { "type": "pid", "path": "/proc/1/ns/pid" }]
+            "namespaces": [
+                { "type": "network", "path": "/proc/7/ns/net" },
+                { "type": "uts" },
+                { "type": "pid", "path": "/proc/1/ns/pid" }
+            ]
         }
     })
 }
@@ -218,8 +222,10 @@ fn manifests_and_configs_are_read_or_rejected() {
     let mut chance = Chance::new("manifests");
     let digest = format!("sha256:{}", "a".repeat(64));
     let layer = json!({ "mediaType": "application/wasm", "digest": digest, "size": 9 });
-    let manifest = json!({ "schemaVersion": 2, "config": layer, "layers": [layer], "annotations": { "dev.faasw.arg": "[\"x\"]" } });
-    let index = json!({ "schemaVersion": 2, "manifests": [{ "mediaType": "m", "digest": digest, "size": 9, "platform": { "os": "wasip2", "architecture": "wasm" } }] });
+    let manifest = json!({ "schemaVersion": 2, "config": layer, "layers": [layer],
+        "annotations": { "dev.faasw.arg": "[\"x\"]" } });
+    let index = json!({ "schemaVersion": 2, "manifests": [{ "mediaType": "m", "digest": digest,
+        "size": 9, "platform": { "os": "wasip2", "architecture": "wasm" } }] });
     let config = json!({ "layerDigests": [digest] }).to_string();
     let texts = [manifest.to_string(), index.to_string()];
     let mut modules = 0;

@@ -200,7 +200,7 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> 
 /// and drops them.
 ///
 /// # Errors
-/// As [`receive`]; also [`FriError::Malformed`] if descriptors were attached.
+/// Returns the errors of [`receive`], and [`FriError::Malformed`] if descriptors were attached.
 pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
     receive_into(socket, REPLY_MAX, flags, Descriptors::Reject)
 }

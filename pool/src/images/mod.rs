@@ -388,7 +388,7 @@ impl Images {
         }
         let memory = image.read_layer(layer, parent.map(|parent| &**parent))?;
         if parent.is_none() {
-            // As after a boot: every guest reads this range.
+            // Every guest reads this range, so it gets large pages, as after a boot.
             for range in image.own().intersection(&TEXT_AND_DATA.into()).iter() {
                 gather(&memory, range.start.address().get(), range.bytes());
             }

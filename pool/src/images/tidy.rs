@@ -87,7 +87,7 @@ impl Images {
             let Some(ours) = name.to_str().filter(|name| is_ours(name)) else {
                 continue;
             };
-            // As long as `retain` was not called, other processes may be writing.
+            // Until `retain` is called, other processes may be writing.
             let may_be_written = matches!(wanted, Wanted::All) || self.is_arriving(ours);
             if ours.starts_with(UNFINISHED) && may_be_written {
                 continue;

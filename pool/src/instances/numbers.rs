@@ -19,7 +19,7 @@ const MASK: u64 = (1 << HALF) - 1;
 /// inputs and outputs (Luby and Rackoff, 1988).
 const ROUNDS: u8 = 4;
 
-/// Generates the numbers of instances. 0 is never one: it stands for the making of a seed.
+/// Generates the numbers of instances. It never returns 0, which stands for the making of a seed.
 #[derive(Debug)]
 pub struct InstanceNumbers {
     count: AtomicU64,
@@ -38,7 +38,7 @@ impl InstanceNumbers {
     /// Returns a number that no instance of the pool has had.
     pub(crate) fn next(&self) -> u64 {
         match self.permuted(self.count.fetch_add(1, Ordering::Relaxed)) {
-            // The count began at 1, so no instance has the number of 0.
+            // The count began at 1, so no other instance gets the permutation of 0.
             0 => self.permuted(0),
             number => number,
         }

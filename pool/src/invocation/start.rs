@@ -1,5 +1,5 @@
-//! The start of an invocation: the guest receives the part of the request that is there, and runs. If
-//! the instance was gone before it began, another one runs instead.
+//! The start of an invocation: the guest receives the part of the request that is there, and runs.
+//! If the instance was gone before it began, another one runs instead.
 //!
 //! An instance that rests may be ended at any time, for example by a system that is short of
 //! memory. The node learns of it a moment later. A request begins again in another microVM if it
@@ -51,8 +51,8 @@ impl Invocation {
         self.begin().await
     }
 
-    /// Starts the invocation as [`Invocation::start`] does, in an instance whose guest polls for its
-    /// request.
+    /// Starts the invocation as [`Invocation::start`] does, in an instance whose guest polls for
+    /// its request.
     async fn start_hot(&mut self) -> Result<Begun, InvokeError> {
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;

@@ -2,8 +2,8 @@
 //!
 //! The embedder of the pool answers records ([`StoreService`]); this module moves them. A guest
 //! sends one record and waits, so nothing else is taken from it meanwhile. A guest that sends more,
-//! or whose record is invalid, is ended. All of this belongs to the invocation and ends with it. So a
-//! late answer finds no mailbox.
+//! or whose record is invalid, is ended. All of this belongs to the invocation and ends with it. So
+//! a late answer finds no mailbox.
 
 use std::fmt;
 use std::future::pending;

@@ -215,7 +215,7 @@ impl Mailbox {
     /// Returns how many bytes of the message to the guest it has not taken.
     ///
     /// # Errors
-    /// As [`Mailbox::room`].
+    /// Returns the errors of [`Mailbox::room`].
     pub fn untaken_bytes(&self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
         let (written, read) = (self.of(channel).written, words(guest, channel).read);
         in_ring(&to_guest(channel), written, read, channel.to_guest())
@@ -225,7 +225,7 @@ impl Mailbox {
     /// returns their number.
     ///
     /// # Errors
-    /// As [`Mailbox::room`], or returns the error of writing to the mailbox.
+    /// Returns the errors of [`Mailbox::room`], or the error of writing to the mailbox.
     pub fn put(
         &mut self,
         channel: Channel,
@@ -335,7 +335,7 @@ impl Mailbox {
     /// Returns whether there is room for bytes of the body of the message from the guest.
     ///
     /// # Errors
-    /// As [`Mailbox::waiting`].
+    /// Returns the errors of [`Mailbox::waiting`].
     pub fn has_room(&self, channel: Channel, guest: &GuestWords) -> Result<bool, InvokeError> {
         let ring = channel.to_host();
         let (written, read) = (words(guest, channel).written, self.of(channel).read);
@@ -346,7 +346,7 @@ impl Mailbox {
     /// Takes at most `most` bytes of the body of the message from the guest, whose head was taken.
     ///
     /// # Errors
-    /// As [`Mailbox::waiting`], or returns the error of accessing the mailbox.
+    /// Returns the errors of [`Mailbox::waiting`], or the error of accessing the mailbox.
     pub fn take(
         &mut self,
         channel: Channel,
@@ -366,7 +366,7 @@ impl Mailbox {
     /// and returns their number.
     ///
     /// # Errors
-    /// As [`Mailbox::waiting`], or returns the error of writing to the mailbox.
+    /// Returns the errors of [`Mailbox::waiting`], or the error of writing to the mailbox.
     pub fn skip(&mut self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
         let count = self.waiting(channel, guest)?;
         if count > 0 {

@@ -1,4 +1,4 @@
-//! How a pool starts: work of other processes is begun first, and awaited last.
+//! How a pool starts: it starts other processes first, and waits for their work last.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Pool {
         })
     }
 
-    /// Waits until the first microVM is there, and then begins to make others ahead of requests.
+    /// Waits until the first microVM is ready, and then begins to make more ahead of requests.
     /// Before that, only seeds may be requested from the pool.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Pool {
         let first = first.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(first) = first {
             first.made().await.map_err(StartError::Sandbox)?;
-            // Created with what the spawner has reported about this host.
+            // The admission depends on the spawner's report about this host, which exists now.
             self.inner.admission();
             Stock::start_filling(&self.inner.stock);
             self.start_providing();
@@ -85,8 +85,7 @@ impl Pool {
 }
 
 impl Starting {
-    /// Returns the pool, which uses these images. The rest of its start is still to come
-    /// ([`Pool::started`]).
+    /// Returns the pool, which uses these images. [`Pool::started`] completes its start.
     ///
     /// # Errors
     /// Returns [`StartError::Sandbox`] if two of its seeds are not distinguishable, which would be
@@ -145,7 +144,7 @@ impl Starting {
         })
     }
 
-    /// Ends what was begun, and waits until nothing is left of it.
+    /// Ends the processes that [`Pool::begin`] has started, and waits until none is left.
     pub async fn stop(self) {
         drop(self.first);
         self.stock.stop().await;

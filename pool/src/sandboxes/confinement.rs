@@ -33,7 +33,7 @@ pub enum Confinement {
     Reduced,
     /// **Each sandbox is a thread of this program, and its guest is confined by the VM alone.** For
     /// programs that trust the functions as much as their own code, or that may not make processes.
-    /// What is lost:
+    /// This level lacks:
     ///
     /// - A guest that breaks out of its VM is in this program: it has the program's memory,
     ///   secrets, descriptors and rights, and can reach every other function. There is no user of
@@ -47,10 +47,10 @@ pub enum Confinement {
     ///   (`RLIMIT_NOFILE`, `vm.max_map_count`) and its address space. They also share one page
     ///   table: they wait for its lock, and KVM examines its changes for each VM.
     ///
-    /// What remains: clean memory for each request, and limits of wall time and of CPU time, which
-    /// is counted by thread. Uploads are still compiled in a jail, by a process that is started for
-    /// the first of them. If the host allows no jails, functions that were compiled elsewhere still
-    /// run; compiling fails and reports the reason.
+    /// This level keeps: clean memory for each request, and limits of wall time and of CPU time,
+    /// which is counted by thread. Uploads are still compiled in a jail, by a process that is
+    /// started for the first of them. If the host allows no jails, functions that were compiled
+    /// elsewhere still run; compiling fails and reports the reason.
     ///
     /// The threads are named `faasw-sandbox` and receive none of the program's signals. Each is
     /// ended with `SIGSTKFLT`, which is sent to it alone and never delivered: no handler is

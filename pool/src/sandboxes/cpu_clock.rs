@@ -10,7 +10,7 @@ pub fn clock_of(pid: u64) -> Option<libc::clockid_t> {
     // 0 would be the caller's own.
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
     let mut clock = 0;
-    // SAFETY: the call writes one value of the type it is given.
+    // SAFETY: the pointer is valid for the one `clockid_t` that the call writes.
     let found = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
     (found == 0).then_some(clock)
 }
@@ -25,7 +25,7 @@ pub fn cpu_time(clock: libc::clockid_t) -> Result<Duration, Errno> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the call writes one value of the type it is given.
+    // SAFETY: the pointer is valid for the one `timespec` that the call writes.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return Err(Errno::SRCH);
     }

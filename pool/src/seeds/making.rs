@@ -307,7 +307,7 @@ impl Making {
     /// commands. Returns whether it did.
     ///
     /// # Errors
-    /// As [`Making::reach`].
+    /// Returns the errors of [`Making::reach`].
     async fn reach_or_enter(&mut self, wanted: Doorbell) -> Result<bool, SeedError> {
         let ring = self.stop(&[wanted, Doorbell::Entry]).await?;
         let has_entered = ring == Doorbell::Entry;

@@ -34,7 +34,7 @@ impl Template {
     pub fn new(frozen: Arc<Frozen>) -> Result<Self, Errno> {
         let sets = PageSets {
             written: frozen.prepared()?.clone(),
-            // One page of each large page.
+            // A single page of each large page.
             read: [TEXT, RODATA]
                 .map(|start| PageRange::of_bytes(start, start + PAGE))
                 .into_iter()

@@ -41,8 +41,8 @@ fn order(script: &Script, limits: CallLimits) -> (Call, Arc<Log>) {
 }
 
 impl Battlefield<'_> {
-    /// Keeps an instance warm of the hostile function. The node believes such instances when they report
-    /// their end before they stop.
+    /// Keeps an instance warm of the hostile function. The node believes such instances when they
+    /// report their end before they stop.
     async fn warms(&self) {
         for _ in 0..20 {
             // The node may look at the first ones instead of believing them.
@@ -158,7 +158,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     let works_on = Script::new().head().end().store(word!(outcome), 0);
     for (is_over, script) in [
         (true, spinning(told())),
-        // It has its ordinary time until it reports itself that it is done.
+        // The guest has its ordinary CPU limit until it reports by itself that it is done.
         (false, spinning(works_on.progress())),
     ] {
         warm().await;
@@ -205,7 +205,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
     };
     for (what, script) in [
         ("it spins", spinning(Script::new())),
-        // Its sandbox ends by itself, and its CPU account goes with it.
+        // The sandbox ends by itself, and its CPU account goes with it.
         (
             "it fails",
             Script::new().race(word!(log_written), 8, 1, 0, 20_000_000),

@@ -80,7 +80,7 @@ use waits::{
     waiting_for_ever_ends_in_time, waking_a_guest_that_never_waits_does_not_hold_the_node_up,
 };
 
-/// One hostile function, and a good one beside it.
+/// A hostile function, and a good one beside it.
 struct Battlefield<'a> {
     bench: &'a Bench,
     carrier: Carrier,
@@ -101,7 +101,7 @@ impl<'a> Battlefield<'a> {
             good,
             descriptors: 0,
         };
-        // One-time resources are allocated by now.
+        // The first answers make the node allocate its one-time resources before the measurement.
         field.answers().await;
         field.nobody_else_notices().await;
         Self {

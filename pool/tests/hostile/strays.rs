@@ -116,7 +116,7 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
             polling().strayed > before.strayed
         })
         .await;
-        // Its sandbox has ended without an error for any client.
+        // The sandbox of the stray guest has ended without an error for any client.
         bench
             .settles("its sandbox has ended", |stats| {
                 sandboxes().len() == stats.zygotes + stats.warm
@@ -136,7 +136,7 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
             assert_eq!(text.trim(), "hello");
         }
     }
-    // One function's loss of hot instances does not affect other functions.
+    // The function's loss of hot instances does not affect other functions.
     let before = polling();
     let begun = Instant::now();
     while polling().found == before.found {

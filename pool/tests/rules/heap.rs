@@ -1,5 +1,5 @@
-//! As the spawner, this program has the same kind of heap as the spawner. Otherwise its sandboxes
-//! would make system calls that no real sandbox makes.
+//! The heap of the test program. If the program acts as the spawner, it has the same kind of heap
+//! as the spawner. Otherwise its sandboxes would make system calls that no real sandbox makes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ static FIXED: TalcLock<RawSpinlock, Claim> = TalcLock::new(unsafe { Claim::array
 
 static IS_SPAWNER: AtomicBool = AtomicBool::new(false);
 
-/// The system's heap; after [`Heap::fix`], one of fixed size.
+/// An allocator that uses the system's heap, and after [`Heap::fix`] a heap of fixed size.
 pub struct Heap;
 
 impl Heap {

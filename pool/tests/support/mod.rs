@@ -358,7 +358,7 @@ impl Bench {
 }
 
 /// Lists tests by their functions, each with its pool options unless those are the usual ones. The
-/// tests run in jails unless another confinement is given.
+/// tests run in jails unless the caller passes another confinement.
 #[macro_export]
 macro_rules! trials {
     ($skip:expr; $($rest:tt)*) => {

@@ -184,8 +184,8 @@ pub async fn one_that_ends_is_made_again(bench: &Bench) {
     assert_eq!(forks(bench), LEAST as u64 + 1);
 }
 
-/// One task makes the instances of all functions. A making that hangs delays it only for a limited
-/// time.
+/// A single task makes the instances of all functions. An instance whose making hangs delays it
+/// only for a limited time.
 pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
     let seed = probe(bench).await;
     let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";

@@ -285,7 +285,7 @@ pub async fn what_nobody_takes_is_ended(bench: &Bench) {
 pub async fn the_oldest_ends_where_too_many_are_warm(bench: &Bench) {
     let mut functions = Vec::new();
     for number in 0..3 {
-        // Another name, because versions of one function would share what is known about it.
+        // Each seed has its own name: versions of a function would share what is known about it.
         let mut spec = crate::support::spec(FreezePolicy::Auto);
         spec.name.push_str(&number.to_string());
         let seed = bench.seed_of(crate::PROBE, &spec).await.unwrap();

@@ -90,9 +90,9 @@ impl fmt::Display for FilesError {
             ),
             Self::BadPath(path) => write!(
                 f,
-                "{path:?} is no path of a function's file: such are relative, in UTF-8, with / between \
-                 their parts, at most {PATH_MAX} bytes and {DEPTH_MAX} folders long, and have no part \
-                 that is empty, . or .. or longer than {NAME_MAX} bytes"
+                "{path:?} is no path of a function's file: such are relative, in UTF-8, with / \
+                 between their parts, at most {PATH_MAX} bytes and {DEPTH_MAX} folders long, and \
+                 have no part that is empty, . or .. or longer than {NAME_MAX} bytes"
             ),
             Self::Twice(path) => write!(f, "there are two files at {path:?}"),
             Self::BadLink(path) => write!(

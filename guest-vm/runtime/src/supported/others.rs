@@ -19,7 +19,7 @@ pub struct OtherInterface {
     pub resources: &'static [&'static str],
     /// Resources of other interfaces that its functions take, which components name there, too.
     pub uses: &'static [&'static str],
-    /// Its functions, as components spell them.
+    /// The interface's functions, as components spell them.
     pub functions: &'static [&'static str],
     /// The reason why every call is refused; `None` for an implemented interface.
     pub refusal: Option<&'static str>,

@@ -24,7 +24,7 @@ struct Refused {
     interface: &'static str,
     /// The resources that it defines.
     resources: &'static [&'static str],
-    /// Its functions, as components spell them.
+    /// The interface's functions, as components spell them.
     functions: &'static [&'static str],
     /// The case of its error enumeration that means a refusal.
     code: &'static str,

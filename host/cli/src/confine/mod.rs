@@ -39,7 +39,8 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Returns the needs of a node with these ports, and with a data directory if one is given.
+    /// Returns the needs of a node with these ports, and with a data directory unless `data_dir` is
+    /// `None`.
     pub fn new(data_dir: Option<PathBuf>, ports: impl IntoIterator<Item = u16>) -> Self {
         Self {
             files: Files {
@@ -84,7 +85,7 @@ impl Confinement {
     /// threads inherit. The process must have one thread.
     ///
     /// # Errors
-    /// Returns an error if a process cannot be started or a right cannot be given up.
+    /// Returns an error if a process cannot be started or a right cannot be dropped.
     pub fn begin(needs: &Needs) -> Result<Self, Exit> {
         let launcher = Launcher::start()
             .map_err(|error| Exit::failure(format_args!("the launcher does not start: {error}")))?;

@@ -346,7 +346,7 @@ fn a_killed_node_leaves_no_processes() {
         ];
         let mut up = Running::start(&words);
         let address = up.address();
-        // One instance is at work, and the others wait.
+        // This request keeps one instance busy; the other instances are idle.
         let busy = thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async move {

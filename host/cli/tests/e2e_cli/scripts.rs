@@ -109,8 +109,8 @@ pub fn a_new_folder_is_a_function() {
     for refused in [["js", "../up"], ["js", "A B"], ["cobol", "x"]] {
         assert_eq!(new(&refused).status.code(), Some(2), "{refused:?}");
     }
-    // Its content is tested with the other scripts in Python, because their engine takes long to
-    // compile.
+    // The Python template's content is tested with the other scripts in Python, because their
+    // engine takes long to compile.
     good(new(&["python", "snake"]));
     assert!(folder.path().join("snake/handler.py").exists());
     good(new(&["rust", "crab"]));

@@ -80,7 +80,7 @@ pub fn up_continues_without_a_reader_of_its_output() {
     let address = up.address();
     fill(up.stdout.get_ref());
     for version in 2..=4 {
-        // As long as the text that it replaces.
+        // The new text has the length of the text that it replaces.
         let word = format!("version no. {version}x");
         save(&word);
         up.said(&format!("hello: version {version}, "));

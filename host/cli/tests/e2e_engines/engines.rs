@@ -22,7 +22,7 @@ pub fn modules_that_are_no_engine_are_rejected() {
         matches!(malformed, Err(EngineError::NotReady(_))),
         "{malformed:?}"
     );
-    // Such an engine would give the same random numbers to the requests of all its scripts.
+    // With such an engine, the requests of all its scripts would get the same random numbers.
     let draws = add(
         &bench,
         "lua",

@@ -15,12 +15,15 @@ pub fn bodies_stream_both_ways() {
             if (path === '/through') return new Response(request.body);
             if (path === '/upper') return new Response(request.body
                 .pipeThrough(new TextDecoderStream())
-                .pipeThrough(new TransformStream({ transform: (text, to) => to.enqueue(text.toUpperCase()) }))
+                .pipeThrough(new TransformStream({
+                    transform: (text, to) => to.enqueue(text.toUpperCase()),
+                }))
                 .pipeThrough(new TextEncoderStream()));
             if (path === '/form') {
                 const form = await request.formData();
                 return Response.json(await Promise.all([...form].map(async ([name, value]) =>
-                    [name, typeof value === 'string' ? value : `${value.name} ${value.type} ${await value.text()}`])));
+                    [name, typeof value === 'string' ? value
+                        : `${value.name} ${value.type} ${await value.text()}`])));
             }
             ctx.waitUntil((async () => {
                 await new Promise((done) => setTimeout(done, 5));
@@ -92,7 +95,8 @@ pub fn binary_bodies_arrive_as_they_were_sent() {
             clone: (request) => request.clone().body,
             async digest(request) {
                 const digest = await crypto.subtle.digest('SHA-256', await request.arrayBuffer());
-                return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+                const digit = (byte) => byte.toString(16).padStart(2, '0');
+                return [...new Uint8Array(digest)].map(digit).join('');
             },
             async iterated(request) {
                 let count = 0;

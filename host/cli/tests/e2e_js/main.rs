@@ -277,7 +277,8 @@ fn the_examples_behave_as_documented() {
     });
     // By `openssl dgst -sha256 -hmac`.
     let signed = "x-github-event: issues\r\n\
-        x-hub-signature-256: sha256=5ccdd8275f57d608741ad8390e42e8696ebfcd85607d9c2ef890769dda8f7568\r\n";
+        x-hub-signature-256: sha256=\
+        5ccdd8275f57d608741ad8390e42e8696ebfcd85607d9c2ef890769dda8f7568\r\n";
     let taken = BENCH.request("POST", "/webhook/", signed, r#"{"action":"opened"}"#);
     assert_eq!((taken.status, taken.body.as_str()), (204, ""), "{taken:?}");
     BENCH.log_once("webhook", |lines| {
@@ -320,7 +321,8 @@ fn warm_up_requests_keep_the_state_of_a_script() {
         let count = 0;
         export default { async fetch(request) {
             const { pathname } = new URL(request.url);
-            if (!pages.has(pathname)) pages.set(pathname, `page ${++count}: ${await request.text()}`);
+            if (!pages.has(pathname))
+                pages.set(pathname, `page ${++count}: ${await request.text()}`);
             return new Response(pages.get(pathname));
         } }";
     let warm = ["POST /b\n\nüb", "/c"].map(|text| WarmUpRequest::new(text).unwrap());

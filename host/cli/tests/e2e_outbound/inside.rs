@@ -211,7 +211,7 @@ pub fn a_self_call_never_waits_for_a_permit() {
     let hello = bench.text("/probe/hello");
     assert_eq!(hello, "hello\n");
     bench.end();
-    // The same holds for a function whose own concurrency is used up.
+    // A function whose own concurrency is used up gets a 503 in the same way.
     let upstream = upstream();
     assert_answer(&REACHING, "asks-narrow");
     let options = granted(&["http://127.0.0.1:*"]).concurrency(1);

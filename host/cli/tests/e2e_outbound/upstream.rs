@@ -31,7 +31,7 @@ use tokio_rustls::TlsAcceptor;
 pub struct Counts {
     pub connections: AtomicUsize,
     pub requests: AtomicUsize,
-    /// Requests whose answers are held back, and the number of those that were given up before.
+    /// Requests whose answers are held back. `given_up` counts those that the client abandoned.
     pub held: AtomicUsize,
     pub given_up: AtomicUsize,
 }
@@ -115,7 +115,7 @@ impl Upstream {
         self.counts.requests.load(Ordering::SeqCst)
     }
 
-    /// Returns how many requests were held, and how many of those were given up.
+    /// Returns how many requests were held, and how many of those the client abandoned.
     pub fn held(&self) -> (usize, usize) {
         let given_up = self.counts.given_up.load(Ordering::SeqCst);
         (self.counts.held.load(Ordering::SeqCst), given_up)

@@ -163,7 +163,8 @@ from random import random as early
 FIRST = early()
 def handler(request):
     return ' '.join(map(str, (FIRST, random.random(), early(), uuid.uuid4(), uuid.uuid1().node,
-                              secrets.token_hex(8), os.urandom(8).hex(), drawn(), STORE.execute(DRAW).fetchone()[0])))
+                              secrets.token_hex(8), os.urandom(8).hex(), drawn(),
+                              STORE.execute(DRAW).fetchone()[0])))
 import sqlite3
 from statistics import NormalDist
 STORE = sqlite3.connect(':memory:')
@@ -256,7 +257,8 @@ fn the_examples_behave_as_documented() {
     let lines = BENCH.request("POST", "/csv/", "", csv).body;
     assert_eq!(
         lines,
-        "{\"name\": \"Lem, S.\", \"said\": \"\\\"yes\\\"\\nno\"}\n{\"name\": \"ü\", \"said\": \"\"}\n"
+        "{\"name\": \"Lem, S.\", \"said\": \"\\\"yes\\\"\\nno\"}\n\
+         {\"name\": \"ü\", \"said\": \"\"}\n"
     );
     assert_eq!(BENCH.get("/csv/").status, 405);
 
@@ -278,7 +280,8 @@ fn the_examples_behave_as_documented() {
     });
     // By `openssl dgst -sha256 -hmac`.
     let signed = "x-github-event: issues\r\n\
-        x-hub-signature-256: sha256=5ccdd8275f57d608741ad8390e42e8696ebfcd85607d9c2ef890769dda8f7568\r\n";
+        x-hub-signature-256: sha256=\
+        5ccdd8275f57d608741ad8390e42e8696ebfcd85607d9c2ef890769dda8f7568\r\n";
     let taken = BENCH.request("POST", "/webhook/", signed, r#"{"action":"opened"}"#);
     assert_eq!((taken.status, taken.body.as_str()), (204, ""), "{taken:?}");
     BENCH.log_once("webhook", |lines| {

@@ -251,7 +251,7 @@ fn secrets_survive_a_restart_only_with_their_key() {
         bench.end();
     };
     expect_value("value");
-    // Another key opens none of the secrets, and a client that needs one does not learn the reason.
+    // A different key opens none of the secrets. A client that needs one does not learn the reason.
     let right = fs::read(&own).unwrap();
     let refused = |bench: &Bench, why: &str| {
         let answer = bench.get("/kept/get/key");

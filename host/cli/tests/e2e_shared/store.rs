@@ -26,7 +26,7 @@ pub fn every_difference_makes_another_entry() {
     let found = find(&[&[HELLO, "--namespace", "n"], &words[..]].concat());
     let found = Entry::parse(&String::from_utf8(found.stdout).unwrap());
     assert_eq!((&found.folder, &found.key), (&entry.folder, &entry.key));
-    // As a client with an image's manifest asks.
+    // A client with an image's manifest searches by the module's digest.
     let module = fs::read(crate::e2e::root().join(HELLO)).unwrap();
     let digest = format!("sha256:{}", faasw::Digest::of(&module));
     let by_digest = [
@@ -249,7 +249,7 @@ pub fn only_root_can_read_a_store() {
         let of = fs::metadata(store.join(path)).unwrap();
         assert_eq!((of.uid(), of.mode() & 0o777), (0, mode), "{path}");
     }
-    // Another user cannot add entries, not even to a directory of its own.
+    // A user other than root cannot add entries, not even to a directory of its own.
     let theirs = tempfile::tempdir().unwrap();
     chown(theirs.path(), Some(1000), None).unwrap();
     let own = theirs.path().to_str().unwrap();

@@ -197,7 +197,7 @@ where
 {
     let folder = tempfile::tempdir().unwrap();
     let (node, target) = start(wire, folder.path());
-    // One-time resources are allocated by now.
+    // These requests make the node allocate its one-time resources before the measurement.
     for path in ["/neighbour/", "/probe/hello", "/heads/", "/healthz"] {
         assert_eq!(get(&target, path).unwrap(), 200, "{path}");
     }

@@ -93,7 +93,7 @@ fn continuation_flood(wire: Wire) {
 fn ping_flood(wire: Wire) {
     withstands(wire, "ping flood", &HARMLESS, |target| async move {
         let ping = |_| frame(PING, 0, 0, &[7; 8]);
-        // One flood reads the answers, the other does not.
+        // The first flood reads the answers, the second does not.
         tokio::join!(
             flood(&target, b"", true, ping),
             flood(&target, b"", false, ping)

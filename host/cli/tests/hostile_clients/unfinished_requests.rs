@@ -134,7 +134,7 @@ fn heads_byte_by_byte(wire: Wire) {
 }
 
 fn thousands_of_connections(wire: Wire) {
-    // As many connections as the node allows, with the memory of each (docs/operating.md).
+    // The node allows 4096 connections, each with its memory (docs/operating.md).
     const BOUNDS: Bounds = Bounds {
         memory: (4096 * 32) >> 10,
         descriptors: 4600,

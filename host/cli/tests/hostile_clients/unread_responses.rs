@@ -23,7 +23,7 @@ pub const TESTS: &[Test] = attacks![
     tls: windows_of_nothing, pipelines_that_are_never_read
 ];
 
-/// What the node may hold of responses, and all the memory around them.
+/// Bounds of the memory that the node may hold for responses and around them.
 const BOUNDS: Bounds = Bounds {
     memory: 160,
     descriptors: 1200,

@@ -59,7 +59,7 @@ pub type Connection = Box<dyn Stream>;
 
 impl Target {
     /// Connects from one of the attacker's addresses, with a small receive buffer. With TLS the
-    /// handshake is complete, for `protocol` if it is given.
+    /// handshake is complete and has negotiated `protocol`, if that is `Some`.
     pub async fn connect(&self, from: Ipv4Addr, protocol: Option<&str>) -> io::Result<Connection> {
         let stream = connect(self.address, from).await?;
         let Some(certificate) = &self.certificate else {

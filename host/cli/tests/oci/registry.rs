@@ -42,7 +42,7 @@ pub fn oras() -> Option<PathBuf> {
         .find(|program| is_there(program, "version"))
 }
 
-/// What a registry requires of its clients.
+/// The credentials that a registry requires of its clients.
 enum Wants {
     Nothing,
     /// A log-in, over TLS.

@@ -112,7 +112,7 @@ pub async fn a_tag_is_watched() {
     let last = push(&desk, &tag, "four", &[]);
     comes_from(&desk, &last);
     assert_eq!(desk.inspected("a")["version"], 3);
-    // Another tag has no effect.
+    // A push to a different tag has no effect.
     push(&desk, &reference(&registry, "a:other"), "five", &[]);
     comes_from(&desk, &last);
 }

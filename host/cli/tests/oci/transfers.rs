@@ -334,7 +334,8 @@ pub async fn a_killed_command_leaves_nothing() {
     // Sends the complete manifest, and half of the module.
     let digest = "b".repeat(64);
     let manifest = format!(
-        r#"{{"schemaVersion": 2, "layers": [{{"mediaType": "application/wasm", "digest": "sha256:{digest}", "size": 2000000}}]}}"#
+        r#"{{"schemaVersion": 2, "layers": [
+            {{"mediaType": "application/wasm", "digest": "sha256:{digest}", "size": 2000000}}]}}"#
     );
     let answer = |length: usize, body: &[u8]| {
         let (mut stream, _) = listener.accept().unwrap();

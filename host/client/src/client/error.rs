@@ -42,9 +42,9 @@ pub enum ClientError {
     /// A deployment's name and options are too long for a request line: their encoded size in
     /// bytes.
     #[error(
-        "name and options take {0} bytes as the request spells them, three for most that are no ASCII letter or \
-         digit, and at most {LINE_BYTES} are sent: environment, configuration and warm-up requests are too \
-         large together"
+        "name and options take {0} bytes as the request spells them, three for most that are no \
+         ASCII letter or digit, and at most {LINE_BYTES} are sent: environment, configuration and \
+         warm-up requests are too large together"
     )]
     TooLong(usize),
     /// The request is not valid HTTP.

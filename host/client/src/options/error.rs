@@ -71,7 +71,7 @@ pub enum OptionsError {
     #[error("{0:?} is no file to be frozen at: that is an absolute path, without . and ..")]
     FreezeAt(String),
     /// A source is empty, too long, or has control characters.
-    #[error("a source is told by 1 to {LONGEST_SOURCE} bytes without control characters")]
+    #[error("a source has 1 to {LONGEST_SOURCE} bytes without control characters")]
     Source,
     /// A name is both a secret and a key of the configuration, so a lookup would be ambiguous.
     #[error("{0} cannot be both a secret and a key of the configuration")]
@@ -80,7 +80,11 @@ pub enum OptionsError {
     #[error("a memory limit of {0} bytes is less than the least, {LEAST_MEMORY} bytes")]
     Memory(u64),
     /// A time limit is out of range.
-    #[error("a limit {limit} of {} s is not between 1 ms and {} s", .value.as_secs_f64(), LONGEST_TIME.as_secs())]
+    #[error(
+        "a limit {limit} of {} s is not between 1 ms and {} s",
+        .value.as_secs_f64(),
+        LONGEST_TIME.as_secs()
+    )]
     TimeLimit {
         /// The limit, as flags and parameters spell it.
         limit: &'static str,

@@ -218,7 +218,8 @@ mod tests {
 
     fn layer(kind: &str) -> String {
         format!(
-            r#"{{"mediaType": "{kind}", "digest": "{}", "size": 9, "urls": ["https://evil.test/"]}}"#,
+            r#"{{"mediaType": "{kind}", "digest": "{}", "size": 9,
+                "urls": ["https://evil.test/"]}}"#,
             digest('a')
         )
     }

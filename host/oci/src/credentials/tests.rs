@@ -28,8 +28,9 @@ async fn find(file: &str, of: &str) -> Result<Option<Credential>, CredentialErro
 #[tokio::test]
 async fn the_longest_matching_key_of_a_credentials_file_applies() {
     let file = format!(
-        r#"{{"auths": {{"reg.test": {{"auth": "{}"}}, "reg.test/a": {{"auth": "{}"}}, "reg.test/a/b/c": {{"auth": "{}"}},
-            "reg.test:5000": {{"auth": "{}"}}, "other.test": {{}}}}, "HttpHeaders": {{"x": "y"}}}}"#,
+        r#"{{"auths": {{"reg.test": {{"auth": "{}"}}, "reg.test/a": {{"auth": "{}"}},
+            "reg.test/a/b/c": {{"auth": "{}"}}, "reg.test:5000": {{"auth": "{}"}},
+            "other.test": {{}}}}, "HttpHeaders": {{"x": "y"}}}}"#,
         auth("one:1"),
         auth("two:2:2"),
         auth("three:"),
@@ -173,7 +174,10 @@ const LONG: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn a_helper_receives_the_registry_and_returns_credentials() {
     let found = helped(
-        r#"read server; echo "{\"ServerURL\": \"x\", \"Username\": \"$1\", \"Secret\": \"$server\"}""#,
+        concat!(
+            r#"read server; "#,
+            r#"echo "{\"ServerURL\": \"x\", \"Username\": \"$1\", \"Secret\": \"$server\"}""#,
+        ),
         LONG,
     );
     assert_eq!(found.await.unwrap(), Some(password("get", "reg.test")));

@@ -31,8 +31,10 @@ pub const MANIFEST_MAX: u64 = 4 << 20;
 const CONTENT_DIGEST: &str = "docker-content-digest";
 
 /// The accepted media types of manifests.
-const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
-     application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.oci.image.index.v1+json, \
+     application/vnd.docker.distribution.manifest.v2+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json";
 
 /// The intended use of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Who is shown what.
+//! Credentials and tokens: which server receives them.
 
 use std::sync::{
     Arc,
@@ -53,7 +53,10 @@ async fn a_foreign_realm_gets_no_credentials() {
     ] {
         let failed = pull(&server, credential).await.unwrap_err();
         assert!(
-            matches!(&failed, OciError::Realm { realm, .. } if *realm == elsewhere.address.to_string()),
+            matches!(
+                &failed,
+                OciError::Realm { realm, .. } if *realm == elsewhere.address.to_string()
+            ),
             "{failed}"
         );
     }
@@ -68,7 +71,7 @@ async fn a_foreign_realm_gets_no_credentials() {
             .iter()
             .all(|request| request.authorization.is_none())
     );
-    // A token that needs no log-in is had wherever it is given.
+    // If a token needs no log-in, the client fetches it from any server.
     assert_eq!(pull(&server, None).await.unwrap(), MODULE);
     let request = &elsewhere.requests()[0];
     assert!(request.authorization.is_none());

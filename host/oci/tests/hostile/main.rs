@@ -42,7 +42,9 @@ pub(crate) fn manifest_of(module: &[u8]) -> String {
 
 pub(crate) fn manifest(digest: &str, size: u64) -> String {
     format!(
-        r#"{{"schemaVersion": 2, "config": {{"mediaType": "application/vnd.oci.empty.v1+json", "digest": "{digest}", "size": 2}},
+        r#"{{"schemaVersion": 2,
+            "config": {{"mediaType": "application/vnd.oci.empty.v1+json",
+                "digest": "{digest}", "size": 2}},
             "layers": [{{"mediaType": "{WASM_LAYER}", "digest": "{digest}", "size": {size}}}]}}"#
     )
 }

@@ -30,7 +30,7 @@ impl ReceivedRequest {
     }
 }
 
-/// What follows a response's head.
+/// The bytes that follow a response's head.
 pub enum Body {
     /// This, as long as it is.
     Whole(Vec<u8>),

@@ -1,4 +1,4 @@
-//! What comes, and what does not.
+//! Transfers of blobs: complete, damaged, cut and stalled ones.
 
 use std::time::Instant;
 
@@ -75,7 +75,7 @@ async fn a_blob_of_another_length_is_damaged() {
             "{failed}"
         );
     }
-    // One that announces nothing, and does not end.
+    // This blob announces no length and does not end.
     let failed = fails(right, || {
         Answer::of(200).body(Body::Endless(MODULE.to_vec()))
     })
@@ -213,7 +213,8 @@ async fn an_index_pulls_its_wasi_entry_and_resolves_to_itself() {
     let one = manifest_of(MODULE);
     let platform = r#""platform": {"os": "wasi", "architecture": "wasm"}"#;
     let index = format!(
-        r#"{{"schemaVersion": 2, "manifests": [{{"mediaType": "m", "digest": "{}", "size": 1, {platform}}}]}}"#,
+        r#"{{"schemaVersion": 2,
+            "manifests": [{{"mediaType": "m", "digest": "{}", "size": 1, {platform}}}]}}"#,
         digest(one.as_bytes())
     );
     let told = index.clone();

@@ -32,8 +32,8 @@ pub(in crate::node) struct Manifest {
 }
 
 /// The advice if a node's shared seeds are not those that an image was made over.
-const SHARED: &str = "what all functions share was made apart on this node; docs/func-image.md says how \
-     nodes come to have the same";
+const SHARED: &str = "the seeds that all functions share are not the same on this node; \
+     docs/func-image.md describes how nodes get the same ones";
 
 impl Core {
     /// Makes a version of an export of another node.
@@ -85,8 +85,7 @@ impl Core {
         let digest = manifest.record.digest;
         let ready = match detected.engine {
             Some(_) => {
-                // Another engine may have taken its place while this deployment waited for its
-                // slot.
+                // The engine may have been replaced while this deployment waited for its slot.
                 detected.engine = self.engine_of(&detected.module, &detected.options)?;
                 match &detected.engine {
                     Some(engine) => Some(self.engine_code(engine).await?),

@@ -33,7 +33,7 @@ impl Core {
             blocking(move || Ok(Digest::of(&module))).await?
         };
         if detected.engine.is_some() {
-            // Another engine may have taken its place while this deployment waited for its slot.
+            // The engine may have been replaced while this deployment waited for its slot.
             detected.engine = self.engine_of(&detected.module, &detected.options)?;
         }
         if let Some(engine) = &detected.engine {

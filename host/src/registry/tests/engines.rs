@@ -39,7 +39,7 @@ fn an_engine_stays_as_long_as_it_is_there_or_a_script_has_it() {
     assert!(!registry.remove_engine(&name("lua")).unwrap());
     add_engine(&registry, "lua", b"one");
     store_script(&registry, "f", b"one").unwrap();
-    // Another engine takes its place; the script keeps the first one.
+    // A new engine replaces the first one; the script keeps the first one.
     add_engine(&registry, "lua", b"two");
     assert_eq!(registry.engines().unwrap()[&name("lua")], engine(b"two"));
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The key-value stores of functions: a namespace for each function and each shared store.
 //!
-//! They are in one of two places: a file of the node's own ([`embedded`]), or a Redis server, which
-//! several nodes may share ([`redis`]). Both behave the same: the same changes have the same
+//! The stores are in one of two places: a file of the node's own ([`embedded`]), or a Redis server,
+//! which several nodes may share ([`redis`]). Both behave the same: the same changes have the same
 //! results, limits and errors. A change is there completely or not at all when it is answered. One
 //! that failed was not made, unless its error says that this is unknown. `host/tests/redis` tests
 //! both for this.

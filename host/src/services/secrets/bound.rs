@@ -317,7 +317,7 @@ mod tests {
             assert!(value.capacity() == value.len() || value == b"*/*");
         }
         assert_eq!(told, ["other"]);
-        // Another name, another port, another scheme, an address.
+        // Each destination differs in its port, name or scheme, or is an address.
         for elsewhere in [
             "https://api.test",
             "https://a.api.test:8443",

@@ -281,7 +281,11 @@ fn mounts(
     shared: Option<&Entry>,
     is_divided: bool,
 ) -> Result<Vec<Value>, Error> {
-    let of_kernel = |kind: &str, destination: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": kind, "options": options });
+    let of_kernel = |kind: &str, destination: &str, options: &[&str]| {
+        json!({
+            "destination": destination, "type": kind, "source": kind, "options": options
+        })
+    };
     let from_host = |destination: &str, source: &str| {
         let options = ["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"];
         json!({ "destination": destination, "type": "bind", "source": source, "options": options })
@@ -368,7 +372,11 @@ fn devices(devices: &[Device], user: u32, group: u32) -> Vec<Value> {
 
 /// Returns the device rules of the control group, which allow only these devices.
 fn allowed(devices: &[Device]) -> Vec<Value> {
-    let one = |device: &Device| json!({ "allow": true, "type": "c", "major": device.major, "minor": device.minor, "access": "rw" });
+    let one = |device: &Device| {
+        json!({
+            "allow": true, "type": "c", "major": device.major, "minor": device.minor, "access": "rw"
+        })
+    };
     let mut rules = vec![json!({ "allow": false, "access": "rwm" })];
     rules.extend(devices.iter().map(one));
     rules

@@ -29,7 +29,8 @@ fn greedy() -> ContainerSpec {
             { "destination": "/host", "type": "bind", "source": "/" },
             { "destination": "/etc/hosts/../../bin", "type": "bind", "source": "/evil" },
             { "destination": "/etc/resolv.conf", "type": "overlay", "source": "/evil" },
-            { "destination": "/etc/hosts", "type": "bind", "source": "/pods/hosts", "options": ["rw", "suid"] }
+            { "destination": "/etc/hosts", "type": "bind", "source": "/pods/hosts",
+                "options": ["rw", "suid"] }
         ],
         "annotations": {
             "io.kubernetes.cri.container-name": "c",
@@ -213,7 +214,8 @@ fn only_the_user_can_open_the_device() {
     let made = made(&greedy());
     assert_eq!(
         made["linux"]["devices"],
-        json!([{ "path": "/dev/kvm", "type": "c", "major": 10, "minor": 232, "fileMode": 0o600, "uid": 1000, "gid": 1001 }])
+        json!([{ "path": "/dev/kvm", "type": "c", "major": 10, "minor": 232, "fileMode": 0o600,
+            "uid": 1000, "gid": 1001 }])
     );
     assert_eq!(
         made["linux"]["resources"]["devices"],

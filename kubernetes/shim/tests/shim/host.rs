@@ -49,7 +49,8 @@ impl Host {
         fs::copy(PROGRAM, at("1/bin/containerd-shim-faasw-v1")).unwrap();
         std::os::unix::fs::symlink("../bin/containerd-shim-faasw-v1", at("1/path/runc")).unwrap();
         let script = format!(
-            "#!/bin/sh\n{{ echo \"$0 $*\"; echo \"$PATH $FAASW_SHIM_CONTAINERD $FAASW_SHIM_NAMESPACE\"; cat; }} >{}\n",
+            "#!/bin/sh\n{{ echo \"$0 $*\"; \
+             echo \"$PATH $FAASW_SHIM_CONTAINERD $FAASW_SHIM_NAMESPACE\"; cat; }} >{}\n",
             at("called").display()
         );
         for program in [
@@ -165,8 +166,14 @@ impl Host {
         let config = json!({ "os": "wasip2", "layerDigests": [digest(module)] }).to_string();
         let mut manifest = json!({
             "schemaVersion": 2,
-            "config": { "mediaType": "application/vnd.wasm.config.v0+json", "digest": digest(config.as_bytes()), "size": config.len() },
-            "layers": [{ "mediaType": "application/wasm", "digest": digest(module), "size": module.len() }],
+            "config": {
+                "mediaType": "application/vnd.wasm.config.v0+json",
+                "digest": digest(config.as_bytes()),
+                "size": config.len()
+            },
+            "layers": [
+                { "mediaType": "application/wasm", "digest": digest(module), "size": module.len() }
+            ],
             "annotations": { "dev.faasw.memory": "16777216" }
         });
         change(&mut manifest);
@@ -193,7 +200,12 @@ pub fn specification(command: &str) -> Value {
     let (user, group) = user();
     json!({
         "ociVersion": "1.1.0",
-        "process": { "args": [command, "x"], "env": ["A=b"], "user": { "uid": user, "gid": group }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } },
+        "process": {
+            "args": [command, "x"],
+            "env": ["A=b"],
+            "user": { "uid": user, "gid": group },
+            "capabilities": { "effective": ["CAP_SYS_ADMIN"] }
+        },
         "root": { "path": "rootfs" },
         "annotations": {
             "io.kubernetes.cri.container-type": "container",

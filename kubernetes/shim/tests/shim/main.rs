@@ -178,7 +178,8 @@ fn a_container_of_a_module_gets_a_node() {
         (found.permissions().mode() & 0o777, found.uid()),
         (0o400, host::user().0)
     );
-    let mount = json!({ "destination": "/function.env.json", "type": "bind", "source": variables.canonicalize().unwrap(),
+    let mount = json!({ "destination": "/function.env.json", "type": "bind",
+        "source": variables.canonicalize().unwrap(),
         "options": ["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"] });
     assert!(specified["mounts"].as_array().unwrap().contains(&mount));
 }
@@ -311,7 +312,8 @@ fn an_endless_manifest_and_a_missing_containerd_are_errors() {
 #[test]
 fn only_processes_executed_in_node_containers_are_restricted() {
     let host = Host::new();
-    let process = json!({ "args": ["faasw"], "cwd": "/x", "env": ["LD_PRELOAD=/evil"], "user": { "uid": 0, "gid": 0 }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } });
+    let process = json!({ "args": ["faasw"], "cwd": "/x", "env": ["LD_PRELOAD=/evil"],
+        "user": { "uid": 0, "gid": 0 }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } });
     let (root, file) = (host.at("root"), host.at("process.json"));
     let log = host.at("bundle/log.json");
     let executed = |is_held: bool| {

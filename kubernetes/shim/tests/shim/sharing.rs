@@ -31,7 +31,8 @@ case "$what" in
         [ -e $own/made ] || exit 5
         printf '{"entry": "1", "folder": "%s/1/entry", "key": "%s/1/key"}' $own $own ;;
     ls) echo '[]' ;;
-    add) read -r module </function.wasm; read -r variables </function.env.json; echo "$module $variables" >$own/made ;;
+    add) read -r module </function.wasm; read -r variables </function.env.json
+        echo "$module $variables" >$own/made ;;
 esac
 "#;
 
@@ -232,7 +233,8 @@ fn a_failed_job_is_reported_and_not_retried_at_each_start() {
     }
     let host = sharing(
         "echo \"$2\" >>/var/lib/faasw-pods/shared/said\n\
-         case $2 in find) exit 5 ;; ls) echo '[]' ;; *) echo 'no such function' >&2; exit 1 ;; esac",
+         case $2 in find) exit 5 ;; ls) echo '[]' ;; \
+         *) echo 'no such function' >&2; exit 1 ;; esac",
     );
     for _ in 0..3 {
         assert_eq!(created(&host, "shop").0, [""; 0]);
@@ -311,7 +313,10 @@ fn old_jobs_are_built_only_by_their_own_version() {
         return;
     }
     let host = sharing(FAASW);
-    let order = |root: &str| serde_json::json!({ "root": root, "namespace": "shop", "options": ["--name=f"], "files": [["/function.wasm", "0"]] });
+    let order = |root: &str| {
+        serde_json::json!({ "root": root, "namespace": "shop", "options": ["--name=f"],
+            "files": [["/function.wasm", "0"]] })
+    };
     let own = host.at("1/root").canonicalize().unwrap();
     for (name, root) in [
         ("shop.1", own.to_str().unwrap()),

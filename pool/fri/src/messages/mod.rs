@@ -92,7 +92,10 @@ pub struct PacketHeader {
 }
 
 macro_rules! message {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? }) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]

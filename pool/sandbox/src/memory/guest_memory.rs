@@ -95,7 +95,7 @@ impl RoomyRam {
     /// Maps RAM as [`private_ram`] does.
     ///
     /// # Errors
-    /// As [`private_ram`], and `INVAL` if `ram_bytes` is more than a guest can have.
+    /// Returns the errors of [`private_ram`], and `INVAL` if `ram_bytes` exceeds a guest's maximum.
     pub fn new(
         arena: &mut Arena,
         layers: &[OwnedFd],
@@ -213,7 +213,7 @@ fn lay(
 /// inaccessible.
 ///
 /// # Errors
-/// As [`private_ram`].
+/// Returns the errors of [`private_ram`].
 pub fn view(arena: &mut Arena, layers: &[OwnedFd], windows: &[Window]) -> Result<Mapping, Errno> {
     let end = windows.last().map(|window| window.range.end);
     let view = arena.reserve(end.unwrap_or_default().address().get())?;

@@ -190,7 +190,7 @@ impl PageMap {
     /// Returns all pages of `ram` that are private to this process.
     ///
     /// # Errors
-    /// As [`PageMap::written`].
+    /// Returns the errors of [`PageMap::written`].
     pub fn all_written(&self, ram: Mapping) -> Result<PageSet, Errno> {
         all(ram, |within, out| self.written(ram, within, out))
     }
@@ -198,7 +198,7 @@ impl PageMap {
     /// Returns all pages of `ram` that are mapped and still the file's.
     ///
     /// # Errors
-    /// As [`PageMap::written`].
+    /// Returns the errors of [`PageMap::written`].
     pub fn all_read(&self, ram: Mapping) -> Result<PageSet, Errno> {
         all(ram, |within, out| {
             self.find(PageKind::Shared, ram, within, out)

@@ -47,7 +47,7 @@ pub const PROGRESS: u32 = 8;
 pub const MAILBOX: u32 = 9;
 /// The first of code, layers, and the file for a new layer.
 pub const LAYERS: u32 = 10;
-/// One more than the last descriptor that a sandbox can have.
+/// The number above the highest descriptor that a sandbox can have.
 pub const END: u32 = LAYERS + LAYERS_MAX as u32 + 2;
 
 /// The resource limits of a sandbox.

@@ -1,4 +1,4 @@
-//! One VM with one vCPU.
+//! A VM with one vCPU.
 
 use std::io;
 use std::ops::Range;
@@ -366,7 +366,7 @@ impl Vm {
     /// Does the same as [`Vm::run`], but returns `None` if a signal has interrupted it.
     ///
     /// # Errors
-    /// As [`Vm::run`].
+    /// Returns the errors of [`Vm::run`].
     pub fn enter(&mut self) -> Result<Option<Stop>, Errno> {
         if self.is_stopped() {
             return Err(Errno::INTR);

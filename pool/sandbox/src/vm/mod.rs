@@ -1,4 +1,4 @@
-//! One KVM VM with one vCPU, and its state.
+//! A KVM VM with one vCPU, and its state.
 //!
 //! `machine` is the VM. `cpuid` makes the CPUID table that its guest sees. `protection_keys`
 //! restores the register that the guest may reach all the same. `initial_state` has the state that

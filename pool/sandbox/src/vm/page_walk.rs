@@ -100,7 +100,7 @@ pub fn observe(vm: &VmFd, vcpu: &mut VcpuFd) -> io::Result<PageWalk> {
 /// exits. `vm` must have no memory yet, and cannot be used afterwards.
 ///
 /// # Errors
-/// As [`observe`].
+/// Returns the errors of [`observe`].
 pub fn exit_time(vm: &VmFd, vcpu: &mut VcpuFd) -> io::Result<Duration> {
     const EXITS: usize = 201;
     try_guest(vm, vcpu, |vcpu, _, _| {

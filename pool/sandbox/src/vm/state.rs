@@ -115,7 +115,7 @@ impl Vm {
     /// Returns the state in which the vCPU stopped, after its last `out` is completed.
     ///
     /// # Errors
-    /// As [`Vm::complete_exit`], and KVM's error.
+    /// Returns the errors of [`Vm::complete_exit`], and KVM's error.
     pub fn save(&mut self) -> Result<VcpuState, Errno> {
         self.complete_exit()?;
         let mut state = VcpuState {
@@ -182,7 +182,7 @@ impl Vm {
     /// `list`. Otherwise as [`Vm::rewrite`].
     ///
     /// # Errors
-    /// As [`Vm::rewrite`].
+    /// Returns the errors of [`Vm::rewrite`].
     pub fn touch(&mut self, state: &VcpuState, list: u64, count: u64) -> Result<(), Errno> {
         self.call(state, TOUCH, list, count, Doorbell::Touched)
     }
@@ -238,7 +238,7 @@ impl Vm {
     /// flushes the guest's TLB, which is necessary unless no page table was ever written.
     ///
     /// # Errors
-    /// As [`Vm::complete_exit`], and `INVAL` if the state is not valid.
+    /// Returns the errors of [`Vm::complete_exit`], and `INVAL` if the state is not valid.
     pub fn put_back(&mut self, state: &VcpuState, flush: bool) -> Result<(), Errno> {
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;

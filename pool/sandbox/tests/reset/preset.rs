@@ -192,7 +192,7 @@ pub fn what_was_done_ahead_goes_back() {
     let mut machine = two_steps(programs::poke());
     let lent = private_pages(&machine);
     assert!(lent > 80, "{lent}");
-    // One of the lent pages is used.
+    // The guest uses one of the lent pages.
     assert_eq!(machine.run((20 << 20) + PAGE), DONE);
     let restored = machine.reset();
     machine.assert_memory();

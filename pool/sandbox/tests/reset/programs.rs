@@ -113,7 +113,7 @@ PROGRAM wide
     vmovaps %ymm0, %ymm15
 DONE wide
 
-// The same beyond AVX, where the guest gets that far.
+// Registers beyond AVX are stored and overwritten in the same way, if the guest can reach them.
 PROGRAM wider
     movabs ${mailbox}, %rbx
     vmovups %zmm0, (%rbx)
@@ -125,8 +125,8 @@ PROGRAM wider
     kxnorw %k1, %k1, %k1
 DONE wider
 
-// Every component of XCR0 that can hold anything: told, then filled. Not those of which
-// some bits may not be set, nor those that the system has to be asked for.
+// Stores every component of XCR0 that can hold any value, then fills it. Excluded are components
+// with bits that must not be set, and components that require permission from the kernel.
 PROGRAM components
     movabs ${mailbox}, %rbx
     xor %ecx, %ecx
@@ -189,7 +189,7 @@ PROGRAM stray
     mov %rax, (%rbx)
 DONE stray
 
-// The same where the table lies beyond the zone for tables.
+// As `stray`, with the table beyond the zone for tables.
 PROGRAM stray_beyond
     movabs ${unmapped_beyond}, %rbx
     cmpl $1, {number}
@@ -322,7 +322,7 @@ PROGRAM writer
     jnz 1b
 DONE writer
 
-// What every guest has for the host to run.
+// Routines that every guest has and the host starts.
 .globl rewrite, rewrite_end
 rewrite:
 1:  mov (%rdi), %rax
@@ -371,7 +371,7 @@ trip_gate:
 1:  int3
 DONE trip
 
-// What takes ring 0.
+// Instructions that require ring 0.
 PROGRAM debug_register
     mov $0x1234, %eax
     mov %rax, %dr0

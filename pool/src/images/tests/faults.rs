@@ -282,7 +282,7 @@ fn whatever_fails_while_it_is_written_the_old_one_stays_until_there_is_a_new_one
             again.retain([&ID]);
             again.tidy();
             assert_eq!(names(&folder), 1, "{what}");
-            // The same node continues to work.
+            // The node that met the fault continues to work.
             if fault != Fault::Stops {
                 assert!(node.keep(&of, &frozen_with(b"newer")).is_some(), "{what}");
                 assert_eq!(restored(&again, &of).as_deref(), Some("newer"));

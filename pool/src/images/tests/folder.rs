@@ -31,7 +31,7 @@ fn a_folder_that_is_gone_is_made_again() {
     assert_eq!(lock(&images.account).bytes_beside(""), bytes);
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o700);
-    // Another folder in its place, or a link to one.
+    // A different folder in its place, or a link to one, is refused.
     let aside = folder.path().join("aside");
     fs::rename(&path, &aside).unwrap();
     symlink(&aside, &path).unwrap();
@@ -102,7 +102,7 @@ fn a_folder_in_an_images_place_is_no_image() {
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
 }
 
-/// The same file under two names is one image, that of its own name.
+/// A file with two names is the image of its own name only.
 #[test]
 fn another_name_for_an_image_is_refused_and_its_own_stays_good() {
     let folder = tempfile::tempdir().unwrap();

@@ -128,7 +128,7 @@ fn what_does_not_come_to_its_end_leaves_nothing() {
     assert_eq!(to.bytes_left(), (1 << 30) - image.len() as u64);
     drop(other);
     assert_eq!((names(&here), to.bytes_left()), (0, 1 << 30));
-    // Another program has removed the file.
+    // A different program has removed the file.
     let gone = arrives(&to, &image).unwrap();
     fs::remove_file(&by_half(&here)[0]).unwrap();
     assert!(gone.place(&ID).is_err());

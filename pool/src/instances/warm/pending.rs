@@ -118,8 +118,8 @@ impl PendingInstance {
         }
     }
 
-    /// Keeps an instance warm that has `bytes` of private pages and has had nothing to do since `since`,
-    /// or hands it to a request that waits for one.
+    /// Keeps an instance warm that has `bytes` of private pages and has had nothing to do since
+    /// `since`, or hands it to a request that waits for one.
     pub fn keep_warm(self, mut instance: Instance, bytes: u64, since: Instant) {
         let keeper = &self.warm_instances.keeper;
         instance.sandbox.let_go_of_faults();

@@ -78,7 +78,7 @@ impl Calls {
         self.has_begun
     }
 
-    /// Starts over for another guest, which has a mailbox of its own.
+    /// Starts over for a new guest, which has a mailbox of its own.
     pub fn begin_again(&mut self) {
         *self = Self::new(self.outbound.clone(), self.count());
     }
@@ -106,7 +106,7 @@ impl Calls {
             let may_begin = work.amount() < BEGUN_AT_ONCE;
             let looked = channel.look(mailbox, guest, &*self.outbound, may_begin);
             let of_channel = channel.take_work();
-            // Counted even if the rest is invalid.
+            // The work counts even if the channel has returned an error.
             self.has_begun |= of_channel.begun > 0;
             work.begun += of_channel.begun;
             work.fields += of_channel.fields;
@@ -202,7 +202,8 @@ impl Calls {
         self.waits_until.filter(|_| self.is_owed())
     }
 
-    /// Returns whether something is there that the guest waits for, so that it must be woken once.
+    /// Returns whether an event that the guest waits for has happened. The guest must then be woken
+    /// once.
     ///
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible.

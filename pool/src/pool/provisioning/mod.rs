@@ -286,7 +286,8 @@ impl Pool {
         full.is_none().then_some((version, frozen))
     }
 
-    /// Makes one more warm instance. Returns `false` if none can be warm or none is missing any more.
+    /// Makes one more warm instance. Returns `false` if none can be warm or none is missing any
+    /// more.
     async fn warm_one(
         &self,
         version: &FunctionVersion,

@@ -16,7 +16,7 @@ use rustix::net::SendFlags;
 /// mailbox anyway.
 ///
 /// # Errors
-/// As [`send`].
+/// Returns the errors of [`send`].
 pub fn wake(socket: impl AsFd) -> Result<(), FriError> {
     if untaken_bytes(&socket)? > 0 {
         return Ok(());

@@ -84,7 +84,7 @@ mod tests {
         let start = Instant::now();
         let mut watermarks = Watermarks::new(4, start);
         assert_eq!(watermarks.wanted(), 4);
-        // As long as one is ready, nothing changes.
+        // While at least one is ready, nothing changes.
         for left in [3, 2, 1, 0] {
             watermarks.take(Some(left), start);
         }

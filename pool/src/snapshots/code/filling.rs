@@ -1,8 +1,7 @@
-//! Reading the rest of code while guests already run with it: in order, except for pieces that a
-//! guest requests before. It corresponds to the filling of a layer from its image
-//! (`faasw_seedtree::image::Filling`).
+//! Reads the rest of a function's code while guests already run it: in order, except for pieces
+//! that a guest needs earlier. `faasw_seedtree::image::Filling` does the same for a layer.
 //!
-//! Guests that wait are known to the pager; nothing here knows them.
+//! The pager knows which guests wait for a page; this module does not.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -19,11 +18,10 @@ use super::read::{CodeError, Room, Stored, in_turns};
 /// wait for these.
 const STEP: usize = 4;
 
-/// Code of which some is present, and the source of the rest. If it is dropped before
+/// Partly loaded code, and the source of the rest. If the filling is dropped before
 /// [`CodeFilling::finish`], the code is unusable.
 ///
-/// Several threads may fill it at once: each piece is read by one of them, and the others wait for
-/// it.
+/// Several threads may fill it at once: one thread reads a piece, and the others wait for it.
 #[derive(Debug)]
 pub struct CodeFilling {
     stored: Stored,
@@ -74,10 +72,10 @@ impl CodeFilling {
         self.pieces.is_missing(Stored::piece(page))
     }
 
-    /// Makes a page present that a guest waits for. Returns whether it is one of the code's.
+    /// Loads a page that a guest waits for. Returns whether the page belongs to the code.
     ///
     /// # Errors
-    /// As [`CodeFilling::fill_next`].
+    /// Returns the errors of [`CodeFilling::fill_next`].
     pub fn fill_page(&self, page: Page) -> Result<bool, CodeError> {
         let piece = Stored::piece(page);
         if self.pieces.is_missing(piece) {
@@ -90,18 +88,17 @@ impl CodeFilling {
         Ok(self.has(page))
     }
 
-    /// Makes all of these pages present, which are needed next; with several threads if they are
-    /// many.
+    /// Loads all of these pages, which are needed next. Many pages are loaded by several threads.
     ///
     /// # Errors
-    /// As [`CodeFilling::fill_next`].
+    /// Returns the errors of [`CodeFilling::fill_next`].
     pub fn fill_set(&self, pages: &PageSet) -> Result<(), CodeError> {
         let mut missing = self.pieces.missing();
         missing.retain(|piece| pages.first_in(self.stored.pages_of(*piece)).is_some());
         in_turns(&missing, |run| self.fill(run))
     }
 
-    /// Makes some more pages present. Returns whether any were missing.
+    /// Loads some more pages. Returns whether any were missing.
     ///
     /// # Errors
     /// Returns [`CodeError::Damaged`] if a piece is not what was stored, or the error of the disk
@@ -137,13 +134,12 @@ impl CodeFilling {
         Ok(())
     }
 
-    /// Marks the missing rest as never to come. Without effect if the code is complete.
+    /// Marks the code as never to be complete. Has no effect if the code is complete.
     pub fn give_up(&self) {
         self.progress.end(false);
     }
 
-    /// Makes these pieces present, waiting for those that other threads read. Missing ones are read
-    /// at once.
+    /// Loads these pieces, and waits for those that other threads read.
     fn fill(&self, pieces: Range<usize>) -> Result<(), CodeError> {
         let bring = |run, room: &mut Room| self.stored.bring(run, &self.memory, room);
         self.pieces.load(pieces, bring)

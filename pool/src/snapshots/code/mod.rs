@@ -68,7 +68,7 @@ impl Code {
         Self::of(&file, bytes, None)
     }
 
-    /// Wraps the code in a file to which guests must not write. If `coming` is given, another
+    /// Wraps the code in a file to which guests must not write. If `coming` is `Some`, another
     /// descriptor is used to fill the file.
     fn of(file: &OwnedFd, bytes: u64, pending: Option<Arc<Progress>>) -> Result<Self, Errno> {
         let held_bytes = match pending {
@@ -140,7 +140,7 @@ impl Code {
     /// Copies an artifact that is in memory.
     ///
     /// # Errors
-    /// As [`Code::seal`].
+    /// Returns the errors of [`Code::seal`].
     pub fn copy_of(mut artifact: &[u8]) -> Result<Self, Errno> {
         let file = Self::writable()?;
         while !artifact.is_empty() {

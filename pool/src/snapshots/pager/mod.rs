@@ -95,13 +95,13 @@ pub enum Unreadable {
     #[error("what it descends from: {0}")]
     Above(Box<Unreadable>),
     /// An ancestor is unreadable, as the ancestor's own pager has reported.
-    #[error("what it descends from cannot be read to its end")]
+    #[error("an ancestor cannot be read to its end")]
     Parent,
     /// A reading thread failed.
     #[error(transparent)]
     Reader(#[from] io::Error),
     /// The page faults of waiting instances cannot be received.
-    #[error("nobody can be asked what they wait for: {0}")]
+    #[error("the page faults of waiting instances cannot be received: {0}")]
     Faults(Errno),
 }
 

@@ -14,8 +14,8 @@ macro_rules! pinned {
             $is == $was,
             concat!(
                 stringify!($is),
-                " is not what it is in the images of this format: raise FORMAT, pin what it is now, \
-                 and add golden images (seedtree/src/image/tests/golden.rs)"
+                " is not what it is in the images of this format: raise FORMAT, pin what it is \
+                 now, and add golden images (seedtree/src/image/tests/golden.rs)"
             )
         );)*
     };

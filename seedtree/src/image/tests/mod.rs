@@ -334,7 +334,7 @@ fn no_byte_may_change_and_none_be_missing() {
 fn a_part_of_another_image_or_place_is_refused() {
     let mut random = fastrand::Rng::with_seed(1);
     let ((_, one), (snapshot, _)) = (sample(&mut random), sample(&mut random));
-    // The same content is sealed twice.
+    // Two images have the same content.
     let (other, third) = (image_of(&snapshot), image_of(&snapshot));
     let (_, other_bytes) = copy_of(&other);
     let header = u32::from_le_bytes(*other_bytes[12..].first_chunk().unwrap()) as usize;

@@ -19,7 +19,7 @@ use crate::common::{Frozen, Seeds, Step};
 
 const RUNS: usize = 60;
 const OPERATIONS: usize = 300;
-/// One of this many runs has real layers.
+/// Every run whose number is divisible by this has real layers.
 const REAL: usize = 10;
 
 /// A snapshot that is held outside the graph.

@@ -196,7 +196,7 @@ enum Scan {
 pub(crate) struct ScannedPrefix {
     /// One past the last line that is a well-formed field.
     fields: usize,
-    /// One past the last byte that is known to be no line end.
+    /// Offset after the last byte that is known to be no line end.
     bytes: usize,
 }
 

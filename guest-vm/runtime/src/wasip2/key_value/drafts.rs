@@ -248,7 +248,7 @@ fn add_swap<P: Platform>(
             Ok((
                 match state.swap_value(&store, &key, seen.as_deref(), &value) {
                     Ok(Ok(())) => Ok(()),
-                    // Another compare-and-swap with the current value, for the next try.
+                    // The next try uses a new compare-and-swap with the current value.
                     Ok(Err(seen)) => {
                         let again = state.table.push(Cas { store, key, seen })?;
                         Err(CasError::CasFailed(again))

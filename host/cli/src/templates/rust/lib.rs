@@ -26,7 +26,7 @@ impl Guest for Handler {
         let body = response.body().expect("the body is taken once");
         ResponseOutparam::set(out, Ok(response));
         let mut stream = body.write().expect("the stream is taken once");
-        // It fails if the client has gone away.
+        // The write fails if the client has gone away.
         let _ = stream.write_all(text.as_bytes());
         drop(stream);
         let _ = OutgoingBody::finish(body, None);

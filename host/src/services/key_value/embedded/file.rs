@@ -136,7 +136,7 @@ fn open(path: &Path) -> Result<Database, StoreError> {
     let make = |database: &Database| make_tables(database, path);
     let failed = |error| StoreError::of(path, error);
     let database = redb_file::open(path, CACHE, make, failed)?;
-    // Another database in this place is detected now.
+    // This read fails now if the file is a different database.
     read(&database, path, PAIRS, |_| Ok(()))?;
     Ok(database)
 }

@@ -66,8 +66,8 @@ impl Command<'_> {
 pub(super) enum Unanswered {
     /// The server has rejected the command with this message. The connection is usable.
     Refused(String),
-    /// The same by a server that is now a replica or part of a cluster. Its name may lead to
-    /// another server by now.
+    /// A server that is now a replica or part of a cluster has rejected the command with this
+    /// message. The server's name may lead to another server by now.
     Demoted(String),
     /// The connection is not usable any more.
     Broken(String),

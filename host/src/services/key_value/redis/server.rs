@@ -72,7 +72,8 @@ pub enum ServerAddress {
 pub enum KeyValueServerError {
     /// The text is not a URL of a supported form.
     #[error(
-        "not of the form redis://[USER[:PASSWORD]@]HOST[:PORT][/DB], the same with rediss:// for TLS, or unix:///PATH[?db=DB]: {0}"
+        "not of the form redis://[USER[:PASSWORD]@]HOST[:PORT][/DB], the same with rediss:// for \
+         TLS, or unix:///PATH[?db=DB]: {0}"
     )]
     Url(&'static str),
     /// The password is empty, too long or no text.

@@ -275,9 +275,9 @@ pub(super) struct Holder {
 pub(super) enum Way {
     /// It has no calls.
     Unused,
-    /// Its function has more than [`VERSIONS`] workers.
+    /// The worker's function has more than [`VERSIONS`] workers.
     Several,
-    /// None of its calls has made progress for [`HANGS`].
+    /// None of the worker's calls has made progress for [`HANGS`].
     Hangs,
 }
 
