@@ -53,11 +53,11 @@ impl PodLog {
         };
         let (mut to_out, mut to_err) = (Lines::default(), Lines::default());
         let out = BackgroundWriter::new(
-            kind("standard output", "faasw-out"),
+            description("standard output", "faasw-out"),
             move |lines: &[u8]| to_out.write(&mut io::stdout().lock(), lines),
         );
         let err = BackgroundWriter::new(
-            kind("standard error", "faasw-err"),
+            description("standard error", "faasw-err"),
             move |lines: &[u8]| to_err.write(&mut io::stderr().lock(), lines),
         );
         Ok(Self {

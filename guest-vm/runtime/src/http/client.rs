@@ -15,7 +15,6 @@ use super::response::OutgoingBody;
 use crate::draws::Kind;
 use crate::headers;
 use crate::invocation::{BodyId, CallError, CallId, Calls};
-use crate::invocation::{BodyId, CallId, Calls, NoCall};
 use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::outgoing_handler;

@@ -19,7 +19,6 @@ use crate::failure::RunEnd;
 use crate::files::{FileError, Node};
 use crate::http::call_failure;
 use crate::invocation::{BodyId, CallId, InvocationNumber, WriteFailure};
-use crate::invocation::{BodyId, CallId, InvocationNumber, WriteFailure};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
