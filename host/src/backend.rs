@@ -21,7 +21,7 @@ use faasw_pool::{
     LanguageEngine, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
 };
 
-use crate::services::outbound::{NameFiles, NewConnector, NewWorker, Processes};
+use crate::services::outbound::{EgressProcesses, NameFiles, NewConnector, NewWorker};
 
 /// A boxed future, as a backend's methods return it.
 pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -99,7 +99,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// Returns the component that starts the processes for outbound calls, if there is one.
-    fn processes(&self) -> Option<Arc<dyn Processes>> {
+    fn processes(&self) -> Option<Arc<dyn EgressProcesses>> {
         None
     }
 
@@ -291,7 +291,7 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     }
 }
 
-impl Processes for faasw_pool::Egress {
+impl EgressProcesses for faasw_pool::Egress {
     fn names(&self) -> Running<'_, io::Result<NameFiles>> {
         Box::pin(async {
             let [hosts, servers] = Self::names(self).await?;
@@ -387,7 +387,7 @@ impl Backend for Pool {
         Self::min_parked(self)
     }
 
-    fn processes(&self) -> Option<Arc<dyn Processes>> {
+    fn processes(&self) -> Option<Arc<dyn EgressProcesses>> {
         Some(Arc::new(self.egress()))
     }
 

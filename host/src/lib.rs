@@ -36,7 +36,7 @@ pub mod admin;
 pub mod backend;
 pub mod budgets;
 #[doc(hidden)]
-pub mod stamp;
+pub mod file_fingerprint;
 
 /// The features of the host that a node needs.
 pub mod host {

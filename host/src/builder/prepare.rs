@@ -27,7 +27,7 @@ use crate::{
     server::{self, Proxies, Servers, Taken, Tls},
     services::{
         key_value::KeyValue,
-        outbound::{OutboundOptions, Outgoing},
+        outbound::{OutboundMaker, OutboundOptions},
         secrets::Vault,
     },
 };
@@ -213,7 +213,7 @@ impl WithoutBackend {
         backend: Arc<dyn Backend>,
         started: impl Future<Output = Result<(), StartError>>,
     ) -> Result<Node, StartError> {
-        let outbound = Outgoing::new(
+        let outbound = OutboundMaker::new(
             self.limits.outbound,
             self.outbound_by,
             backend.processes(),
@@ -242,8 +242,8 @@ impl WithoutBackend {
         // alive whose drop has to end the listener.
         let inner = Node::of(core.clone(), Servers::default());
         let mut servers = Servers::new(core.backlog.clone());
-        let tending = core.clone();
-        servers.background(async move { tending.tend().await });
+        let warming_core = core.clone();
+        servers.background(async move { warming_core.run_startup_warmup().await });
         // A readiness probe during the start receives a response that the node is not ready.
         if let Some(listener) = self.metrics {
             let page = admin::Page::new(inner.clone());

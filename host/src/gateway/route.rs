@@ -8,7 +8,7 @@ use faasw_client::{FunctionName, HostName};
 use http::{Request, Uri};
 
 use super::host::host_of;
-use crate::message::Named;
+use crate::message::FunctionTarget;
 
 /// How functions are found.
 #[derive(Clone, Debug, Default)]
@@ -102,8 +102,8 @@ impl Route {
 const NO_NAME: Route = Route::Nothing("the path names no function: it begins with /NAME/");
 
 fn by_path(uri: &Uri) -> Route {
-    match Named::of(uri) {
-        Some(Named { name, uri, is_bare }) => Route::Function {
+    match FunctionTarget::of(uri) {
+        Some(FunctionTarget { name, uri, is_bare }) => Route::Function {
             name,
             site: Site::Path { uri, is_bare },
         },

@@ -42,7 +42,7 @@ pub(crate) struct Gathered {
 
 /// The part of a body that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum GatherGoal {
     /// Enough of the body to show that the client sends it.
     Signs,
     /// The body's end, for its length. Programs in CGI style read it in `CONTENT_LENGTH` (RFC 3875,
@@ -83,7 +83,7 @@ impl From<ClientError> for GatherError {
 pub(crate) async fn gather(
     mut body: RequestBody,
     account: &Account,
-    wanted: Wanted,
+    wanted: GatherGoal,
     has_room: impl Fn() -> bool,
 ) -> Result<Gathered, GatherError> {
     if body.is_end_stream() {
@@ -94,15 +94,15 @@ pub(crate) async fn gather(
         });
     }
     let enough = match wanted {
-        Wanted::Signs => ENOUGH,
-        Wanted::Length => usize::MAX,
+        GatherGoal::Signs => ENOUGH,
+        GatherGoal::Length => usize::MAX,
     };
-    let mut taken = Taken::default();
+    let mut taken = ReceivedPrefix::default();
     let mut is_early = false;
     let mut has_ended = false;
     let mut moment_ends = Instant::now() + MOMENT;
     while taken.bytes < enough && !body.is_end_stream() {
-        if wanted == Wanted::Length {
+        if wanted == GatherGoal::Length {
             let limit = account.connection_limit().min(LENGTH_MAX);
             if taken.bytes as u64 > limit || taken.is_full && limit < LENGTH_MAX {
                 return Err(GatherError::LengthUnknown { limit, rest: body });
@@ -120,7 +120,7 @@ pub(crate) async fn gather(
             }
         };
         let Ok(frame) = timeout_at(moment_ends, next).await else {
-            is_early = wanted == Wanted::Signs && has_room();
+            is_early = wanted == GatherGoal::Signs && has_room();
             if is_early {
                 break;
             }
@@ -148,7 +148,7 @@ pub(crate) async fn gather(
         body
     } else {
         // A body that has ended must not be polled again.
-        RequestBody::new(Held {
+        RequestBody::new(PrefixedBody {
             held: taken.held,
             body: (!has_ended).then_some(body),
         })
@@ -163,7 +163,7 @@ pub(crate) async fn gather(
 /// The part of a body that has arrived. Small pieces are joined: each would take far more memory
 /// than it has bytes, and may keep a whole read buffer in memory.
 #[derive(Default)]
-struct Taken {
+struct ReceivedPrefix {
     held: VecDeque<Frame<Bytes>>,
     small: BytesMut,
     /// The reservation for joined pieces, and its size in bytes.
@@ -174,7 +174,7 @@ struct Taken {
     is_full: bool,
 }
 
-impl Taken {
+impl ReceivedPrefix {
     fn data(&mut self, data: Bytes, account: &Account) {
         self.bytes += data.len();
         if data.len() >= LARGE {
@@ -219,13 +219,13 @@ impl Taken {
 }
 
 /// A body with the part that was taken already.
-struct Held {
+struct PrefixedBody {
     held: VecDeque<Frame<Bytes>>,
     /// The rest, if more is to come.
     body: Option<RequestBody>,
 }
 
-impl http_body::Body for Held {
+impl http_body::Body for PrefixedBody {
     type Data = Bytes;
     type Error = ClientError;
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     async fn gathered(body: RequestBody, has_room: bool) -> Gathered {
-        let gathered = gather(body, &Account::default(), Wanted::Signs, || has_room).await;
+        let gathered = gather(body, &Account::default(), GatherGoal::Signs, || has_room).await;
         gathered.ok().unwrap()
     }
 
@@ -282,7 +282,7 @@ mod tests {
         let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
         assert!(is_early);
         let account = Account::default();
-        let waiting = gather(body, &account, Wanted::Signs, || false);
+        let waiting = gather(body, &account, GatherGoal::Signs, || false);
         let waiting = tokio::time::timeout(MOMENT * 20, waiting);
         assert!(waiting.await.is_err());
         drop(sender);
@@ -327,7 +327,7 @@ mod tests {
         // 104 parts, which are 1,040,000 bytes, are the most that fit into a MiB.
         for (parts, length) in [(0, 0), (9, 90_000), (104, 1_040_000)] {
             let (body, sending) = sent_slowly(parts);
-            let gathering = gather(body, &account, Wanted::Length, || true);
+            let gathering = gather(body, &account, GatherGoal::Length, || true);
             let gathered = gathering.await.ok().unwrap();
             assert_eq!((gathered.length, gathered.is_early), (Some(length), false));
             let all = gathered.body.collect().await.unwrap().to_bytes();
@@ -340,7 +340,7 @@ mod tests {
     async fn a_body_whose_length_is_wanted_is_refused_beyond_the_limit() {
         let (body, sending) = sent_slowly(120);
         let account = Account::default();
-        let gathering = gather(body, &account, Wanted::Length, || true);
+        let gathering = gather(body, &account, GatherGoal::Length, || true);
         let Err(GatherError::LengthUnknown { limit, rest }) = gathering.await else {
             panic!("a body of 1,200,000 bytes is held");
         };
@@ -354,7 +354,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_may_hold_less_has_a_lower_limit() {
         let (sender, body, account) = without_room().await;
-        let gathering = gather(body, &account, Wanted::Length, || true);
+        let gathering = gather(body, &account, GatherGoal::Length, || true);
         let Err(GatherError::LengthUnknown { limit, .. }) = gathering.await else {
             panic!("more is held than the connection may hold");
         };
@@ -370,7 +370,7 @@ mod tests {
         let held = account.try_lease(BacklogLimits::default().connection);
         assert!(held.is_some());
         let (body, sending) = sent_slowly(9);
-        let gathering = gather(body, &account, Wanted::Length, || true);
+        let gathering = gather(body, &account, GatherGoal::Length, || true);
         assert!(matches!(gathering.await, Err(GatherError::NoRoom { .. })));
         sending.await.unwrap();
     }
@@ -407,7 +407,7 @@ mod tests {
         });
         let backlog = Backlog::new(BacklogLimits::default());
         let account = Account::new(backlog.function(), backlog.connection());
-        let gathering = gather(RequestBody::new(body), &account, Wanted::Signs, || true);
+        let gathering = gather(RequestBody::new(body), &account, GatherGoal::Signs, || true);
         let Gathered {
             mut body, is_early, ..
         } = gathering.await.ok().unwrap();
@@ -429,7 +429,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_has_no_room_stays_with_its_client_until_there_is_a_place() {
         let (mut sender, body, account) = without_room().await;
-        let mut gathering = std::pin::pin!(gather(body, &account, Wanted::Signs, || false));
+        let mut gathering = std::pin::pin!(gather(body, &account, GatherGoal::Signs, || false));
         let waiting = tokio::time::timeout(MOMENT * 20, &mut gathering);
         assert!(waiting.await.is_err());
         assert_eq!(sender.capacity(), 3, "three were taken");

@@ -14,7 +14,7 @@ use super::{body::Body, fields, fields::ConnectionFields, timing};
 
 /// The properties of a request that affect its response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ResponseContext {
     head_only: bool,
     /// Whether the client accepts trailers.
     trailers: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Asked {
     pub(crate) timing: bool,
 }
 
-impl Asked {
+impl ResponseContext {
     pub(crate) fn of(parts: &http::request::Parts) -> Self {
         // HTTP/1 clients must announce it (RFC 9110, section 6.5.1); later versions always have a
         // place for trailers.
@@ -44,7 +44,7 @@ impl Asked {
 /// # Errors
 /// Returns [`InvokeError::BadResponse`] if the response breaks a rule of HTTP.
 pub(crate) fn response(
-    asked: Asked,
+    asked: ResponseContext,
     head: &ResponseHead,
     body: ReplyBody,
 ) -> Result<Response<Body>, InvokeError> {
@@ -178,8 +178,8 @@ mod tests {
         }
     }
 
-    fn asked(method: &Method) -> Asked {
-        Asked {
+    fn asked(method: &Method) -> ResponseContext {
+        ResponseContext {
             head_only: method == Method::HEAD,
             trailers: true,
             timing: false,
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!(response.headers().get_all("trailer").iter().count(), 1);
             assert_eq!(http_body::Body::size_hint(response.body()).exact(), None);
         }
-        let deaf = Asked {
+        let deaf = ResponseContext {
             trailers: false,
             ..asked(&Method::GET)
         };

@@ -6,8 +6,8 @@
 //! The number of series is bounded: statuses, problems and kinds are fixed sets, and a function's
 //! series are removed with the function.
 
+mod admission;
 mod counted;
-mod crowd;
 mod labels;
 mod pools;
 mod summary;
@@ -32,7 +32,7 @@ pub use faasw_client::{FunctionSummary, GroupSummary, StageSummary, Summary, Zyg
 use faasw_client::{FunctionName, Problem};
 
 use crate::{failure::Failure, log};
-use crowd::Crowd;
+use admission::AdmissionMetrics;
 use labels::{
     BUDGETS, Function, HELD, Level, MemoryOf, OUTBOUND, OfFunction, OutboundOf, Outcome, ProblemOf,
     STAGES, ServedOf, Stage, State, Status, TrapOf, whole,
@@ -69,7 +69,7 @@ pub(crate) struct Metrics {
     under_way: Gauge,
     microvms: Family<State, Gauge>,
     pools: Pools,
-    crowd: Crowd,
+    admission: AdmissionMetrics,
     forbidden_calls: Counter,
     log_suppressed: Counter,
     confinement: Family<Level, Gauge>,
@@ -255,7 +255,7 @@ impl Metrics {
                 .set(whole(count));
         }
         self.pools.set(vms);
-        self.crowd.set(vms, backlog);
+        self.admission.set(vms, backlog);
         let level = vms.confinement.name();
         self.confinement.get_or_create(&Level { level }).set(1);
         for (counter, count) in [
@@ -323,7 +323,7 @@ impl Default for Metrics {
             under_way: Gauge::default(),
             microvms: Family::default(),
             pools: Pools::default(),
-            crowd: Crowd::default(),
+            admission: AdmissionMetrics::default(),
             forbidden_calls: Counter::default(),
             log_suppressed: Counter::default(),
             confinement: Family::default(),
@@ -396,7 +396,7 @@ impl Default for Metrics {
             metrics.microvms.clone(),
         );
         metrics.pools.register(registry);
-        metrics.crowd.register(registry);
+        metrics.admission.register(registry);
         registry.register_with_unit(
             "memory_held",
             "What functions hold between requests, by account: layers of their seeds, private \

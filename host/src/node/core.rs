@@ -22,7 +22,7 @@ use super::{
     function::{Function, UnderWay, VersionCell},
     images::Moves,
     info::{SeedState, function_brief, function_info},
-    secrets::Given,
+    secrets::VersionSecrets,
     table::Table,
 };
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
     metrics::{Metrics, Now, Summary},
     readiness::State,
     registry::{Registry, RegistryError, VersionRecord},
-    services::{key_value::KeyValue, outbound::Outgoing, secrets::Vault},
+    services::{key_value::KeyValue, outbound::OutboundMaker, secrets::Vault},
     shared::Entry,
 };
 
@@ -77,7 +77,7 @@ pub(crate) struct Machinery {
     /// Runs functions.
     pub(crate) backend: Arc<dyn Backend>,
     /// Makes the outbound calls of functions.
-    pub(crate) outbound: Outgoing,
+    pub(crate) outbound: OutboundMaker,
 }
 
 /// Which reports clients and the observer receive.
@@ -113,7 +113,7 @@ pub(crate) struct Core {
     /// Response bytes that clients have not read yet.
     pub(crate) backlog: Arc<Backlog>,
     /// Makes the outbound calls of functions.
-    pub(super) outbound: Outgoing,
+    pub(super) outbound: OutboundMaker,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Arc<Deployments>,
@@ -193,13 +193,13 @@ impl Core {
                      its own");
             }
             let stores = self.stores(&name, &record);
-            let reaches = self.reaches(&record);
-            let secrets = Given::to(&record);
+            let outbound_grants = self.outbound_grants(&record);
+            let secrets = VersionSecrets::of(&record);
             self.put(Arc::new(Function {
                 name,
                 stores,
                 secrets,
-                reaches,
+                outbound_grants,
                 version,
                 record,
                 log,
@@ -412,8 +412,10 @@ impl Core {
             function.log = other.log.clone();
             function.under_way = other.under_way.clone();
             function.backlog = other.backlog.clone();
-            if let (Some(reaches), Some(before)) = (&mut function.reaches, &other.reaches) {
-                reaches.share_limits(before);
+            if let (Some(outbound_grants), Some(before)) =
+                (&mut function.outbound_grants, &other.outbound_grants)
+            {
+                outbound_grants.share_limits(before);
             }
         } else {
             // Meanwhile the function may have been removed together with its log.

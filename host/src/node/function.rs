@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{outbound::Reaches, secrets::Given};
+use super::{outbound::OutboundGrants, secrets::VersionSecrets};
 use crate::{
     backend::FunctionVersion, failure::Failure, log::FunctionLog, registry::VersionRecord,
 };
@@ -31,13 +31,13 @@ pub(super) struct Function {
     /// The service for the guests' store records, if the version imports a store interface.
     pub(super) stores: Option<Arc<dyn StoreService>>,
     /// Its secrets, if it reads any.
-    pub(super) secrets: Option<Given>,
+    pub(super) secrets: Option<VersionSecrets>,
     /// The destinations of its outbound calls, if it was granted any.
-    pub(super) reaches: Option<Reaches>,
+    pub(super) outbound_grants: Option<OutboundGrants>,
     /// Shared by all versions.
     pub(super) log: Arc<FunctionLog>,
     /// Shared by all versions, so that a limit holds across a change of version.
-    pub(super) under_way: Arc<UnderWay>,
+    pub(super) under_way: Arc<RequestCounter>,
     /// Response bytes that clients have not read yet. Shared by all versions.
     pub(super) backlog: Arc<FunctionBacklog>,
     /// Empty after a restart, until the version is needed. Requests that arrive meanwhile wait for
@@ -101,14 +101,14 @@ impl Function {
     /// # Errors
     /// Returns [`Failure::FunctionBusy`] if no request can be cut, or if the request that was cut
     /// takes longer than [`EVICTING`] to end.
-    pub(super) async fn place(&self) -> Result<Place, Failure> {
+    pub(super) async fn place(&self) -> Result<RequestSlot, Failure> {
         let busy = match self.free_place() {
             Ok(place) => return Ok(place),
             Err(busy) => busy,
         };
         let most = self.most_at_once();
         // Reserved before the other request is cut, so that no third request takes the place.
-        let reserved = UnderWay::reserve(&self.under_way);
+        let reserved = RequestCounter::reserve(&self.under_way);
         let is_evicted = self.made.get().is_some_and(|made| made.evict());
         if !is_evicted {
             return Err(busy);
@@ -118,9 +118,9 @@ impl Function {
     }
 
     /// Takes one of these places if one is free, without waiting.
-    pub(super) fn free_place(&self) -> Result<Place, Failure> {
+    pub(super) fn free_place(&self) -> Result<RequestSlot, Failure> {
         let most = self.most_at_once();
-        UnderWay::enter(&self.under_way, most).ok_or(Failure::FunctionBusy(most))
+        RequestCounter::enter(&self.under_way, most).ok_or(Failure::FunctionBusy(most))
     }
 
     fn most_at_once(&self) -> usize {
@@ -130,62 +130,62 @@ impl Function {
 
 /// Counts the requests of one function that are under way.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay {
-    counts: Mutex<Counts>,
+pub(super) struct RequestCounter {
+    counts: Mutex<RequestCounts>,
     left: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct RequestCounts {
     under_way: usize,
     /// Requests that wait for a place of a request that was cut. Such places go to no other
     /// request.
     reserved: usize,
 }
 
-impl UnderWay {
+impl RequestCounter {
     pub(super) fn count(&self) -> usize {
         self.lock().under_way
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, RequestCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a place if one is free that is not reserved.
-    fn enter(counter: &Arc<Self>, limit: usize) -> Option<Place> {
+    fn enter(counter: &Arc<Self>, limit: usize) -> Option<RequestSlot> {
         let mut counts = counter.lock();
         if counts.under_way.saturating_add(counts.reserved) >= limit {
             return None;
         }
         counts.under_way += 1;
-        Some(Place(counter.clone()))
+        Some(RequestSlot(counter.clone()))
     }
 
     /// Reserves the next place that becomes free, ahead of later requests.
-    fn reserve(counter: &Arc<Self>) -> Reserved {
+    fn reserve(counter: &Arc<Self>) -> SlotReservation {
         counter.lock().reserved += 1;
-        Reserved(counter.clone())
+        SlotReservation(counter.clone())
     }
 }
 
 /// A request's right to the next place. Dropping it gives up the right.
 #[derive(Debug)]
-struct Reserved(Arc<UnderWay>);
+struct SlotReservation(Arc<RequestCounter>);
 
-impl Reserved {
+impl SlotReservation {
     /// Returns a place, if one is free.
-    fn enter(&self, limit: usize) -> Option<Place> {
+    fn enter(&self, limit: usize) -> Option<RequestSlot> {
         let mut counts = self.0.lock();
         if counts.under_way >= limit {
             return None;
         }
         counts.under_way += 1;
-        Some(Place(self.0.clone()))
+        Some(RequestSlot(self.0.clone()))
     }
 
-    /// Waits for a place. See [`Reserved::enter`].
-    async fn enter_soon(self, limit: usize) -> Place {
+    /// Waits for a place. See [`SlotReservation::enter`].
+    async fn enter_soon(self, limit: usize) -> RequestSlot {
         loop {
             let mut left = pin!(self.0.left.notified());
             left.as_mut().enable();
@@ -197,7 +197,7 @@ impl Reserved {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for SlotReservation {
     fn drop(&mut self) {
         self.0.lock().reserved -= 1;
     }
@@ -206,9 +206,9 @@ impl Drop for Reserved {
 /// A place among a function's concurrent requests.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
-pub(super) struct Place(Arc<UnderWay>);
+pub(super) struct RequestSlot(Arc<RequestCounter>);
 
-impl Drop for Place {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.0.lock().under_way -= 1;
         self.0.left.notify_one();
@@ -221,30 +221,30 @@ mod tests {
 
     #[test]
     fn places_are_limited_and_come_back() {
-        let counter = Arc::new(UnderWay::default());
-        let first = UnderWay::enter(&counter, 2).unwrap();
-        let second = UnderWay::enter(&counter, 2).unwrap();
-        assert!(UnderWay::enter(&counter, 2).is_none());
+        let counter = Arc::new(RequestCounter::default());
+        let first = RequestCounter::enter(&counter, 2).unwrap();
+        let second = RequestCounter::enter(&counter, 2).unwrap();
+        assert!(RequestCounter::enter(&counter, 2).is_none());
         assert_eq!(counter.count(), 2);
         drop(first);
-        let third = UnderWay::enter(&counter, 2).unwrap();
+        let third = RequestCounter::enter(&counter, 2).unwrap();
         drop((second, third));
         assert_eq!(counter.count(), 0);
     }
 
     #[tokio::test]
     async fn a_place_that_others_were_cut_for_is_theirs() {
-        let counter = Arc::new(UnderWay::default());
-        let cut = UnderWay::enter(&counter, 1).unwrap();
-        let reserved = UnderWay::reserve(&counter);
+        let counter = Arc::new(RequestCounter::default());
+        let cut = RequestCounter::enter(&counter, 1).unwrap();
+        let reserved = RequestCounter::reserve(&counter);
         assert!(reserved.enter(1).is_none());
         drop(cut);
-        assert!(UnderWay::enter(&counter, 1).is_none());
+        assert!(RequestCounter::enter(&counter, 1).is_none());
         let place = reserved.enter_soon(1).await;
         assert_eq!(counter.count(), 1);
         // A reservation that is given up blocks no other request.
-        drop(UnderWay::reserve(&counter));
+        drop(RequestCounter::reserve(&counter));
         drop(place);
-        assert!(UnderWay::enter(&counter, 1).is_some());
+        assert!(RequestCounter::enter(&counter, 1).is_some());
     }
 }

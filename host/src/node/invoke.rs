@@ -24,16 +24,16 @@ use http_body::Body as _;
 
 use super::{
     core::Core,
-    function::{Function, Place},
-    inside,
-    outbound::Outward,
+    function::{Function, RequestSlot},
+    outbound::OutboundContext,
+    self_calls,
 };
 use crate::{
     backend::FunctionVersion,
     failure::{Audience, Failure},
     message::{
         self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, GatherError,
-        Gathered, Unfit, Wanted, Within,
+        GatherGoal, Gathered, Unfit, Within,
     },
     metrics::Metrics,
     services::outbound::Hops,
@@ -148,9 +148,9 @@ impl Core {
         let length = body.size_hint().exact();
         let wanted = match function.record.kind {
             FunctionKind::CgiModule | FunctionKind::CliComponent if length.is_none() => {
-                Wanted::Length
+                GatherGoal::Length
             }
-            _ => Wanted::Signs,
+            _ => GatherGoal::Signs,
         };
         let is_answered = Arc::<AtomicBool>::default();
         let body = message::limited(body, self.body_limits(is_answered.clone()));
@@ -167,7 +167,7 @@ impl Core {
             return Err(Failure::NoRoom);
         }
         let is_to_begin = asks_first || within.is_some();
-        let gathered = if is_whole || is_to_begin && wanted == Wanted::Signs {
+        let gathered = if is_whole || is_to_begin && wanted == GatherGoal::Signs {
             // Gathering the body would make a client that waits for `100 Continue` send it,
             // possibly in vain.
             Gathered {
@@ -189,8 +189,8 @@ impl Core {
             length: gathered,
         } = gathered;
         let length = match wanted {
-            Wanted::Length => gathered,
-            Wanted::Signs => length,
+            GatherGoal::Length => gathered,
+            GatherGoal::Signs => length,
         };
         let Admission {
             place,
@@ -211,11 +211,11 @@ impl Core {
                 return Err(failure);
             }
         };
-        let mut asked = message::Asked::of(&parts);
+        let mut asked = message::ResponseContext::of(&parts);
         asked.timing &= self.timing || parts.extensions.get::<FromOperator>().is_some();
         let limits = self.limits.of_request(&function.record.options);
-        let makes_calls = function.reaches.is_some();
-        let budget = inside::account(within.as_ref(), makes_calls, &limits);
+        let makes_calls = function.outbound_grants.is_some();
+        let budget = self_calls::account(within.as_ref(), makes_calls, &limits);
         let log = Arc::new(Follower {
             function: function.clone(),
             metrics: self.metrics.clone(),
@@ -228,9 +228,9 @@ impl Core {
         let call = Call {
             head: message::request_head(function.name.as_str(), &parts, length, Some(known)),
             body,
-            limits: inside::call_limits(&limits, within.as_ref()),
+            limits: self_calls::call_limits(&limits, within.as_ref()),
             outbound: budget.as_ref().and_then(|account| {
-                self.outbound(function, &log, || Outward {
+                self.outbound(function, &log, || OutboundContext {
                     hops: Hops::of(&parts.headers),
                     share: match &within {
                         Some(within) => within.share,
@@ -344,7 +344,7 @@ async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
 /// The place and the version that a request needs to run.
 struct Admission {
     /// The request's place among those of its function, until its instance is free or gone.
-    place: Place,
+    place: RequestSlot,
     made: Arc<dyn FunctionVersion>,
     /// How long it took to get both.
     waited: Duration,

@@ -8,7 +8,7 @@ use super::{
     core::{Core, blocking},
     function::{Function, VersionCell},
     replace::OF_A_ROLLBACK,
-    secrets::Given,
+    secrets::VersionSecrets,
 };
 use crate::{
     error::{DeployError, RollbackError},
@@ -58,8 +58,8 @@ impl Core {
         };
         let function = Function {
             stores: self.stores(&name, &record),
-            secrets: Given::to(&record),
-            reaches: self.reaches(&record),
+            secrets: VersionSecrets::of(&record),
+            outbound_grants: self.outbound_grants(&record),
             name,
             version: wanted,
             record,

@@ -7,20 +7,20 @@ use super::{
     Node,
     core::{Core, blocking},
 };
-use crate::{error::FunctionError, registry::RegistryError, shared::Whole};
+use crate::{error::FunctionError, registry::RegistryError, shared::SharedVersion};
 
 impl Node {
     /// Returns the current version of a function, once its images are written.
     ///
     /// # Errors
     /// Returns an error if there is no such function, or if it cannot be read.
-    pub(crate) async fn whole_of(&self, name: &str) -> Result<Whole, FunctionError> {
-        self.core.whole_of(name).await
+    pub(crate) async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
+        self.core.shared_version(name).await
     }
 }
 
 impl Core {
-    async fn whole_of(&self, name: &str) -> Result<Whole, FunctionError> {
+    async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
         let function = self.known(name)?;
         if let Some(made) = function.made.get() {
             made.have_image().await;
@@ -31,7 +31,7 @@ impl Core {
             None => None,
         };
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
-        let whole = blocking(move || {
+        let version = blocking(move || {
             let registry = &storage.registry;
             let of = record
                 .engine
@@ -48,7 +48,7 @@ impl Core {
             } else {
                 registry.module(record.digest)?
             };
-            Ok(Whole {
+            Ok(SharedVersion {
                 code: code.ok_or(RegistryError::Module(of))?,
                 record,
                 engine,
@@ -57,6 +57,6 @@ impl Core {
                 bundle,
             })
         });
-        Ok(whole.await?)
+        Ok(version.await?)
     }
 }

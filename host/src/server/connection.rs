@@ -16,7 +16,7 @@ use super::{
     Handler,
     bodies::{Received, Sent},
     connections::{Connections, Slot},
-    linger::Kept,
+    linger::LingeringStream,
     metered::Metered,
     peer::Peer,
 };
@@ -85,7 +85,7 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEAD_BYTES as u32);
-    let stream = Kept::new(stream);
+    let stream = LingeringStream::new(stream);
     let served = Metered::new(stream.handle(), peer.clone());
     let connection = builder
         .serve_connection(TokioIo::new(served), service)

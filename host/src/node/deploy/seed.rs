@@ -17,7 +17,7 @@ use crate::{
     node::{
         core::Core,
         function::{Function, VersionCell},
-        secrets::Given,
+        secrets::VersionSecrets,
     },
     registry::{FreezeRecord, VersionRecord},
 };
@@ -116,8 +116,8 @@ impl Core {
             name: name.clone(),
             version: 0,
             stores: self.stores(name, &record),
-            secrets: Given::to(&record),
-            reaches: self.reaches(&record),
+            secrets: VersionSecrets::of(&record),
+            outbound_grants: self.outbound_grants(&record),
             record,
             log: log.clone(),
             under_way: Arc::default(),

@@ -12,10 +12,10 @@
 mod change;
 mod embedded;
 mod error;
+mod failure_log;
 mod fair;
 mod function;
 mod redis;
-mod told;
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -18,7 +18,7 @@ use ring::{
 use thiserror::Error;
 use zeroize::{Zeroize as _, Zeroizing};
 
-pub(crate) use self::bound::{Bound, Filled, TOKEN, Unfilled};
+pub(crate) use self::bound::{BoundSecrets, HeadWithSecrets, SecretFillError, TOKEN};
 
 /// The length of the key in bytes.
 pub(crate) const KEY: usize = 32;

@@ -16,7 +16,7 @@ use redb::{
 };
 
 use super::{
-    super::{StoreError, told::Told},
+    super::{StoreError, failure_log::FailureLog},
     apply::{COMMITS, PAIRS, USES},
 };
 use crate::redb_file;
@@ -31,7 +31,7 @@ pub(super) struct StoreFile {
     path: PathBuf,
     in_memory: bool,
     database: RwLock<Option<Database>>,
-    told: Told,
+    failure_log: FailureLog,
 }
 
 impl StoreFile {
@@ -42,7 +42,7 @@ impl StoreFile {
             path,
             in_memory: false,
             database: RwLock::new(None),
-            told: Told::default(),
+            failure_log: FailureLog::default(),
         }
     }
 
@@ -58,7 +58,7 @@ impl StoreFile {
             path,
             in_memory: true,
             database: RwLock::new(Some(database)),
-            told: Told::default(),
+            failure_log: FailureLog::default(),
         })
     }
 
@@ -85,7 +85,7 @@ impl StoreFile {
         if let Err(error) = &done
             && error.closes()
         {
-            self.told.failed(error);
+            self.failure_log.log_failure(error);
             if !self.in_memory {
                 self.close();
             }

@@ -27,7 +27,7 @@ use super::{Change, Changed, Page, Quota, Start, StoreError, Use, fair::Turns};
 use apply::{PAIRS, USES};
 use file::StoreFile;
 use listing::Listing;
-use recent::Recent;
+use recent::RecentValues;
 use writer::{Job, Jobs};
 
 /// Entries that a listing reads in one turn. That takes less than a millisecond; then other callers
@@ -38,7 +38,7 @@ const PIECE: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Embedded {
     file: Arc<StoreFile>,
-    recent: Arc<Recent>,
+    recent: Arc<RecentValues>,
     /// Changes that wait to be written.
     jobs: Arc<Jobs>,
     writer: Option<JoinHandle<()>>,
@@ -80,7 +80,7 @@ impl Embedded {
     fn of(file: StoreFile, readers: usize) -> Result<Self, StoreError> {
         let file = Arc::new(file);
         let jobs = Arc::new(Jobs::default());
-        let (written, recent) = (Arc::clone(&file), Arc::new(Recent::default()));
+        let (written, recent) = (Arc::clone(&file), Arc::new(RecentValues::default()));
         let (changed, waiting) = (Arc::clone(&recent), Arc::clone(&jobs));
         // The thread ends when the jobs are closed and all of them are written.
         let writer = thread::Builder::new()

@@ -32,10 +32,10 @@ const KEYS: usize = 16;
 
 /// Values that were read recently.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<Known>);
+pub(super) struct RecentValues(Mutex<RecentState>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct RecentState {
     /// How often everything was dropped.
     epoch: u64,
     /// The namespaces that the current commit changes.
@@ -65,7 +65,7 @@ pub(super) struct Mark {
     changes: u64,
 }
 
-impl Recent {
+impl RecentValues {
     /// Returns the values of these keys as of the last commit, if the keys are few and all of their
     /// values are in memory.
     pub(super) fn values(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Vec<Option<Vec<u8>>>> {
@@ -158,12 +158,12 @@ impl Recent {
         drop(forgotten);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, RecentState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl RecentState {
     fn mark(&self, namespace: &str) -> Option<Mark> {
         let Namespace { changes, .. } = self.namespaces.get(namespace)?;
         Some(Mark {
@@ -221,18 +221,18 @@ mod tests {
         text.as_bytes().to_vec()
     }
 
-    fn keep(recent: &Recent, mark: Mark, name: &str, value: &str) {
+    fn keep(recent: &RecentValues, mark: Mark, name: &str, value: &str) {
         recent.keep(mark, "a", &[key(name)], &[Some(key(value))]);
     }
 
-    fn known(recent: &Recent, name: &str) -> Option<Option<Vec<u8>>> {
+    fn known(recent: &RecentValues, name: &str) -> Option<Option<Vec<u8>>> {
         let values = recent.values("a", &[key(name)])?;
         values.into_iter().next()
     }
 
     #[test]
     fn what_a_commit_may_have_changed_is_not_known() {
-        let recent = Recent::default();
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         keep(&recent, mark, "k", "1");
         keep(&recent, mark, "other", "1");
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_commit_counts_for_what_it_changes_alone() {
-        let recent = Recent::default();
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         let change = Change::Increment(key("k"), 1);
         // Commits of a namespace that was not read yet are counted, too.
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_all_was_forgotten_is_not_taken_up() {
-        let recent = Recent::default();
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         keep(&recent, mark, "k", "1");
         recent.forget_all();
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn namespaces_are_apart_and_one_that_is_not_there_is_known_too() {
-        let recent = Recent::default();
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         recent.keep(mark, "a", &[key("k")], &[None]);
         assert_eq!(known(&recent, "k"), Some(None));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn it_takes_so_much_and_no_more() {
-        let recent = Recent::default();
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         let value = "v".repeat(1000);
         keep(&recent, mark, "often", &value);

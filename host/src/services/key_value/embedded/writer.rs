@@ -15,7 +15,7 @@ use super::{
     },
     apply::{COMMITS, LAST, apply},
     file::StoreFile,
-    recent::Recent,
+    recent::RecentValues,
 };
 
 /// The most changes of one transaction, which bounds the wait for a commit.
@@ -131,7 +131,7 @@ impl Drop for WriterEnd<'_> {
 }
 
 /// Writes changes until the jobs are closed and none waits.
-pub(super) fn run(file: &Arc<StoreFile>, recent: &Recent, jobs: &Jobs) {
+pub(super) fn run(file: &Arc<StoreFile>, recent: &RecentValues, jobs: &Jobs) {
     let _end = WriterEnd(jobs);
     while let Some(mut together) = jobs.next() {
         // A caller that is gone has received no result, so its change need not be made.
@@ -142,7 +142,7 @@ pub(super) fn run(file: &Arc<StoreFile>, recent: &Recent, jobs: &Jobs) {
     }
 }
 
-fn write(file: &StoreFile, recent: &Recent, mut jobs: Vec<Job>) {
+fn write(file: &StoreFile, recent: &RecentValues, mut jobs: Vec<Job>) {
     let changes = jobs.iter();
     recent.begin(changes.map(|job| (job.namespace.as_str(), &job.change)));
     let mut tried = Vec::with_capacity(jobs.len());

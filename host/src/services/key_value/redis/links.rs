@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::{
-    super::{StoreError, fair, fair::Turns, told::Told},
+    super::{StoreError, failure_log::FailureLog, fair, fair::Turns},
     link::{Command, Link, Unanswered, tls},
     server::KeyValueServer,
 };
@@ -46,7 +46,7 @@ pub(super) struct Links {
     time: Duration,
     turns: Arc<Turns>,
     idle: Mutex<Vec<Link>>,
-    told: Told,
+    failure_log: FailureLog,
 }
 
 impl fmt::Debug for Links {
@@ -77,7 +77,7 @@ impl Links {
             time,
             turns: Turns::new(LINKS, LINKS_EACH),
             idle: Mutex::default(),
-            told: Told::default(),
+            failure_log: FailureLog::default(),
         })
     }
 
@@ -93,13 +93,13 @@ impl Links {
                 _turn: turn,
             }),
             Ok(None) => Err(StoreError::Interrupted),
-            Err(_) => Err(self.told(self.away("others wait for answers, too"))),
+            Err(_) => Err(self.log_error(self.away("others wait for answers, too"))),
         }
     }
 
     /// Returns the error for a server that cannot be used for this reason, and logs it.
     pub(super) fn refused(&self, why: impl Into<String>) -> StoreError {
-        self.told(refused(&self.server, why))
+        self.log_error(refused(&self.server, why))
     }
 
     fn away(&self, why: impl Into<String>) -> StoreError {
@@ -109,8 +109,8 @@ impl Links {
         }
     }
 
-    fn told(&self, error: StoreError) -> StoreError {
-        self.told.failed(&error);
+    fn log_error(&self, error: StoreError) -> StoreError {
+        self.failure_log.log_failure(&error);
         error
     }
 
@@ -163,7 +163,7 @@ impl Turn<'_> {
             match timeout_at(self.until, link.ask(command)).await {
                 Ok(Ok(value)) => {
                     self.links.idle().push(link);
-                    self.links.told.worked();
+                    self.links.failure_log.log_recovery();
                     return Ok(value);
                 }
                 Ok(Err(Unanswered::Refused(why))) => {
@@ -210,13 +210,13 @@ impl Turn<'_> {
     }
 
     fn failed(&self, error: StoreError) -> StoreError {
-        self.links.told(error)
+        self.links.log_error(error)
     }
 
     /// Returns the error of a command that was sent but not answered. The operator reads the reason
     /// in the log; the caller learns whether a change may have been made.
     fn lost(&self, command: &Command<'_>, why: StoreError) -> StoreError {
-        let why = self.links.told(why);
+        let why = self.links.log_error(why);
         if command.reads() {
             why
         } else {

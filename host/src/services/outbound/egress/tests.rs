@@ -24,7 +24,7 @@ impl Silent {
     }
 }
 
-impl Processes for Silent {
+impl EgressProcesses for Silent {
     fn connector(&self) -> Running<'_, io::Result<NewConnector>> {
         Box::pin(async {
             Ok(NewConnector {
@@ -53,11 +53,17 @@ impl Processes for Silent {
 fn egress(workers: usize) -> (Arc<Egress>, Arc<Silent>) {
     let silent = Arc::new(Silent::default());
     let options = ConnectorOptions::default();
-    let egress = Egress::with(workers, silent.clone(), options, Naming::default(), vec![]);
+    let egress = Egress::with(
+        workers,
+        silent.clone(),
+        options,
+        NameResolution::default(),
+        vec![],
+    );
     (egress, silent)
 }
 
-async fn calls(slot: &Arc<Slot>) -> Call {
+async fn calls(slot: &Arc<WorkerSlot>) -> Call {
     let head = OutgoingHead {
         method: b"GET".to_vec(),
         scheme: b"http".to_vec(),
@@ -72,7 +78,7 @@ async fn calls(slot: &Arc<Slot>) -> Call {
 #[tokio::test]
 async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
     let (egress, _silent) = egress(2);
-    let [one, two, three] = [(); 3].map(|()| Slot::new(&egress));
+    let [one, two, three] = [(); 3].map(|()| WorkerSlot::new(&egress));
     let mut hangs = calls(&one).await;
     let _other = calls(&two).await;
     let failed = three.clone().start().await.unwrap_err();
@@ -89,9 +95,9 @@ async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
 #[tokio::test]
 async fn a_function_with_many_versions_gives_way_at_once() {
     let (egress, _silent) = egress(4);
-    let [oldest, old, new, other, mine, more] = [(); 6].map(|()| Slot::new(&egress));
-    new.is_of_the_function_of(&old);
-    oldest.is_of_the_function_of(&new);
+    let [oldest, old, new, other, mine, more] = [(); 6].map(|()| WorkerSlot::new(&egress));
+    new.join_function_of(&old);
+    oldest.join_function_of(&new);
     let first = [calls(&other).await, calls(&oldest).await];
     let _calls = [calls(&old).await, calls(&new).await];
     let _mine = calls(&mine).await;
@@ -107,9 +113,9 @@ async fn a_function_with_many_versions_gives_way_at_once() {
 #[tokio::test]
 async fn one_that_nobody_uses_gives_way_before_all_others() {
     let (egress, _silent) = egress(4);
-    let [oldest, old, new, unused, mine] = [(); 5].map(|()| Slot::new(&egress));
-    new.is_of_the_function_of(&old);
-    oldest.is_of_the_function_of(&old);
+    let [oldest, old, new, unused, mine] = [(); 5].map(|()| WorkerSlot::new(&egress));
+    new.join_function_of(&old);
+    oldest.join_function_of(&old);
     let stay = [&oldest, &old, &new];
     let _calls = [
         calls(stay[0]).await,
@@ -125,9 +131,9 @@ async fn one_that_nobody_uses_gives_way_before_all_others() {
 #[tokio::test]
 async fn how_names_are_resolved_is_looked_at_with_a_request_and_not_with_each() {
     let (egress, silent) = egress(1);
-    let slot = Slot::new(&egress);
-    assert!(egress.is_to_look());
+    let slot = WorkerSlot::new(&egress);
+    assert!(egress.is_name_config_stale());
     let _calls = [calls(&slot).await, calls(&slot).await];
     assert_eq!(silent.looked.load(Ordering::SeqCst), 1);
-    assert!(!egress.is_to_look() && slot.worker().is_some());
+    assert!(!egress.is_name_config_stale() && slot.worker().is_some());
 }
