@@ -15,17 +15,17 @@ const OPEN_METRICS: HeaderValue =
 
 /// Answers `GET /metrics`, the liveness probe and the readiness probe, and nothing else.
 #[derive(Clone, Debug)]
-pub(crate) struct Page {
+pub(crate) struct MetricsPage {
     node: Node,
 }
 
-impl Page {
+impl MetricsPage {
     pub(crate) fn new(node: Node) -> Self {
         Self { node }
     }
 }
 
-impl Handler for Page {
+impl Handler for MetricsPage {
     async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
         let head_only = request.method() == Method::HEAD;
         let refused = |problem: Problem| problem.response(known.request_id, head_only);

@@ -246,7 +246,7 @@ impl WithoutBackend {
         servers.background(async move { warming_core.run_startup_warmup().await });
         // A readiness probe during the start receives a response that the node is not ready.
         if let Some(listener) = self.metrics {
-            let page = admin::Page::new(inner.clone());
+            let page = admin::MetricsPage::new(inner.clone());
             let limits = Limits {
                 connections: core.limits.connections.min(SCRAPERS),
                 connections_per_address: core.limits.connections_per_address.min(SCRAPERS_EACH),

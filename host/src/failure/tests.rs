@@ -28,11 +28,11 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
             (404, "unknown-function", Fault::Caller),
         ),
         (
-            Unfit::BodyTooLarge(1).into(),
+            RequestRejection::BodyTooLarge(1).into(),
             (413, "request-body-too-large", Fault::Caller),
         ),
         (
-            Unfit::LengthUnknown(1).into(),
+            RequestRejection::LengthUnknown(1).into(),
             (413, "request-body-too-large", Fault::Caller),
         ),
         (head.into(), (431, "request-head-too-large", Fault::Caller)),
@@ -99,11 +99,11 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
         ),
         (Failure::NoRoom, (503, "over-capacity", Fault::Caller)),
         (
-            Unfit::BodyTimeout(Duration::from_secs(1)).into(),
+            RequestRejection::BodyTimeout(Duration::from_secs(1)).into(),
             (408, "request-body-timeout", Fault::Caller),
         ),
         (
-            Unfit::BodyUnreadable(String::new()).into(),
+            RequestRejection::BodyUnreadable(String::new()).into(),
             (400, "request-body-unreadable", Fault::Caller),
         ),
         (

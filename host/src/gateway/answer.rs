@@ -9,7 +9,7 @@ use crate::{
 
 /// The fate of an HTTP/1 connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Afterwards {
+pub(super) enum ConnectionFate {
     GoOn,
     Close,
 }
@@ -18,9 +18,9 @@ pub(super) enum Afterwards {
 pub(super) async fn answer_here(
     request: Request<Received>,
     mut response: Response<Body>,
-    afterwards: Afterwards,
+    afterwards: ConnectionFate,
 ) -> Response<Body> {
-    let ends = afterwards == Afterwards::Close || message::asks_first(&request);
+    let ends = afterwards == ConnectionFate::Close || message::expects_continue(&request);
     if ends && may_close(&request) {
         close(&mut response);
     }

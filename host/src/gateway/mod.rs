@@ -21,12 +21,12 @@ use faasw_client::Problem;
 use http::{Method, Request, Response, StatusCode, Version, header, uri::Scheme};
 
 use self::{
-    answer::{Afterwards, answer_here, close, may_close, no_content},
+    answer::{ConnectionFate, answer_here, close, may_close, no_content},
     refusal::refusal,
     route::{Route, Site},
 };
 use crate::{
-    message::{self, Body, Correlation, Follow},
+    message::{self, Body, Correlation, RequestRecorder},
     node::Node,
     readiness::Readiness,
     server::{Handler, Received, health},
@@ -53,7 +53,11 @@ impl Gateway {
 }
 
 impl Handler for Gateway {
-    fn follow(&self, request: &Request<Received>, known: &Correlation) -> Option<Box<Follow>> {
+    fn follow(
+        &self,
+        request: &Request<Received>,
+        known: &Correlation,
+    ) -> Option<Box<RequestRecorder>> {
         self.node.follow(request, known)
     }
 
@@ -63,8 +67,8 @@ impl Handler for Gateway {
         let refused = |problem: Problem| problem.response(known.request_id, head_only);
         if let Some(problem) = refusal(&request) {
             let response = refused(problem);
-            let response = Box::pin(answer_here(request, response, Afterwards::Close)).await;
-            return Follow::response(follow, response);
+            let response = Box::pin(answer_here(request, response, ConnectionFate::Close)).await;
+            return RequestRecorder::response(follow, response);
         }
         let route = self
             .sites
@@ -81,8 +85,8 @@ impl Handler for Gateway {
             Route::Asterisk => no_content(),
             Route::Nothing(detail) => refused(no_function(detail)),
         };
-        let response = Box::pin(answer_here(request, response, Afterwards::GoOn)).await;
-        Follow::response(follow, response)
+        let response = Box::pin(answer_here(request, response, ConnectionFate::GoOn)).await;
+        RequestRecorder::response(follow, response)
     }
 }
 
@@ -94,10 +98,10 @@ impl Gateway {
         site: Site,
         mut request: Request<Received>,
         known: &Correlation,
-        follow: Option<Box<Follow>>,
+        follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body> {
         let may_close = may_close(&request);
-        let asks_first = message::asks_first(&request);
+        let expects_continue = message::expects_continue(&request);
         let has_host = matches!(site, Site::Host);
         if let Site::Path { uri, .. } = site {
             *request.uri_mut() = uri;
@@ -116,7 +120,7 @@ impl Gateway {
         } else {
             confine::to_path(response.headers_mut(), name);
         }
-        let is_unread = may_close && asks_first && response.status().as_u16() >= 400;
+        let is_unread = may_close && expects_continue && response.status().as_u16() >= 400;
         // A client that keeps its connection to a stopping node would send requests over it until
         // the end, and be refused then. It must reconnect, so that a load balancer selects another
         // node.

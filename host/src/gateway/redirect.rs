@@ -7,7 +7,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 
 use super::{
-    answer::{Afterwards, answer_here, no_content},
+    answer::{ConnectionFate, answer_here, no_content},
     host::host_of,
     refusal::refusal,
 };
@@ -65,8 +65,8 @@ impl Handler for Redirect {
     ) -> impl Future<Output = Response<Body>> + Send {
         let head_only = request.method() == http::Method::HEAD;
         let (response, afterwards) = match refusal(&request) {
-            Some(problem) => (Err(problem), Afterwards::Close),
-            None => (self.response(&request), Afterwards::GoOn),
+            Some(problem) => (Err(problem), ConnectionFate::Close),
+            None => (self.response(&request), ConnectionFate::GoOn),
         };
         let refused = |problem: Problem| problem.response(known.request_id, head_only);
         let response = response.unwrap_or_else(refused);

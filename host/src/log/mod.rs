@@ -31,8 +31,8 @@ pub(crate) use limiter::suppressed;
 pub(crate) use observer::Observer;
 
 use file::LogFile;
-use rate::{Allowance, Rate};
-use recent::Recent;
+use rate::{Allowance, LineRate};
+use recent::RecentLines;
 
 /// Pause after a file could not be written: its disk is usually full.
 const FILE_REST: Duration = Duration::from_secs(10);
@@ -41,14 +41,14 @@ const FILE_REST: Duration = Duration::from_secs(10);
 pub(crate) struct FunctionLog {
     name: FunctionName,
     observer: Observer,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     /// Wakes tasks that wait for a line.
     added: Notify,
 }
 
-struct State {
-    recent: Recent,
-    rate: Rate,
+struct LogState {
+    recent: RecentLines,
+    rate: LineRate,
     file: Option<LogFile>,
     /// Whether the recent lines include those that the file had when the node started. The file is
     /// read on the first read or write of the log, not for every function at the start.
@@ -65,9 +65,9 @@ impl FunctionLog {
         Self {
             name,
             observer,
-            state: Mutex::new(State {
-                recent: Recent::default(),
-                rate: Rate::starting(Instant::now()),
+            state: Mutex::new(LogState {
+                recent: RecentLines::default(),
+                rate: LineRate::starting(Instant::now()),
                 continued: file.is_none(),
                 file,
                 failed: None,
@@ -157,7 +157,7 @@ impl FunctionLog {
     }
 
     /// Returns the state, with the lines of earlier nodes.
-    fn continued(&self) -> MutexGuard<'_, State> {
+    fn continued(&self) -> MutexGuard<'_, LogState> {
         let mut state = self.state();
         if !state.continued {
             state.continued = true;
@@ -176,13 +176,13 @@ impl FunctionLog {
         state
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         // After a panic while the lock was held, at most one line is counted incompletely.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LogState {
     fn write_file(&mut self, name: &FunctionName, line: &LogLine) {
         let Some(file) = &mut self.file else { return };
         if self.failed.is_some_and(|when| when.elapsed() < FILE_REST) {

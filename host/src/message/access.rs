@@ -85,21 +85,21 @@ pub struct AccessRecord {
 }
 
 /// The callback for finished requests.
-pub(crate) type TellRequest = dyn Fn(&AccessRecord) + Send + Sync;
+pub(crate) type RequestCallback = dyn Fn(&AccessRecord) + Send + Sync;
 
 /// A request that is followed to its end. The record is reported when this is dropped.
-pub(crate) struct Follow {
+pub(crate) struct RequestRecorder {
     record: AccessRecord,
     /// The number of the instance that serves the request; 0 until there is one.
     instance: Arc<AtomicU64>,
     begun: Instant,
-    tell: Arc<TellRequest>,
+    tell: Arc<RequestCallback>,
 }
 
-impl Follow {
+impl RequestRecorder {
     /// Follows a request that has just arrived.
     pub(crate) fn begin<B>(
-        tell: &Arc<TellRequest>,
+        tell: &Arc<RequestCallback>,
         request: &Request<B>,
         known: &Correlation,
     ) -> Box<Self> {
@@ -140,7 +140,7 @@ impl Follow {
     }
 
     /// Sets the function that the request is for.
-    pub(crate) fn asks(&mut self, function: &str) {
+    pub(crate) fn set_function(&mut self, function: &str) {
         self.record.function = Some(function.to_owned());
     }
 
@@ -151,7 +151,7 @@ impl Follow {
     }
 
     /// Counts bytes of the body that were passed on. `is_end` says whether they were the last.
-    pub(super) fn gave(&mut self, bytes: usize, is_end: bool) {
+    pub(super) fn count_body_bytes(&mut self, bytes: usize, is_end: bool) {
         self.record.body_bytes += bytes as u64;
         self.record.is_whole = is_end;
     }
@@ -164,11 +164,11 @@ impl Follow {
         follow.record.status = Some(response.status().as_u16());
         let slug = response.extensions().get();
         follow.record.problem = slug.map(|ProblemSlug(slug)| *slug);
-        response.map(|body| body.followed(follow))
+        response.map(|body| body.with_recorder(follow))
     }
 }
 
-impl Drop for Follow {
+impl Drop for RequestRecorder {
     fn drop(&mut self) {
         let instance = self.instance.load(Ordering::Relaxed);
         self.record.instance = (instance != 0).then_some(instance);
@@ -177,9 +177,9 @@ impl Drop for Follow {
     }
 }
 
-impl fmt::Debug for Follow {
+impl fmt::Debug for RequestRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Follow")
+        f.debug_struct("RequestRecorder")
             .field("record", &self.record)
             .finish_non_exhaustive()
     }
@@ -228,7 +228,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     /// Returns the reported records, and the callback that reports.
-    fn told() -> (Arc<Mutex<Vec<AccessRecord>>>, Arc<TellRequest>) {
+    fn told() -> (Arc<Mutex<Vec<AccessRecord>>>, Arc<RequestCallback>) {
         let told = Arc::<Mutex<Vec<AccessRecord>>>::default();
         let tell = {
             let told = told.clone();
@@ -237,11 +237,14 @@ mod tests {
         (told, tell)
     }
 
-    fn follow(tell: &Arc<TellRequest>, request: http::request::Builder) -> Box<Follow> {
+    fn follow(
+        tell: &Arc<RequestCallback>,
+        request: http::request::Builder,
+    ) -> Box<RequestRecorder> {
         let request = request.body(()).unwrap();
         let id = request.extensions().get().copied();
         let known = Correlation::new(request.headers(), id);
-        Follow::begin(tell, &request, &known)
+        RequestRecorder::begin(tell, &request, &known)
     }
 
     fn mine() -> RequestId {
@@ -262,9 +265,9 @@ mod tests {
             .extension(RemoteAddress("192.0.2.1".parse().unwrap()))
             .extension(mine());
         let mut follow = follow(&tell, request);
-        follow.asks("f");
+        follow.set_function("f");
         follow.instance().store(7, Ordering::Relaxed);
-        let response = Follow::response(Some(follow), Response::new(Body::from("hello")));
+        let response = RequestRecorder::response(Some(follow), Response::new(Body::from("hello")));
         assert!(told.lock().unwrap().is_empty());
         response.into_body().collect().await.unwrap();
         let records = told.lock().unwrap();
@@ -302,14 +305,14 @@ mod tests {
         // response.
         drop(follow(&tell, Request::get("/")));
         let following = follow(&tell, Request::get("/"));
-        drop(Follow::response(
+        drop(RequestRecorder::response(
             Some(following),
             Response::new(Body::from("hello")),
         ));
         // This response has no body to read.
         let following = follow(&tell, Request::get("/"));
         let problem = faasw_client::Problem::new(http::StatusCode::NOT_FOUND, "none", "", "");
-        drop(Follow::response(
+        drop(RequestRecorder::response(
             Some(following),
             problem.response(mine(), true),
         ));

@@ -55,7 +55,7 @@ pub(crate) fn sent_id(headers: &HeaderMap) -> Option<RequestId> {
 
 /// Removes fields from a request's trailers that are valid only in the head, where they were
 /// checked.
-pub(crate) fn leave_out(trailers: &mut HeaderMap) {
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
     for name in [X_REQUEST_ID, TRACEPARENT, TRACESTATE] {
         trailers.remove(name);
     }

@@ -24,14 +24,14 @@ const ENOUGH: usize = 64 << 10;
 /// what one connection may hold by default ([`crate::Limits::undelivered_connection`]).
 const LENGTH_MAX: u64 = 1 << 20;
 /// Minimum bytes of a piece of a body that is kept as it arrived.
-const LARGE: usize = 4 << 10;
+const LARGE_PIECE_BYTES: usize = 4 << 10;
 /// Bytes by which memory for smaller pieces is reserved: at least the size of a piece.
-const STEP: usize = 8 << 10;
+const LEASE_STEP_BYTES: usize = 8 << 10;
 /// Time to wait for a body while there are free slots.
-const MOMENT: Duration = Duration::from_millis(50);
+const EARLY_START_DELAY: Duration = Duration::from_millis(50);
 
 /// A body of which a part, or all, has arrived.
-pub(crate) struct Gathered {
+pub(crate) struct GatheredBody {
     /// The whole body, including the part that has not arrived yet.
     pub(crate) body: RequestBody,
     /// Whether the request proceeds although little of its body has arrived.
@@ -44,7 +44,7 @@ pub(crate) struct Gathered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatherGoal {
     /// Enough of the body to show that the client sends it.
-    Signs,
+    EnoughSigns,
     /// The body's end, for its length. Programs in CGI style read it in `CONTENT_LENGTH` (RFC 3875,
     /// section 4.1.2), and would find the body empty without it.
     Length,
@@ -85,22 +85,22 @@ pub(crate) async fn gather(
     account: &Account,
     wanted: GatherGoal,
     has_room: impl Fn() -> bool,
-) -> Result<Gathered, GatherError> {
+) -> Result<GatheredBody, GatherError> {
     if body.is_end_stream() {
-        return Ok(Gathered {
+        return Ok(GatheredBody {
             body,
             is_early: false,
             length: Some(0),
         });
     }
     let enough = match wanted {
-        GatherGoal::Signs => ENOUGH,
+        GatherGoal::EnoughSigns => ENOUGH,
         GatherGoal::Length => usize::MAX,
     };
     let mut taken = ReceivedPrefix::default();
     let mut is_early = false;
     let mut has_ended = false;
-    let mut moment_ends = Instant::now() + MOMENT;
+    let mut moment_ends = Instant::now() + EARLY_START_DELAY;
     while taken.bytes < enough && !body.is_end_stream() {
         if wanted == GatherGoal::Length {
             let limit = account.connection_limit().min(LENGTH_MAX);
@@ -120,11 +120,11 @@ pub(crate) async fn gather(
             }
         };
         let Ok(frame) = timeout_at(moment_ends, next).await else {
-            is_early = wanted == GatherGoal::Signs && has_room();
+            is_early = wanted == GatherGoal::EnoughSigns && has_room();
             if is_early {
                 break;
             }
-            moment_ends = Instant::now() + MOMENT;
+            moment_ends = Instant::now() + EARLY_START_DELAY;
             continue;
         };
         let Some(frame) = frame.transpose()? else {
@@ -153,7 +153,7 @@ pub(crate) async fn gather(
             body: (!has_ended).then_some(body),
         })
     };
-    Ok(Gathered {
+    Ok(GatheredBody {
         body,
         is_early,
         length,
@@ -177,7 +177,7 @@ struct ReceivedPrefix {
 impl ReceivedPrefix {
     fn data(&mut self, data: Bytes, account: &Account) {
         self.bytes += data.len();
-        if data.len() >= LARGE {
+        if data.len() >= LARGE_PIECE_BYTES {
             self.flush();
             let room = account.try_lease(data.len() as u64);
             self.is_full |= room.is_none();
@@ -190,9 +190,9 @@ impl ReceivedPrefix {
         }
         self.small.extend_from_slice(&data);
         if self.small.len() > self.room_bytes {
-            match account.try_lease(STEP as u64) {
+            match account.try_lease(LEASE_STEP_BYTES as u64) {
                 Some(more) => {
-                    self.room_bytes += STEP;
+                    self.room_bytes += LEASE_STEP_BYTES;
                     match &mut self.room {
                         Some(room) => room.join(more),
                         none => *none = Some(more),
@@ -259,8 +259,11 @@ mod tests {
         RequestBody::new(Full::new(Bytes::from_static(bytes)).map_err(|never| match never {}))
     }
 
-    async fn gathered(body: RequestBody, has_room: bool) -> Gathered {
-        let gathered = gather(body, &Account::default(), GatherGoal::Signs, || has_room).await;
+    async fn gathered(body: RequestBody, has_room: bool) -> GatheredBody {
+        let gathered = gather(body, &Account::default(), GatherGoal::EnoughSigns, || {
+            has_room
+        })
+        .await;
         gathered.ok().unwrap()
     }
 
@@ -268,7 +271,7 @@ mod tests {
     async fn a_body_that_is_there_is_not_waited_for() {
         let begun = Instant::now();
         for bytes in [&b""[..], b"abc"] {
-            let Gathered { body, is_early, .. } = gathered(whole(bytes), true).await;
+            let GatheredBody { body, is_early, .. } = gathered(whole(bytes), true).await;
             assert!(!is_early);
             assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
         }
@@ -279,11 +282,11 @@ mod tests {
     async fn a_body_that_does_not_come_is_waited_for_as_long_as_there_is_no_room() {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);
         sender.send_data(Bytes::from_static(b"x")).await.unwrap();
-        let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
+        let GatheredBody { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
         assert!(is_early);
         let account = Account::default();
-        let waiting = gather(body, &account, GatherGoal::Signs, || false);
-        let waiting = tokio::time::timeout(MOMENT * 20, waiting);
+        let waiting = gather(body, &account, GatherGoal::EnoughSigns, || false);
+        let waiting = tokio::time::timeout(EARLY_START_DELAY * 20, waiting);
         assert!(waiting.await.is_err());
         drop(sender);
     }
@@ -295,7 +298,7 @@ mod tests {
         for _ in 0..9 {
             sender.send_data(part.clone()).await.unwrap();
         }
-        let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), false).await;
+        let GatheredBody { body, is_early, .. } = gathered(RequestBody::new(body), false).await;
         assert!(!is_early);
         let mut fields = http::HeaderMap::new();
         fields.insert("x-t", http::HeaderValue::from_static("1"));
@@ -312,7 +315,7 @@ mod tests {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
         let sending = tokio::spawn(async move {
             for _ in 0..parts {
-                tokio::time::sleep(MOMENT * 2).await;
+                tokio::time::sleep(EARLY_START_DELAY * 2).await;
                 let part = Bytes::from(vec![b'x'; 10_000]);
                 // The receiver of a rejected body is gone.
                 let _ = sender.send_data(part).await;
@@ -358,7 +361,7 @@ mod tests {
         let Err(GatherError::LengthUnknown { limit, .. }) = gathering.await else {
             panic!("more is held than the connection may hold");
         };
-        assert_eq!(limit, 2 * LARGE as u64);
+        assert_eq!(limit, 2 * LARGE_PIECE_BYTES as u64);
         drop(sender);
     }
 
@@ -383,11 +386,11 @@ mod tests {
     ) {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(9);
         for _ in 0..9 {
-            let part = Bytes::from(vec![b'x'; LARGE]);
+            let part = Bytes::from(vec![b'x'; LARGE_PIECE_BYTES]);
             sender.send_data(part).await.unwrap();
         }
         let limits = BacklogLimits {
-            connection: 2 * LARGE as u64,
+            connection: 2 * LARGE_PIECE_BYTES as u64,
             ..BacklogLimits::default()
         };
         let backlog = Backlog::new(limits);
@@ -407,12 +410,17 @@ mod tests {
         });
         let backlog = Backlog::new(BacklogLimits::default());
         let account = Account::new(backlog.function(), backlog.connection());
-        let gathering = gather(RequestBody::new(body), &account, GatherGoal::Signs, || true);
-        let Gathered {
+        let gathering = gather(
+            RequestBody::new(body),
+            &account,
+            GatherGoal::EnoughSigns,
+            || true,
+        );
+        let GatheredBody {
             mut body, is_early, ..
         } = gathering.await.ok().unwrap();
         assert!(is_early);
-        assert!((20_000..=3 * STEP as u64).contains(&backlog.held()));
+        assert!((20_000..=3 * LEASE_STEP_BYTES as u64).contains(&backlog.held()));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first.len(), 20_000, "in one piece");
         assert!(
@@ -429,8 +437,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_has_no_room_stays_with_its_client_until_there_is_a_place() {
         let (mut sender, body, account) = without_room().await;
-        let mut gathering = std::pin::pin!(gather(body, &account, GatherGoal::Signs, || false));
-        let waiting = tokio::time::timeout(MOMENT * 20, &mut gathering);
+        let mut gathering =
+            std::pin::pin!(gather(body, &account, GatherGoal::EnoughSigns, || false));
+        let waiting = tokio::time::timeout(EARLY_START_DELAY * 20, &mut gathering);
         assert!(waiting.await.is_err());
         assert_eq!(sender.capacity(), 3, "three were taken");
     }
@@ -445,7 +454,7 @@ mod tests {
                 sender.send_data(bytes).await.unwrap();
             }
             drop(sender);
-            let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
+            let GatheredBody { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
             assert!(!is_early);
             assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
         }

@@ -148,7 +148,7 @@ where
                 Err(_) if self.surplus.is_some() => continue,
                 Err(frame) => {
                     let mut trailers = frame.into_trailers().unwrap_or_default();
-                    correlation::leave_out(&mut trailers);
+                    correlation::strip_trailers(&mut trailers);
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                 }
             };

@@ -28,7 +28,7 @@ pub(crate) struct FromOperator;
 
 /// An extension of a request that another function of the node made and waits for.
 #[derive(Clone, Debug)]
-pub(crate) struct Within {
+pub(crate) struct CallerContext {
     /// The function whose share of the node's capacity the request counts in, if it is known.
     pub(crate) share: Option<Share>,
     /// The budget of the client's request that caused this one.

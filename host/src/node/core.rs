@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use super::{
     deployments::Deployments,
     engine_table::Engines,
-    function::{Function, UnderWay, VersionCell},
+    function::{Function, RequestCounter, VersionCell},
     images::Moves,
     info::{SeedState, function_brief, function_info},
     secrets::VersionSecrets,
@@ -31,8 +31,8 @@ use crate::{
     error::{DeployError, FunctionError},
     limits::Limits,
     log::{FunctionLog, Observer},
-    message::TellRequest,
-    metrics::{Metrics, Now, Summary},
+    message::RequestCallback,
+    metrics::{CurrentValues, Metrics, Summary},
     readiness::State,
     registry::{Registry, RegistryError, VersionRecord},
     services::{key_value::KeyValue, outbound::OutboundMaker, secrets::Vault},
@@ -99,7 +99,7 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     pub(super) observer: Observer,
     /// Receives reports about requests.
-    pub(super) tell_request: Option<Arc<TellRequest>>,
+    pub(super) tell_request: Option<Arc<RequestCallback>>,
     pub(super) storage: Arc<Storage>,
     pub(super) metrics: Arc<Metrics>,
     table: RwLock<Table>,
@@ -422,7 +422,7 @@ impl Core {
             if function.is_removed() {
                 function.log = self.new_log(&function.name);
             }
-            function.under_way = Arc::<UnderWay>::default();
+            function.under_way = Arc::<RequestCounter>::default();
         }
         let function = Arc::new(function);
         self.put(function.clone());
@@ -461,14 +461,14 @@ impl Core {
         self.images_serve(None, images).await;
         self.prune_engines();
         function.log.delete_files();
-        self.metrics.forget(&name);
+        self.metrics.remove_function(&name);
         tracing::info!(function = %name, "function removed");
         Ok(())
     }
 
     /// Returns the current metrics as OpenMetrics text.
     pub(super) fn metrics_text(&self) -> String {
-        self.measured(|now| self.metrics.text(now))
+        self.measured(|now| self.metrics.encode_text(now))
     }
 
     /// Returns a summary of the current metrics for people.
@@ -477,7 +477,7 @@ impl Core {
     }
 
     /// Passes values that only the node knows to `read`, which reads its metrics.
-    fn measured<T>(&self, read: impl FnOnce(&Now<'_>) -> T) -> T {
+    fn measured<T>(&self, read: impl FnOnce(&CurrentValues<'_>) -> T) -> T {
         let functions = self.all();
         let under_way = functions
             .iter()
@@ -494,7 +494,7 @@ impl Core {
             .iter()
             .map(|function| function.name.clone())
             .collect();
-        read(&Now {
+        read(&CurrentValues {
             functions: &functions,
             under_way,
             vms,

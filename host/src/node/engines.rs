@@ -85,7 +85,7 @@ impl Core {
         name: &FunctionName,
         module: Bytes,
     ) -> Result<Ready, DeployError> {
-        self.observer.tell(Event::CompilingEngine {
+        self.observer.notify(Event::CompilingEngine {
             engine: name,
             module_bytes: module.len(),
         });

@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{outbound::OutboundGrants, secrets::VersionSecrets};
 use crate::{
-    backend::FunctionVersion, failure::Failure, log::FunctionLog, registry::VersionRecord,
+    backend::ServableVersion, failure::Failure, log::FunctionLog, registry::VersionRecord,
 };
 
 /// How long a request that was cut may take to end.
@@ -45,17 +45,17 @@ pub(super) struct Function {
     pub(super) made: VersionCell,
 }
 
-/// Holds the [`FunctionVersion`] that makes instances of a version, once there is one.
+/// Holds the [`ServableVersion`] that makes instances of a version, once there is one.
 #[derive(Debug, Default)]
-pub(super) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
+pub(super) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn ServableVersion>>>>);
 
 impl VersionCell {
     /// Creates one that is not empty.
-    pub(super) fn with(made: Arc<dyn FunctionVersion>) -> Self {
+    pub(super) fn with(made: Arc<dyn ServableVersion>) -> Self {
         Self(RwLock::new(Arc::new(OnceCell::new_with(Some(made)))))
     }
 
-    pub(super) fn get(&self) -> Option<Arc<dyn FunctionVersion>> {
+    pub(super) fn get(&self) -> Option<Arc<dyn ServableVersion>> {
         self.cell().get().cloned()
     }
 
@@ -63,8 +63,8 @@ impl VersionCell {
     /// the others wait for the result. If it fails, the next of them runs its own.
     pub(super) async fn get_or_wake<E>(
         &self,
-        wake: impl Future<Output = Result<Arc<dyn FunctionVersion>, E>>,
-    ) -> Result<Arc<dyn FunctionVersion>, E> {
+        wake: impl Future<Output = Result<Arc<dyn ServableVersion>, E>>,
+    ) -> Result<Arc<dyn ServableVersion>, E> {
         let cell = self.cell().clone();
         cell.get_or_try_init(|| wake).await.cloned()
     }
@@ -80,7 +80,7 @@ impl VersionCell {
         drop(rested);
     }
 
-    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
+    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn ServableVersion>>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

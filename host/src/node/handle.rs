@@ -14,7 +14,7 @@ use super::core::{Core, Here};
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
-    message::{Body, Correlation, Follow},
+    message::{Body, Correlation, RequestRecorder},
     readiness::Readiness,
     server::{Servers, TlsError},
 };
@@ -179,7 +179,7 @@ impl Node {
         &self,
         request: &Request<B>,
         known: &Correlation,
-    ) -> Option<Box<Follow>> {
+    ) -> Option<Box<RequestRecorder>> {
         self.core.follow(request, known)
     }
 
@@ -190,7 +190,7 @@ impl Node {
         name: &str,
         request: Request<B>,
         known: &Correlation,
-        follow: Option<Box<Follow>>,
+        follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,

@@ -29,11 +29,11 @@ use super::{
     self_calls,
 };
 use crate::{
-    backend::FunctionVersion,
+    backend::ServableVersion,
     failure::{Audience, Failure},
     message::{
-        self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, GatherError,
-        GatherGoal, Gathered, Unfit, Within,
+        self, Body, BodyLimits, CallerContext, Connection, Correlation, FromOperator, GatherError,
+        GatherGoal, GatheredBody, RequestRecorder, RequestRejection,
     },
     metrics::Metrics,
     services::outbound::Hops,
@@ -45,9 +45,9 @@ impl Core {
         &self,
         request: &Request<B>,
         known: &Correlation,
-    ) -> Option<Box<Follow>> {
+    ) -> Option<Box<RequestRecorder>> {
         let tell = self.tell_request.as_ref()?;
-        Some(Follow::begin(tell, request, known))
+        Some(RequestRecorder::begin(tell, request, known))
     }
 
     /// Runs a request that has the ids `known`, and reports it to `follow`, if there is one.
@@ -56,7 +56,7 @@ impl Core {
         name: &str,
         request: Request<B>,
         known: &Correlation,
-        mut follow: Option<Box<Follow>>,
+        mut follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
@@ -72,11 +72,11 @@ impl Core {
         };
         let Some(function) = self.function(name) else {
             Box::pin(message::refuse(request)).await;
-            self.metrics.unknown();
-            return Follow::response(follow, unknown());
+            self.metrics.record_unknown_function();
+            return RequestRecorder::response(follow, unknown());
         };
         if let Some(follow) = &mut follow {
-            follow.asks(name);
+            follow.set_function(name);
         }
         let mut instance = None;
         let told = follow.as_ref().map(|follow| follow.instance());
@@ -88,25 +88,26 @@ impl Core {
             Ok(response) => {
                 let timing = response.extensions().get();
                 self.metrics
-                    .answered(&function.name, response.status(), timing);
+                    .record_answer(&function.name, response.status(), timing);
                 response
             }
             // The function's code was not in memory, and the function was removed or replaced
             // before the code could be read. The result is the same as if the request had arrived
             // later.
             Err(failure) if failure.is_of_code() && self.is_overtaken(&function).await => {
-                self.metrics.unknown();
+                self.metrics.record_unknown_function();
                 unknown()
             }
             Err(failure) => {
                 report(&function, &failure, instance.unwrap_or(0), known);
                 let mut problem = failure.problem(audience).of_function(name);
-                self.metrics.failed(&function.name, &failure, &problem);
+                self.metrics
+                    .record_failure(&function.name, &failure, &problem);
                 problem.instance = instance;
                 problem.response(known.request_id, head_only)
             }
         };
-        Follow::response(follow, response)
+        RequestRecorder::response(follow, response)
     }
 
     /// Returns who reads the problem body if the request fails.
@@ -138,19 +139,19 @@ impl Core {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        let within = request.extensions().get::<Within>().cloned();
+        let within = request.extensions().get::<CallerContext>().cloned();
         if let Err(failure) = self.check(&request, within.is_some()) {
             Box::pin(message::refuse(request)).await;
             return Err(failure);
         }
-        let asks_first = message::asks_first(&request);
+        let expects_continue = message::expects_continue(&request);
         let (parts, body) = request.into_parts();
         let length = body.size_hint().exact();
         let wanted = match function.record.kind {
             FunctionKind::CgiModule | FunctionKind::CliComponent if length.is_none() => {
                 GatherGoal::Length
             }
-            _ => GatherGoal::Signs,
+            _ => GatherGoal::EnoughSigns,
         };
         let is_answered = Arc::<AtomicBool>::default();
         let body = message::limited(body, self.body_limits(is_answered.clone()));
@@ -158,19 +159,19 @@ impl Core {
         // The invocation that makes a self call holds a permit already, so the self call does not
         // wait until other requests release theirs.
         let has_room =
-            || within.is_some() || function.made.get().is_none_or(|made| made.has_room());
+            || within.is_some() || function.made.get().is_none_or(|made| made.has_free_slot());
         let is_whole = body.is_end_stream();
         // The heads of waiting requests count as memory, like bodies.
         let head_room = account.try_lease(message::head_cost(&parts.headers));
-        if !is_whole && (head_room.is_none() || asks_first && !has_room()) {
+        if !is_whole && (head_room.is_none() || expects_continue && !has_room()) {
             Box::pin(message::refuse(Request::from_parts(parts, body))).await;
             return Err(Failure::NoRoom);
         }
-        let is_to_begin = asks_first || within.is_some();
-        let gathered = if is_whole || is_to_begin && wanted == GatherGoal::Signs {
+        let is_to_begin = expects_continue || within.is_some();
+        let gathered = if is_whole || is_to_begin && wanted == GatherGoal::EnoughSigns {
             // Gathering the body would make a client that waits for `100 Continue` send it,
             // possibly in vain.
-            Gathered {
+            GatheredBody {
                 is_early: !is_whole,
                 body,
                 length,
@@ -183,14 +184,14 @@ impl Core {
                 Err(error) => return Err(Box::pin(not_gathered(error, within.is_some())).await),
             }
         };
-        let Gathered {
+        let GatheredBody {
             body,
             is_early,
             length: gathered,
         } = gathered;
         let length = match wanted {
             GatherGoal::Length => gathered,
-            GatherGoal::Signs => length,
+            GatherGoal::EnoughSigns => length,
         };
         let Admission {
             place,
@@ -299,7 +300,7 @@ impl Core {
     fn account(&self, function: &Function, parts: &http::request::Parts) -> Account {
         let connection = match parts.extensions.get() {
             Some(Connection(connection)) => connection.clone(),
-            None if parts.extensions.get::<Within>().is_some() => self.backlog.call(),
+            None if parts.extensions.get::<CallerContext>().is_some() => self.backlog.call(),
             None => self.backlog.connection(),
         };
         Account::new(function.backlog.clone(), connection)
@@ -332,7 +333,9 @@ impl Core {
 async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
     let (failure, rest) = match error {
         GatherError::Client(error) => return InvokeError::from(error).into(),
-        GatherError::LengthUnknown { limit, rest } => (Unfit::LengthUnknown(limit).into(), rest),
+        GatherError::LengthUnknown { limit, rest } => {
+            (RequestRejection::LengthUnknown(limit).into(), rest)
+        }
         GatherError::NoRoom { rest } => (Failure::NoRoom, rest),
     };
     if !is_within {
@@ -345,7 +348,7 @@ async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
 struct Admission {
     /// The request's place among those of its function, until its instance is free or gone.
     place: RequestSlot,
-    made: Arc<dyn FunctionVersion>,
+    made: Arc<dyn ServableVersion>,
     /// How long it took to get both.
     waited: Duration,
 }
@@ -420,11 +423,11 @@ impl LogSink for Follower {
     }
 
     fn retired(&self, _: u64, effort: &Effort) {
-        self.metrics.retired(&self.function.name, effort);
+        self.metrics.record_retirement(&self.function.name, effort);
     }
 
     fn charged(&self, _: u64, cpu: Duration) {
-        self.metrics.charged(&self.function.name, cpu);
+        self.metrics.record_cpu_time(&self.function.name, cpu);
         if let Some(account) = &self.budget {
             account.charge(cpu);
         }
@@ -433,12 +436,12 @@ impl LogSink for Follower {
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
         let name = &self.function.name;
         match result {
-            Ok(timing) => self.metrics.ran(name, timing),
+            Ok(timing) => self.metrics.record_run(name, timing),
             Err(error) => {
                 let failure = Failure::Invoke(error.clone());
                 let instance = self.instance().unwrap_or(0);
                 report(&self.function, &failure, instance, &self.known);
-                self.metrics.cut_off(name, &failure);
+                self.metrics.record_cut_off(name, &failure);
             }
         }
     }

@@ -98,7 +98,7 @@ impl OutboundObserver for Follower {
     }
 
     fn call_made(&self) {
-        self.metrics.outbound(&self.function.name, true);
+        self.metrics.record_outbound_call(&self.function.name, true);
     }
 
     fn call_refused(&self, why: &str) {
@@ -107,7 +107,8 @@ impl OutboundObserver for Follower {
     }
 
     fn refusal_repeated(&self) {
-        self.metrics.outbound(&self.function.name, false);
+        self.metrics
+            .record_outbound_call(&self.function.name, false);
     }
 
     fn add_note(&self, what: &str) {

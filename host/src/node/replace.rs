@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 use super::{core::Core, function::Function};
-use crate::backend::FunctionVersion;
+use crate::backend::ServableVersion;
 
 /// How long a deployment waits at most for the new version's instances before that version takes
 /// the place of the current one.
@@ -28,7 +28,7 @@ impl Core {
     }
 
     /// Returns the version, if it is to have instances before it takes the place of another.
-    fn is_waited_for(&self, function: &Function) -> Option<Arc<dyn FunctionVersion>> {
+    fn is_waited_for(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
         let before = self.function(function.name.as_str());
         let before = before.and_then(|before| before.made.get());
         before.and(function.made.get())

@@ -23,7 +23,7 @@ impl Core {
     async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
         let function = self.known(name)?;
         if let Some(made) = function.made.get() {
-            made.have_image().await;
+            made.ensure_image().await;
         }
         let record = function.record.clone();
         let engine = match &record.engine {

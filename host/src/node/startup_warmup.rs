@@ -20,7 +20,7 @@ use super::{
     core::{Core, blocking},
     function::Function,
 };
-use crate::{backend::FunctionVersion, registry::VersionRecord};
+use crate::{backend::ServableVersion, registry::VersionRecord};
 
 /// Functions that are made ready ahead of requests, unless more are to have instances parked.
 /// Making more of them ready would save only the start of their first requests, some milliseconds
@@ -54,7 +54,7 @@ impl Core {
         }
         for function in &ahead {
             if let Some(made) = self.try_wake(function).await {
-                made.make_ahead();
+                made.prewarm_seed();
                 made.provide();
             }
         }
@@ -105,7 +105,7 @@ impl Core {
     }
 
     /// Wakes a function, and logs an error if that fails.
-    async fn try_wake(&self, function: &Function) -> Option<Arc<dyn FunctionVersion>> {
+    async fn try_wake(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
         let woken = function.made.get_or_wake(self.wake(function)).await;
         woken
             .inspect_err(|error| {
@@ -154,7 +154,7 @@ impl Core {
         };
         known.compiled.insert(code_of(&function.record));
         if lacks_image {
-            made.have_image().await;
+            made.ensure_image().await;
         }
         drop(made);
         if rests {

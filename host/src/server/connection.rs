@@ -23,8 +23,8 @@ use super::{
 use crate::{
     limits::Limits,
     message::{
-        Body, Connection, Correlation, Follow, RemoteAddress, forwarded_for, head_cost, head_size,
-        refuse, sent_id,
+        Body, Connection, Correlation, RemoteAddress, RequestRecorder, forwarded_for, head_cost,
+        head_size, refuse, sent_id,
     },
 };
 
@@ -149,7 +149,7 @@ async fn answer<H: Handler>(
         if forwarded.is_none() {
             let follow = handler.follow(&request, &known);
             let refused = Box::pin(too_many_requests(request, &known)).await;
-            let refused = Follow::response(follow, refused);
+            let refused = RequestRecorder::response(follow, refused);
             return refused.map(|body| Sent::new(body, under_way, None, is_http2));
         }
     }

@@ -5,7 +5,7 @@ use std::future::Future;
 use http::{Request, Response};
 
 use super::bodies::Received;
-use crate::message::{Body, Correlation, Follow};
+use crate::message::{Body, Correlation, RequestRecorder};
 
 /// A component that answers the requests of a listener.
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
@@ -18,7 +18,11 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
 
     /// Follows a request that is answered before it reaches the handler, if an observer receives
     /// requests.
-    fn follow(&self, request: &Request<Received>, known: &Correlation) -> Option<Box<Follow>> {
+    fn follow(
+        &self,
+        request: &Request<Received>,
+        known: &Correlation,
+    ) -> Option<Box<RequestRecorder>> {
         let _ = (request, known);
         None
     }

@@ -10,7 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::backend::{Backend, Code, CompileResult, FunctionVersion, Running, SeedResult, Stored};
+use faasw::backend::{
+    Backend, BackendFuture, Code, CompileResult, SeedResult, ServableVersion, StoredCodeInfo,
+};
 use faasw::{FunctionKind, LogStream};
 use faasw_abi::files::upload;
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
@@ -97,7 +99,7 @@ impl Backend for FakeBackend {
         &'a self,
         _owner: &'a str,
         files: Bytes,
-    ) -> Running<'a, Result<Bytes, CompileError>> {
+    ) -> BackendFuture<'a, Result<Bytes, CompileError>> {
         let packed = upload::pack(&files).map(Bytes::from);
         let packed = packed.map_err(|error| CompileError::Unsupported(error.to_string()));
         Box::pin(async { packed })
@@ -105,7 +107,7 @@ impl Backend for FakeBackend {
 
     /// Refuses modules that begin with `bad`. Modules with `slow` take long, those with `lacks`
     /// never get their instances, and those with `keeps` import a store.
-    fn compile(&self, work: Compilation) -> Running<'_, CompileResult> {
+    fn compile(&self, work: Compilation) -> BackendFuture<'_, CompileResult> {
         Box::pin(async move {
             let module = work.upload;
             self.compiled.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +133,10 @@ impl Backend for FakeBackend {
         })
     }
 
-    fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
+    fn load(
+        &self,
+        stored: StoredCodeInfo,
+    ) -> BackendFuture<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
         Box::pin(async move {
             let read = match stored.here {
                 Some(code) => Some(code),
@@ -147,7 +152,7 @@ impl Backend for FakeBackend {
         })
     }
 
-    fn shutdown(&self) -> Running<'_, ()> {
+    fn shutdown(&self) -> BackendFuture<'_, ()> {
         Box::pin(async {})
     }
 }
@@ -193,7 +198,7 @@ impl Code for FakeCode {
         Ok(self.bytes.clone())
     }
 
-    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
+    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> BackendFuture<'a, SeedResult> {
         Box::pin(async {
             self.seeds.fetch_add(1, Ordering::Relaxed);
             spec.log.line(0, LogStream::Err, b"initialising");
@@ -216,7 +221,7 @@ impl Code for FakeCode {
                 when_dropped: self.when_dropped.clone(),
                 held: self.held.clone(),
             };
-            Ok((Arc::new(seed) as Arc<dyn FunctionVersion>, report))
+            Ok((Arc::new(seed) as Arc<dyn ServableVersion>, report))
         })
     }
 }
@@ -245,8 +250,8 @@ fn trap() -> InvokeError {
     }
 }
 
-impl FunctionVersion for FakeSeed {
-    fn provided(&self) -> Running<'_, ()> {
+impl ServableVersion for FakeSeed {
+    fn provided(&self) -> BackendFuture<'_, ()> {
         Box::pin(async {
             if self.module.starts_with("lacks") {
                 std::future::pending::<()>().await;
@@ -254,7 +259,7 @@ impl FunctionVersion for FakeSeed {
         })
     }
 
-    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
+    fn invoke(&self, call: Call) -> BackendFuture<'_, Result<Reply, InvokeError>> {
         Box::pin(async move {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let Call {

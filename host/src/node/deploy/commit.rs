@@ -121,7 +121,7 @@ impl Core {
         drop(ready);
         // The code may leave memory from now on, so the function's memory use is counted again.
         if let Some(made) = function.made.get() {
-            made.fit();
+            made.shrink_to_budget();
         }
         Ok(self.put_in_place(function).await)
     }

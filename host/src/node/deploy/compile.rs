@@ -85,7 +85,7 @@ impl Core {
         initialiser: Option<Initialiser>,
         cache: Option<Bytes>,
     ) -> Result<Ready, DeployError> {
-        self.observer.tell(Event::Compiling {
+        self.observer.notify(Event::Compiling {
             function: name,
             module_bytes: module.len(),
         });

@@ -152,7 +152,7 @@ impl Core {
         }
         let progress = &compiled.detected.progress;
         progress.enter(DeployStage::Initialising);
-        self.observer.tell(Event::MakingSeed { function: name });
+        self.observer.notify(Event::MakingSeed { function: name });
         let script = record.engine.is_some();
         let script_files = script.then(|| ScriptFiles::Here(compiled.detected.module.clone()));
         let given = compiled.detected.files.as_ref();

@@ -62,7 +62,7 @@ impl Core {
             Err(reason) => reason,
         };
         let initialised = Initialised::InMemory { export, reason };
-        if compiled.ready.code.tells_state() {
+        if compiled.ready.code.only_reports_state() {
             let module = compiled.detected.module.clone();
             return self.goes_on(&compiled, module, initialised).await;
         }
@@ -82,7 +82,7 @@ impl Core {
     ) -> Result<Result<(Bytes, FreezeReport), String>, DeployError> {
         let Detected { name, module, .. } = detected;
         detected.progress.enter(DeployStage::Initialising);
-        self.observer.tell(Event::Initialising { function: name });
+        self.observer.notify(Event::Initialising { function: name });
         let code = &ready.code;
         match code.initialise(&spec, module, self.limits.module).await {
             Ok(made) => Ok(Ok(made)),

@@ -8,7 +8,7 @@ use faasw_pool::{Known, ReadCode, ScriptFiles};
 
 use super::code::{Ready, StoredCode, StoredScript, Whose};
 use crate::{
-    backend::FunctionVersion,
+    backend::ServableVersion,
     error::DeployError,
     log::{Event, FunctionLog},
     node::{
@@ -106,9 +106,9 @@ impl Core {
         name: &FunctionName,
         record: &VersionRecord,
         log: &Arc<FunctionLog>,
-    ) -> Result<Arc<dyn FunctionVersion>, DeployError> {
+    ) -> Result<Arc<dyn ServableVersion>, DeployError> {
         let ready = self.code_again(name, record).await?;
-        self.observer.tell(Event::MakingSeed { function: name });
+        self.observer.notify(Event::MakingSeed { function: name });
         let files = self.stored_files(record);
         let spec = self.spec(name, record, self.script_again(record), files, log);
         let (made, _) = ready.code.seed(&spec).await?;
@@ -140,7 +140,7 @@ impl Core {
     pub(in crate::node) async fn wake(
         &self,
         function: &Function,
-    ) -> Result<Arc<dyn FunctionVersion>, DeployError> {
+    ) -> Result<Arc<dyn ServableVersion>, DeployError> {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
@@ -148,7 +148,7 @@ impl Core {
             name, record, log, ..
         } = function;
         let ready = self.code_again(name, record).await?;
-        self.observer.tell(Event::MakingSeed { function: name });
+        self.observer.notify(Event::MakingSeed { function: name });
         let known = Known {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
@@ -156,6 +156,6 @@ impl Core {
         };
         let files = self.stored_files(record);
         let spec = self.spec(name, record, self.script_again(record), files, log);
-        Ok(ready.code.adopt(&spec, known).await?)
+        Ok(ready.code.register_existing(&spec, known).await?)
     }
 }

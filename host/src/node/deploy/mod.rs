@@ -74,7 +74,7 @@ impl Core {
         log: &FunctionLog,
         deployed: Result<&Deployed, &DeployError>,
     ) {
-        self.metrics.deployed(deployed.is_ok());
+        self.metrics.record_deployment(deployed.is_ok());
         match deployed {
             Ok(Deployed { function, .. }) => {
                 let (version, digest) = (function.version, function.digest);

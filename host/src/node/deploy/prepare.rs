@@ -11,7 +11,7 @@ use super::{
     detect::Detected,
 };
 use crate::{
-    backend::Stored,
+    backend::StoredCodeInfo,
     error::DeployError,
     node::core::{Core, blocking},
     registry::{RegistryError, StoredArtifact},
@@ -112,7 +112,7 @@ impl Core {
         whose: &Whose,
         held: Option<Arc<SealedCode>>,
     ) -> Result<Option<Ready>, DeployError> {
-        let stored = Stored {
+        let stored = StoredCodeInfo {
             kind: artifact.kind,
             bytes: artifact.bytes,
             digest: artifact.digest,

@@ -11,7 +11,7 @@ use faasw_pool::ScriptFiles;
 
 use super::{code::Ready, compile::Compiled, detect::Detected, files::Packed};
 use crate::{
-    backend::FunctionVersion,
+    backend::ServableVersion,
     error::DeployError,
     log::{Event, FunctionLog},
     node::{
@@ -83,7 +83,7 @@ impl Core {
             ..
         } = compiled;
         progress.enter(DeployStage::Initialising);
-        self.observer.tell(Event::MakingSeed { function: &name });
+        self.observer.notify(Event::MakingSeed { function: &name });
         let script = record.engine.is_some();
         let script = script.then(|| ScriptFiles::Here(module.clone()));
         let given = files.as_ref().map(|files| files.files(&record.options));
@@ -110,7 +110,7 @@ impl Core {
         name: &FunctionName,
         record: VersionRecord,
         log: &Arc<FunctionLog>,
-        made: Arc<dyn FunctionVersion>,
+        made: Arc<dyn ServableVersion>,
     ) -> Function {
         Function {
             name: name.clone(),

@@ -147,7 +147,7 @@ impl Core {
         record.imaged = Some(note.record.made());
         record.freeze = note.record.freeze.clone();
         slot.progress().enter(DeployStage::Initialising);
-        self.observer.tell(Event::MakingSeed { function: name });
+        self.observer.notify(Event::MakingSeed { function: name });
         let Compiled {
             detected, ready, ..
         } = compiled;
@@ -161,8 +161,8 @@ impl Core {
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,
         };
-        let made = ready.code.adopt(&spec, known).await?;
-        let is_read = made.have().await?;
+        let made = ready.code.register_existing(&spec, known).await?;
+        let is_read = made.ensure_in_memory().await?;
         let seeded = Seeded {
             function: self.unnumbered(name, record, log, made),
             module: detected.module,

@@ -25,7 +25,7 @@ use self::{
 };
 use super::core::Core;
 use crate::{
-    message::{Correlation, Within},
+    message::{CallerContext, Correlation},
     services::outbound::RefusedCall,
 };
 
@@ -67,7 +67,7 @@ impl SelfCalls {
             sending,
             timeouts,
         } = parse_request(&request.head, request.is_whole)?;
-        request.extensions_mut().insert(Within {
+        request.extensions_mut().insert(CallerContext {
             share: self.share,
             budget: self.budget.clone(),
         });

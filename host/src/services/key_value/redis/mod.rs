@@ -29,7 +29,7 @@ use ::redis::{ScriptInvocation, cmd};
 use tokio::time::timeout;
 
 use super::{Change, Changed, OPERATOR, Page, Quota, Start, StoreError, Use, Values};
-use answers::{Outcome, Unfit};
+use answers::{Outcome, UnexpectedReply};
 use link::Command;
 use links::Links;
 use scripts::SCRIPTS;
@@ -202,7 +202,7 @@ impl Redis {
                 keys,
                 bytes,
             })),
-            _ => self.fit(Err(Unfit)),
+            _ => self.fit(Err(UnexpectedReply)),
         }
     }
 
@@ -230,8 +230,8 @@ impl Redis {
         }
     }
 
-    fn fit<T>(&self, answer: Result<T, Unfit>) -> Result<T, StoreError> {
-        answer.map_err(|Unfit| {
+    fn fit<T>(&self, answer: Result<T, UnexpectedReply>) -> Result<T, StoreError> {
+        answer.map_err(|UnexpectedReply| {
             self.links.refused(
                 "it has what no node writes: did somebody else change keys that \
                  begin with faasw:kv:?",

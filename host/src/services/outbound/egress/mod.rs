@@ -27,7 +27,7 @@ use super::{
     system::{NameConfig, NameConfigCache, NameFiles},
     worker_slot::WorkerSlot,
 };
-use crate::backend::Running;
+use crate::backend::BackendFuture;
 
 /// Functions that make calls at the same time. Each has a process.
 const WORKERS: usize = 128;
@@ -46,13 +46,13 @@ const OPENED: Duration = Duration::from_secs(1);
 /// Starts the egress processes.
 pub trait EgressProcesses: fmt::Debug + Send + Sync {
     /// Starts a connector.
-    fn connector(&self) -> Running<'_, io::Result<NewConnector>>;
+    fn connector(&self) -> BackendFuture<'_, io::Result<NewConnector>>;
 
     /// Starts a worker.
-    fn worker(&self) -> Running<'_, io::Result<NewWorker>>;
+    fn worker(&self) -> BackendFuture<'_, io::Result<NewWorker>>;
 
     /// Opens the files that currently configure name resolution.
-    fn names(&self) -> Running<'_, io::Result<NameFiles>>;
+    fn names(&self) -> BackendFuture<'_, io::Result<NameFiles>>;
 }
 
 /// A process. Dropping it ends the process.

@@ -25,7 +25,7 @@ impl Silent {
 }
 
 impl EgressProcesses for Silent {
-    fn connector(&self) -> Running<'_, io::Result<NewConnector>> {
+    fn connector(&self) -> BackendFuture<'_, io::Result<NewConnector>> {
         Box::pin(async {
             Ok(NewConnector {
                 process: Box::new(()),
@@ -34,7 +34,7 @@ impl EgressProcesses for Silent {
         })
     }
 
-    fn worker(&self) -> Running<'_, io::Result<NewWorker>> {
+    fn worker(&self) -> BackendFuture<'_, io::Result<NewWorker>> {
         Box::pin(async {
             Ok(NewWorker {
                 process: Box::new(()),
@@ -44,7 +44,7 @@ impl EgressProcesses for Silent {
         })
     }
 
-    fn names(&self) -> Running<'_, io::Result<NameFiles>> {
+    fn names(&self) -> BackendFuture<'_, io::Result<NameFiles>> {
         self.looked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { Ok(NameFiles::default()) })
     }
