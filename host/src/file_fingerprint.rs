@@ -16,7 +16,7 @@ pub struct FileFingerprint {
 }
 
 impl FileFingerprint {
-    /// Returns the current stamp of the file, following links.
+    /// Returns the current fingerprint of the file, following links.
     ///
     /// # Errors
     /// Returns an error if the file cannot be looked up. It may be missing in the middle of a

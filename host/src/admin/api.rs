@@ -17,7 +17,7 @@ use crate::{
     failure::{Audience, Failure},
     message::{self, Body, Correlation, RequestRejection},
     node::Node,
-    server::{Handler, Received},
+    server::{Handler, RequestBodyStream},
 };
 
 /// Maximum time for a client to send a module. Waiting costs nothing, because the client is the
@@ -42,7 +42,11 @@ pub(crate) struct Api {
 pub(super) type HandlerResult = Result<Response<Body>, Problem>;
 
 impl Handler for Api {
-    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
+    async fn answer(
+        self,
+        request: Request<RequestBodyStream>,
+        known: Correlation,
+    ) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let head_only = parts.method == Method::HEAD;
         let refused = |problem: Problem| problem.response(known.request_id, head_only);
@@ -63,7 +67,12 @@ impl Api {
         }
     }
 
-    async fn dispatch(&self, parts: &Parts, body: Received, known: &Correlation) -> HandlerResult {
+    async fn dispatch(
+        &self,
+        parts: &Parts,
+        body: RequestBodyStream,
+        known: &Correlation,
+    ) -> HandlerResult {
         if (&parts.method, parts.uri.path()) == (&Method::GET, "/metrics") {
             return Ok(metrics::response(self.node.metrics()));
         }
@@ -169,7 +178,7 @@ impl Api {
         })
     }
 
-    async fn deploy(&self, name: &str, uri: &Uri, body: Received) -> HandlerResult {
+    async fn deploy(&self, name: &str, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
         let options = query::read_options(uri.query()).map_err(bad_query)?;
         let limit = self.node.limits().module.saturating_add(FILES_MAX);
         let (module, _upload) = self.upload(body, limit).await?;
@@ -177,7 +186,7 @@ impl Api {
         json(&deployed.map_err(|error| error.problem().of_function(name))?)
     }
 
-    async fn add_engine(&self, name: &str, uri: &Uri, body: Received) -> HandlerResult {
+    async fn add_engine(&self, name: &str, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
         let extensions = query::read_extensions(uri.query()).map_err(bad_query)?;
         let (component, _upload) = self.upload(body, self.node.limits().module).await?;
         let engine = self.node.add_engine(name, component, extensions).await;
@@ -186,7 +195,11 @@ impl Api {
 
     /// Receives an upload of at most `limit` bytes. Returns it with its slot among all uploads,
     /// which the caller keeps until it has processed the upload.
-    async fn upload(&self, body: Received, limit: usize) -> Result<(Bytes, UploadPermit), Problem> {
+    async fn upload(
+        &self,
+        body: RequestBodyStream,
+        limit: usize,
+    ) -> Result<(Bytes, UploadPermit), Problem> {
         // A body without a length may be as long as the limit.
         let announced = body.size_hint().exact();
         let announced = announced.map_or(limit, |bytes| usize::try_from(bytes).unwrap_or(limit));
@@ -221,7 +234,7 @@ impl Api {
         Ok(response)
     }
 
-    async fn import(&self, uri: &Uri, body: Received) -> HandlerResult {
+    async fn import(&self, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
         let name = query::read_name(uri.query()).map_err(bad_query)?;
         let mut export = pin!(body);
         let imported = self.node.import_from(export.as_mut(), name).await;
@@ -246,7 +259,7 @@ impl Api {
         &self,
         name: &str,
         parts: &Parts,
-        body: Received,
+        body: RequestBodyStream,
         known: &Correlation,
     ) -> HandlerResult {
         let asked = query::read_invocation(parts.uri.query()).map_err(bad_query)?;

@@ -11,7 +11,7 @@ use super::api::{Api, HandlerResult, bad_query, json, no_content};
 use crate::{
     failure::{Audience, Failure},
     message::{self, Body, RequestRejection},
-    server::Received,
+    server::RequestBodyStream,
     services::key_value::StoreError,
 };
 
@@ -49,7 +49,7 @@ impl Api {
         kind: &str,
         name: &str,
         uri: &Uri,
-        body: Received,
+        body: RequestBodyStream,
     ) -> HandlerResult {
         let (store, key) = of_key(kind, name, uri)?;
         if let Store::Function(function) = &store

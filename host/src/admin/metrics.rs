@@ -6,7 +6,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use crate::{
     message::{Body, Correlation},
     node::Node,
-    server::{HEALTH, Handler, LIVE, READY, Received, health, ready},
+    server::{HEALTH, Handler, LIVE, READY, RequestBodyStream, health, ready},
 };
 
 /// The media type of OpenMetrics text.
@@ -26,7 +26,11 @@ impl MetricsPage {
 }
 
 impl Handler for MetricsPage {
-    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
+    async fn answer(
+        self,
+        request: Request<RequestBodyStream>,
+        known: Correlation,
+    ) -> Response<Body> {
         let head_only = request.method() == Method::HEAD;
         let refused = |problem: Problem| problem.response(known.request_id, head_only);
         match request.uri().path() {

@@ -11,7 +11,7 @@ use crate::{
     message::{self, RequestRejection},
     node::SecretError,
     registry::RegistryError,
-    server::Received,
+    server::RequestBodyStream,
 };
 
 /// Maximum time for a client to send a value.
@@ -27,7 +27,7 @@ impl Api {
         &self,
         function: &str,
         uri: &Uri,
-        body: Received,
+        body: RequestBodyStream,
     ) -> HandlerResult {
         let (function, name) = of_secret(function, uri)?;
         let value = message::collect(body, SECRET_BYTES, VALUE_TIME, false).await;

@@ -4,7 +4,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 
 use crate::{
     message::{self, Body},
-    server::Received,
+    server::RequestBodyStream,
 };
 
 /// The fate of an HTTP/1 connection after a response.
@@ -16,7 +16,7 @@ pub(super) enum ConnectionFate {
 
 /// Responds without a function, once the client is ready to read.
 pub(super) async fn answer_here(
-    request: Request<Received>,
+    request: Request<RequestBodyStream>,
     mut response: Response<Body>,
     afterwards: ConnectionFate,
 ) -> Response<Body> {

@@ -29,7 +29,7 @@ use crate::{
     message::{self, Body, Correlation, RequestRecorder},
     node::Node,
     readiness::Readiness,
-    server::{Handler, Received, health},
+    server::{Handler, RequestBodyStream, health},
 };
 
 /// Answers the requests of the public listener.
@@ -55,13 +55,17 @@ impl Gateway {
 impl Handler for Gateway {
     fn follow(
         &self,
-        request: &Request<Received>,
+        request: &Request<RequestBodyStream>,
         known: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
         self.node.follow(request, known)
     }
 
-    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
+    async fn answer(
+        self,
+        request: Request<RequestBodyStream>,
+        known: Correlation,
+    ) -> Response<Body> {
         let follow = self.follow(&request, &known);
         let head_only = request.method() == Method::HEAD;
         let refused = |problem: Problem| problem.response(known.request_id, head_only);
@@ -96,7 +100,7 @@ impl Gateway {
         self,
         name: &str,
         site: Site,
-        mut request: Request<Received>,
+        mut request: Request<RequestBodyStream>,
         known: &Correlation,
         follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body> {

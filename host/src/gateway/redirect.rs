@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     message::{Body, Correlation},
-    server::{Handler, Received, Tls},
+    server::{Handler, RequestBodyStream, Tls},
 };
 
 /// The default port of https.
@@ -60,7 +60,7 @@ impl Redirect {
 impl Handler for Redirect {
     fn answer(
         self,
-        request: Request<Received>,
+        request: Request<RequestBodyStream>,
         known: Correlation,
     ) -> impl Future<Output = Response<Body>> + Send {
         let head_only = request.method() == http::Method::HEAD;
@@ -87,13 +87,13 @@ fn no_certificate() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Pair;
+    use crate::server::CertificatePaths;
 
     fn redirect(port: u16, names: &[&str]) -> Redirect {
         let folder = tempfile::tempdir().unwrap();
         let names: Vec<String> = names.iter().copied().map(String::from).collect();
         let made = rcgen::generate_simple_self_signed(names).unwrap();
-        let pair = Pair {
+        let pair = CertificatePaths {
             certificate: folder.path().join("cert.pem"),
             key: folder.path().join("key.pem"),
         };

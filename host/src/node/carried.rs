@@ -41,7 +41,10 @@ pub(super) fn is_carried(name: &FunctionName, digest: Digest) -> Option<&'static
 impl Core {
     /// Whether an engine of the operator displaces this carried engine.
     fn is_displaced(&self, carried: &Carried) -> bool {
-        let taken = |(name, _)| self.engines.taken(&name, &extensions(carried), true);
+        let taken = |(name, _)| {
+            self.engines
+                .conflicting_engine(&name, &extensions(carried), true)
+        };
         known(carried).and_then(taken).is_some()
     }
 

@@ -10,7 +10,7 @@ use faasw_client::{
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
-use super::core::{Core, Here};
+use super::core::{AliveGuard, Core};
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
@@ -46,7 +46,7 @@ pub struct Node {
     pub(super) core: Arc<Core>,
     servers: Arc<Servers>,
     /// Self calls hold the core while they run. They go on only as long as this guard exists.
-    _here: Option<Arc<Here>>,
+    _alive_guard: Option<Arc<AliveGuard>>,
 }
 
 impl Node {
@@ -55,16 +55,16 @@ impl Node {
         Self {
             core,
             servers: Arc::new(servers),
-            _here: None,
+            _alive_guard: None,
         }
     }
 
     /// Turns this into the handle for the program that started the node. When its last clone is
     /// dropped, the node is gone.
     pub(crate) fn whole(self) -> Self {
-        let here = Some(Arc::new(self.core.here()));
+        let here = Some(Arc::new(self.core.alive_guard()));
         Self {
-            _here: here,
+            _alive_guard: here,
             ..self
         }
     }
@@ -418,7 +418,7 @@ impl Node {
     /// to listen on the address meanwhile.
     pub fn open(&self) -> io::Result<()> {
         self.servers.open()?;
-        self.core.readiness.goes_on(Readiness::Ready);
+        self.core.readiness.advance_to(Readiness::Ready);
         Ok(())
     }
 
@@ -432,15 +432,15 @@ impl Node {
     }
 
     /// Waits until the node has reached `wanted` or a later state, and returns that state.
-    pub async fn reaches(&self, wanted: Readiness) -> Readiness {
-        self.core.readiness.reaches(wanted).await
+    pub async fn wait_for_readiness(&self, wanted: Readiness) -> Readiness {
+        self.core.readiness.wait_for(wanted).await
     }
 
     /// Ends the node behind a load balancer. The node stops being ready at once, but accepts
     /// connections and requests for another `delay`, because load balancers notice the change late.
     /// Then it calls [`Node::shutdown`].
     pub async fn drain(&self, delay: Duration) {
-        self.core.readiness.goes_on(Readiness::Stopping);
+        self.core.readiness.advance_to(Readiness::Stopping);
         tokio::time::sleep(delay).await;
         self.shutdown().await;
     }
@@ -448,7 +448,7 @@ impl Node {
     /// Ends the node. New requests are rejected, requests under way have [`Limits::shutdown`] to
     /// finish, and then every process ends.
     pub async fn shutdown(&self) {
-        self.core.readiness.goes_on(Readiness::Stopping);
+        self.core.readiness.advance_to(Readiness::Stopping);
         self.core.end();
         self.servers.stop(self.core.limits.shutdown).await;
         self.core.backend.shutdown().await;

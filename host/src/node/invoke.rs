@@ -83,7 +83,7 @@ impl Core {
         let result = self
             .run(&function, request, known, told, &mut instance)
             .await;
-        let instance = instance.and_then(|log: Arc<Follower>| log.instance());
+        let instance = instance.and_then(|log: Arc<InvocationObserver>| log.instance());
         let response = match result {
             Ok(response) => {
                 let timing = response.extensions().get();
@@ -132,7 +132,7 @@ impl Core {
         request: Request<B>,
         known: &Correlation,
         told: Option<Arc<AtomicU64>>,
-        instance: &mut Option<Arc<Follower>>,
+        instance: &mut Option<Arc<InvocationObserver>>,
     ) -> Result<Response<Body>, Failure>
     where
         B: http_body::Body + Send + 'static,
@@ -158,8 +158,13 @@ impl Core {
         let account = self.account(function, &parts);
         // The invocation that makes a self call holds a permit already, so the self call does not
         // wait until other requests release theirs.
-        let has_room =
-            || within.is_some() || function.made.get().is_none_or(|made| made.has_free_slot());
+        let has_room = || {
+            within.is_some()
+                || function
+                    .version_cell
+                    .get()
+                    .is_none_or(|made| made.has_free_slot())
+        };
         let is_whole = body.is_end_stream();
         // The heads of waiting requests count as memory, like bodies.
         let head_room = account.try_lease(message::head_cost(&parts.headers));
@@ -193,17 +198,14 @@ impl Core {
             GatherGoal::Length => gathered,
             GatherGoal::EnoughSigns => length,
         };
-        let Admission {
-            place,
-            made,
-            waited,
-        } = match self.admit(function, within.is_some()).await {
-            Ok(admission) => admission,
-            Err(failure) => {
-                Box::pin(message::refuse(Request::from_parts(parts, body))).await;
-                return Err(failure);
-            }
-        };
+        let AdmittedRequest { slot, made, waited } =
+            match self.admit(function, within.is_some()).await {
+                Ok(admission) => admission,
+                Err(failure) => {
+                    Box::pin(message::refuse(Request::from_parts(parts, body))).await;
+                    return Err(failure);
+                }
+            };
         let (secrets, bound) = match self.secrets_for(function).await {
             Ok(Some(secrets)) => (Some(secrets.given), secrets.bound),
             Ok(None) => (None, None),
@@ -217,7 +219,7 @@ impl Core {
         let limits = self.limits.of_request(&function.record.options);
         let makes_calls = function.outbound_grants.is_some();
         let budget = self_calls::account(within.as_ref(), makes_calls, &limits);
-        let log = Arc::new(Follower {
+        let log = Arc::new(InvocationObserver {
             function: function.clone(),
             metrics: self.metrics.clone(),
             known: *known,
@@ -250,7 +252,7 @@ impl Core {
             },
             store: function.store(),
             secrets,
-            admitted: Admitted::with(place),
+            admitted: Admitted::with(slot),
         };
         let reply = made.invoke(call).await?;
         drop(head_room);
@@ -306,22 +308,26 @@ impl Core {
         Account::new(function.backlog.clone(), connection)
     }
 
-    /// Admits a request. A self call is admitted only if it need not wait for a place.
-    async fn admit(&self, function: &Function, is_within: bool) -> Result<Admission, Failure> {
+    /// Admits a request. A self call is admitted only if it need not wait for a slot.
+    async fn admit(
+        &self,
+        function: &Function,
+        is_within: bool,
+    ) -> Result<AdmittedRequest, Failure> {
         let begun = Instant::now();
-        let place = if is_within {
-            function.free_place()?
+        let slot = if is_within {
+            function.try_acquire_slot()?
         } else {
-            function.place().await?
+            function.acquire_slot().await?
         };
-        let made = match function.made.get() {
+        let made = match function.version_cell.get() {
             Some(made) => made,
-            None => Box::pin(function.made.get_or_wake(self.wake(function)))
+            None => Box::pin(function.version_cell.get_or_wake(self.wake(function)))
                 .await
                 .map_err(Failure::NotReady)?,
         };
-        Ok(Admission {
-            place,
+        Ok(AdmittedRequest {
+            slot,
             made,
             waited: begun.elapsed(),
         })
@@ -344,10 +350,10 @@ async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
     failure
 }
 
-/// The place and the version that a request needs to run.
-struct Admission {
-    /// The request's place among those of its function, until its instance is free or gone.
-    place: RequestSlot,
+/// The slot and the version that a request needs to run.
+struct AdmittedRequest {
+    /// The request's slot among those of its function, until its instance is free or gone.
+    slot: RequestSlot,
     made: Arc<dyn ServableVersion>,
     /// How long it took to get both.
     waited: Duration,
@@ -391,7 +397,7 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
 /// Follows one request's instance: its log, its number, and the outcome of a response that had
 /// already begun.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct InvocationObserver {
     pub(super) function: Arc<Function>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) known: Correlation,
@@ -403,13 +409,13 @@ pub(super) struct Follower {
     budget: Option<Arc<BudgetAccount>>,
 }
 
-impl Follower {
+impl InvocationObserver {
     fn instance(&self) -> Option<u64> {
         Some(self.instance.load(Ordering::Relaxed)).filter(|number| *number != 0)
     }
 }
 
-impl LogSink for Follower {
+impl LogSink for InvocationObserver {
     fn begins(&self, instance: u64) {
         self.instance.store(instance, Ordering::Relaxed);
         if let Some(told) = &self.told {

@@ -37,7 +37,7 @@ mod table;
 mod tree;
 mod warm_up;
 
-pub(crate) use self::core::{Core, Machinery, Registered, Storage, Telling};
+pub(crate) use self::core::{Core, Machinery, RegisteredFunctions, ReportOptions, Storage};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::deploy::{export_note, note_of};
 pub use handle::Node;

@@ -6,7 +6,8 @@ use faasw_egress_policy::Grant;
 use faasw_pool::{LogStream, Outbound, RequestBudget, Share};
 
 use super::{
-    core::Core, function::Function, info::makes_requests, invoke::Follower, self_calls::SelfCalls,
+    core::Core, function::Function, info::makes_requests, invoke::InvocationObserver,
+    self_calls::SelfCalls,
 };
 use crate::{
     registry::VersionRecord,
@@ -68,7 +69,7 @@ impl Core {
     pub(super) fn outbound(
         &self,
         function: &Function,
-        follower: &Arc<Follower>,
+        follower: &Arc<InvocationObserver>,
         with: impl FnOnce() -> OutboundContext,
     ) -> Option<Arc<dyn Outbound>> {
         let OutboundGrants {
@@ -92,7 +93,7 @@ impl Core {
     }
 }
 
-impl OutboundObserver for Follower {
+impl OutboundObserver for InvocationObserver {
     fn is_function_present(&self) -> bool {
         !self.function.is_removed()
     }

@@ -22,7 +22,7 @@ impl Core {
             tokio::select! {
                 // Instances that are missing by then are made later.
                 _ = timeout(most, made.provided()) => {}
-                () = self.ended() => {}
+                () = self.wait_until_ended() => {}
             }
         }
     }
@@ -30,8 +30,8 @@ impl Core {
     /// Returns the version, if it is to have instances before it takes the place of another.
     fn is_waited_for(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
         let before = self.function(function.name.as_str());
-        let before = before.and_then(|before| before.made.get());
-        before.and(function.made.get())
+        let before = before.and_then(|before| before.version_cell.get());
+        before.and(function.version_cell.get())
     }
 
     /// Makes a version the current one as [`Core::replace`] does, parks instances of it, and
@@ -39,13 +39,13 @@ impl Core {
     pub(super) async fn put_in_place(&self, function: Function) -> Arc<Function> {
         let before = self.function(function.name.as_str());
         let function = self.replace(function);
-        if let Some(made) = function.made.get() {
+        if let Some(made) = function.version_cell.get() {
             made.provide();
         }
         let now = function.record.image(&function.name);
         let before = before.map(|before| before.record.image(&before.name));
         let gone = before.into_iter().filter(|before| *before != now).collect();
-        self.images_serve(Some(&function), gone).await;
+        self.keep_serving_image(Some(&function), gone).await;
         function
     }
 }

@@ -48,7 +48,7 @@ impl Core {
             });
         };
         let made = if wanted == current.version {
-            current.made.get()
+            current.version_cell.get()
         } else {
             None
         };
@@ -66,7 +66,7 @@ impl Core {
             log: current.log.clone(),
             under_way: current.under_way.clone(),
             backlog: current.backlog.clone(),
-            made: VersionCell::with(made),
+            version_cell: VersionCell::filled(made),
         };
         drop(slot);
         // A task, so that dropping this future does not interrupt it: table and registry would

@@ -105,7 +105,7 @@ impl VersionSecrets {
     }
 
     /// Drops the opened secrets, because a secret was set or removed.
-    fn have_changed(&self) {
+    fn invalidate(&self) {
         let mut opened = self.lock();
         opened.changes += 1;
         opened.secrets = None;
@@ -187,11 +187,11 @@ impl Core {
     }
 
     /// Makes changes of a function's secrets take effect.
-    fn secrets_have_changed(&self, name: &FunctionName) {
+    fn invalidate_secrets(&self, name: &FunctionName) {
         if let Some(function) = self.function(name.as_str())
             && let Some(given) = &function.secrets
         {
-            given.have_changed();
+            given.invalidate();
         }
     }
 
@@ -283,7 +283,7 @@ impl Node {
             let set = core.storage.registry.set_secret(&function, &name, &sealed);
             // After an error it may be unknown whether the secret was stored.
             if !matches!(set, Ok(false)) {
-                core.secrets_have_changed(&function);
+                core.invalidate_secrets(&function);
             }
             set
         });
@@ -309,7 +309,7 @@ impl Node {
         let removed = blocking(move || {
             let removed = core.storage.registry.remove_secret(&of, &called);
             if !matches!(removed, Ok(false)) {
-                core.secrets_have_changed(&of);
+                core.invalidate_secrets(&of);
             }
             removed
         });

@@ -21,8 +21,8 @@ impl Node {
 
 impl Core {
     async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
-        let function = self.known(name)?;
-        if let Some(made) = function.made.get() {
+        let function = self.require_function(name)?;
+        if let Some(made) = function.version_cell.get() {
             made.ensure_image().await;
         }
         let record = function.record.clone();

@@ -76,7 +76,7 @@ impl Core {
         }
         if let Some(base) = known.base.filter(|_| known.are_suspect) {
             let storage = self.storage.clone();
-            let noted = blocking(move || storage.registry.all_images_are_over(base)).await;
+            let noted = blocking(move || storage.registry.record_image_base(base)).await;
             if let Err(error) = noted {
                 tracing::debug!(%error, "func-images are looked at again at the next start");
             }
@@ -106,7 +106,7 @@ impl Core {
 
     /// Wakes a function, and logs an error if that fails.
     async fn try_wake(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
-        let woken = function.made.get_or_wake(self.wake(function)).await;
+        let woken = function.version_cell.get_or_wake(self.wake(function)).await;
         woken
             .inspect_err(|error| {
                 tracing::error!(
@@ -127,8 +127,8 @@ impl Core {
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let looking = blocking(move || {
             Ok(RenewalState {
-                compiled: storage.registry.compiled_by(&generation)?,
-                are_suspect: storage.registry.images_are_over()? != base,
+                compiled: storage.registry.modules_compiled_by(&generation)?,
+                are_suspect: storage.registry.image_base()? != base,
                 base,
                 bytes_left: images.as_deref().map_or(0, Images::bytes_left),
             })
@@ -158,7 +158,7 @@ impl Core {
         }
         drop(made);
         if rests {
-            function.made.rest();
+            function.version_cell.release_if_evicted();
         }
         true
     }

@@ -96,7 +96,7 @@ fn store(registry: &Registry, function: &str, module: &[u8]) {
         has_initialiser: false,
         only_for: None,
         code: module.to_vec(),
-        proof: Proof::of(module),
+        proof: CodeProof::of(module),
     };
     let record = VersionRecord {
         digest: Digest::of(module),

@@ -205,18 +205,18 @@ pub(crate) struct Artifact {
     /// into it. If it is `None`, any function with the module may use the code.
     pub(crate) only_for: Option<FunctionName>,
     pub(crate) code: Vec<u8>,
-    pub(crate) proof: Proof,
+    pub(crate) proof: CodeProof,
 }
 
 /// The digests by which stored code is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Proof {
+pub(crate) struct CodeProof {
     /// The digest of all of the code, which versions of faasw from before pieces check.
     pub(super) whole: Digest,
     pub(super) pieces: PiecesRecord,
 }
 
-impl Proof {
+impl CodeProof {
     /// Returns the proof of this code, which is read completely.
     pub(crate) fn of(code: &[u8]) -> Self {
         Self {

@@ -18,9 +18,9 @@ const BYTES: usize = 512 << 10;
 
 /// The reserve's file, or `None` for a registry in memory.
 #[derive(Debug)]
-pub(super) struct Reserve(Option<PathBuf>);
+pub(super) struct DiskReserve(Option<PathBuf>);
 
-impl Reserve {
+impl DiskReserve {
     /// Creates a reserve in this file, which is written now if there is space.
     pub(super) fn new(path: PathBuf) -> Self {
         let reserve = Self(Some(path));

@@ -30,7 +30,7 @@ const SPELLED: usize = 8;
 type Table = redb::ReadOnlyTable<(&'static str, &'static str), (u64, &'static [u8])>;
 
 /// Sealed values of a function, with their names.
-pub(crate) type Sealed = Vec<(SecretName, Vec<u8>)>;
+pub(crate) type SealedSecrets = Vec<(SecretName, Vec<u8>)>;
 
 impl Registry {
     /// Lists the secrets of all functions, or of one.
@@ -56,7 +56,7 @@ impl Registry {
     }
 
     /// Returns the sealed values of a function's secrets.
-    pub(crate) fn sealed(&self, function: &FunctionName) -> Result<Sealed, RegistryError> {
+    pub(crate) fn sealed(&self, function: &FunctionName) -> Result<SealedSecrets, RegistryError> {
         let mut sealed = Vec::new();
         self.each_secret(Some(function), |info, value| {
             sealed.push((info.name, value.to_vec()));

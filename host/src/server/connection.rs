@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
     Handler,
-    bodies::{Received, Sent},
-    connections::{Connections, Slot},
+    bodies::{RequestBodyStream, ResponseBodyStream},
+    connections::{ConnectionSlot, Connections},
     linger::LingeringStream,
-    metered::Metered,
+    metered::MeteredStream,
     peer::Peer,
 };
 use crate::{
@@ -48,7 +48,7 @@ const SEND_BUFFER: usize = 64 << 10;
 pub(super) fn serve<S, H>(
     stream: S,
     address: Option<IpAddr>,
-    slot: Slot,
+    slot: ConnectionSlot,
     handler: H,
     limits: &Limits,
 ) -> impl Future<Output = ()> + Send + 'static
@@ -86,7 +86,7 @@ where
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEAD_BYTES as u32);
     let stream = LingeringStream::new(stream);
-    let served = Metered::new(stream.handle(), peer.clone());
+    let served = MeteredStream::new(stream.handle(), peer.clone());
     let connection = builder
         .serve_connection(TokioIo::new(served), service)
         .into_owned();
@@ -122,7 +122,7 @@ async fn answer<H: Handler>(
     peer: &Arc<Peer>,
     address: Option<IpAddr>,
     connections: &Arc<Connections>,
-) -> Response<Sent> {
+) -> Response<ResponseBodyStream> {
     let is_http2 = request.version() == Version::HTTP_2;
     // With HTTP/1, all bytes that were read before belong to this request.
     let head = if is_http2 {
@@ -131,11 +131,11 @@ async fn answer<H: Handler>(
         0
     };
     let under_way = peer.begin(!is_http2, head);
-    let mut request = request.map(|body| Received::new(body, &under_way));
+    let mut request = request.map(|body| RequestBodyStream::new(body, &under_way));
     peer.backlog.has_room().await;
     let proxy = address.filter(|address| connections.is_proxy(*address));
     let given_id = proxy
-        .filter(|_| connections.proxies_give_ids())
+        .filter(|_| connections.trusts_proxy_ids())
         .and_then(|_| sent_id(request.headers()));
     let known = Correlation::new(request.headers(), given_id);
     let client = proxy
@@ -150,7 +150,7 @@ async fn answer<H: Handler>(
             let follow = handler.follow(&request, &known);
             let refused = Box::pin(too_many_requests(request, &known)).await;
             let refused = RequestRecorder::response(follow, refused);
-            return refused.map(|body| Sent::new(body, under_way, None, is_http2));
+            return refused.map(|body| ResponseBodyStream::new(body, under_way, None, is_http2));
         }
     }
     let connection = Connection(peer.backlog.clone());
@@ -162,7 +162,7 @@ async fn answer<H: Handler>(
     }
     known.tell(answer.headers_mut());
     peer.answered(head_cost(answer.headers())).await;
-    answer.map(|body| Sent::new(body, under_way, forwarded, is_http2))
+    answer.map(|body| ResponseBodyStream::new(body, under_way, forwarded, is_http2))
 }
 
 /// Answers a request of an address that has too many requests under way.

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use http::{Request, Response};
 
-use super::bodies::Received;
+use super::bodies::RequestBodyStream;
 use crate::message::{Body, Correlation, RequestRecorder};
 
 /// A component that answers the requests of a listener.
@@ -12,7 +12,7 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
     /// Answers one request. `known` identifies it. Failures are responses, too.
     fn answer(
         self,
-        request: Request<Received>,
+        request: Request<RequestBodyStream>,
         known: Correlation,
     ) -> impl Future<Output = Response<Body>> + Send;
 
@@ -20,7 +20,7 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
     /// requests.
     fn follow(
         &self,
-        request: &Request<Received>,
+        request: &Request<RequestBodyStream>,
         known: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
         let _ = (request, known);

@@ -12,18 +12,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::peer::Peer;
 
 /// A stream that counts for a [`Peer`].
-pub(super) struct Metered<S> {
+pub(super) struct MeteredStream<S> {
     stream: S,
     peer: Arc<Peer>,
 }
 
-impl<S> Metered<S> {
+impl<S> MeteredStream<S> {
     pub(super) fn new(stream: S, peer: Arc<Peer>) -> Self {
         Self { stream, peer }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -42,7 +42,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Metered<S> {
+impl<S: AsyncWrite + Unpin> MeteredStream<S> {
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
             Poll::Ready(Ok(count)) => self.peer.took(*count as u64),
@@ -53,7 +53,7 @@ impl<S: AsyncWrite + Unpin> Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -95,7 +95,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::peer::{Standing, Verdict, tests::peer};
+    use crate::server::peer::{ConnectionValue, Verdict, tests::peer};
     use std::pin::pin;
     use tokio::{io::AsyncWriteExt as _, time::timeout};
 
@@ -133,13 +133,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_taken_and_not_written_is_not_taken() {
         let peer = peer();
-        let mut stream = Metered::new(Holding, peer.clone());
+        let mut stream = MeteredStream::new(Holding, peer.clone());
         drop(peer.begin(true, 10));
         stream.write_all(b"response").await.unwrap();
         let mut flushing = pin!(stream.flush());
         let second = std::time::Duration::from_secs(1);
         assert!(timeout(second, flushing.as_mut()).await.is_err());
         assert_eq!(peer.look_at_once(), Verdict::Stays);
-        assert_eq!(peer.standing(), Standing::Owing);
+        assert_eq!(peer.value(), ConnectionValue::Owing);
     }
 }

@@ -4,29 +4,29 @@
 //! front of the module, [`detect`] checks the upload, and [`prepare`] looks for stored code.
 //! [`compile`] compiles the module if there is none, and [`initialise`] initialises it. [`seed`]
 //! makes its seed, and [`commit`] stores the version and lets it serve. Nothing changes before the
-//! commit, so a deployment that fails leaves the current version as it is. [`kept`] makes stored
-//! versions ready again, [`import`] deploys exports of other nodes, and [`shared`] deploys what the
-//! host has made before.
+//! commit, so a deployment that fails leaves the current version as it is. [`stored_version`] makes
+//! stored versions ready again, [`import`] deploys exports of other nodes, and [`shared`] deploys
+//! what the host has made before.
 
-mod arrive;
 pub(super) mod code;
 mod commit;
 mod compile;
 mod detect;
+mod export_receiver;
 mod files;
 mod import;
 mod initialise;
-mod kept;
 mod prepare;
 mod seed;
 mod shared;
+mod stored_version;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::import::{export_note, note_of};
 pub(super) use self::{
-    code::{Ready, Whose},
+    code::{CodeOwner, DeployableCode},
     files::ROOT,
-    import::Manifest,
+    import::ExportManifest,
 };
 
 use std::sync::Arc;

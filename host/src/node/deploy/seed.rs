@@ -9,7 +9,9 @@ use bytes::Bytes;
 use faasw_client::{DeployStage, FunctionName};
 use faasw_pool::ScriptFiles;
 
-use super::{code::Ready, compile::Compiled, detect::Detected, files::Packed};
+use super::{
+    code::DeployableCode, compile::CompiledModule, detect::DetectedUpload, files::PackedFiles,
+};
 use crate::{
     backend::ServableVersion,
     error::DeployError,
@@ -23,18 +25,18 @@ use crate::{
 };
 
 /// A function that could serve, but does not yet.
-pub(super) struct Seeded {
+pub(super) struct SeededFunction {
     /// Without its version number, which the registry assigns.
     pub(super) function: Function,
     pub(super) module: Bytes,
     /// Its files, packed, if it has any.
-    pub(super) files: Option<Packed>,
-    pub(super) ready: Ready,
+    pub(super) files: Option<PackedFiles>,
+    pub(super) ready: DeployableCode,
     /// How long making the seed took.
     pub(super) seed_time: Duration,
 }
 
-impl Compiled {
+impl CompiledModule {
     /// Returns the record of the version, without its freeze record.
     pub(super) fn record(&self) -> VersionRecord {
         let Self {
@@ -64,14 +66,14 @@ impl Compiled {
 impl Core {
     pub(super) async fn seed(
         &self,
-        compiled: Compiled,
+        compiled: CompiledModule,
         log: Arc<FunctionLog>,
-    ) -> Result<Seeded, DeployError> {
+    ) -> Result<SeededFunction, DeployError> {
         let begun = Instant::now();
         let mut record = compiled.record();
-        let Compiled {
+        let CompiledModule {
             detected:
-                Detected {
+                DetectedUpload {
                     name,
                     module,
                     files,
@@ -79,7 +81,7 @@ impl Core {
                     ..
                 },
             ready,
-            drew,
+            drawn_report,
             ..
         } = compiled;
         progress.enter(DeployStage::Initialising);
@@ -90,13 +92,15 @@ impl Core {
         let spec = self.spec(&name, &record, script, given, &log);
         let (made, report) = ready.code.seed(&spec).await?;
         record.freeze = FreezeRecord::from(&report);
-        if let Some(drew) = drew.filter(|drew| !drew.drawn.is_empty()) {
-            record.freeze.drew_entropy |= drew.drew_entropy;
-            record.freeze.drawn.insert_str(0, &drew.drawn);
+        if let Some(drawn_report) =
+            drawn_report.filter(|drawn_report| !drawn_report.drawn.is_empty())
+        {
+            record.freeze.drew_entropy |= drawn_report.drew_entropy;
+            record.freeze.drawn.insert_str(0, &drawn_report.drawn);
         }
         let seed_time = begun.elapsed();
-        Ok(Seeded {
-            function: self.unnumbered(&name, record, &log, made),
+        Ok(SeededFunction {
+            function: self.build_version(&name, record, &log, made),
             module,
             files,
             ready,
@@ -105,7 +109,7 @@ impl Core {
     }
 
     /// Returns a version that could serve, without its number, which the registry assigns.
-    pub(super) fn unnumbered(
+    pub(super) fn build_version(
         &self,
         name: &FunctionName,
         record: VersionRecord,
@@ -122,7 +126,7 @@ impl Core {
             log: log.clone(),
             under_way: Arc::default(),
             backlog: self.backlog.function(),
-            made: VersionCell::with(made),
+            version_cell: VersionCell::filled(made),
         }
     }
 }

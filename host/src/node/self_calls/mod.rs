@@ -75,7 +75,7 @@ impl SelfCalls {
         let follow = core.follow(&request, &known);
         *request.uri_mut() = uri;
         let answering = async move {
-            let gone = core.gone();
+            let gone = core.wait_until_dropped();
             let mut response = tokio::select! {
                 response = core.invoke(&name, request, &known, follow) => response,
                 () = gone => return Err(Failure::new(FailureCode::ConnectionTerminated)),

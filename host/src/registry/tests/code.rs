@@ -69,7 +69,7 @@ fn code_whose_pieces_were_larger_is_used_and_gets_those_of_now() {
     let digest = Digest::of(b"module");
     let file = artifact_file(digest, GENERATION);
     let code: Vec<u8> = (0..300_000_u32).map(|at| (at / 4096) as u8).collect();
-    let proof = Proof::of(&code);
+    let proof = CodeProof::of(&code);
     let large = PiecesRecord {
         bytes: code.len() as u64,
         digests: vec![Digest::of(&code)],

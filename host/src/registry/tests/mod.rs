@@ -75,7 +75,7 @@ fn artifact(code: &[u8]) -> Artifact {
         imports: vec!["wasi:cli/environment@0.2.0".into()],
         has_initialiser: true,
         code: code.into(),
-        proof: Proof::of(code),
+        proof: CodeProof::of(code),
     }
 }
 
@@ -213,11 +213,11 @@ fn what_is_kept_of_a_compilation_goes_with_the_function() {
     let (directory, registry) = fixture.open();
     for function in ["a", "b"] {
         store(&registry, function, b"module");
-        registry.keep_compile_cache(&name(function), GENERATION, b"kept");
+        registry.store_compile_cache(&name(function), GENERATION, b"kept");
     }
     registry.remove_function(&name("a")).unwrap();
     assert_eq!(registry.compile_cache(&name("a"), GENERATION), None);
-    registry.keep_compile_cache(&name("stray"), GENERATION, b"kept");
+    registry.store_compile_cache(&name("stray"), GENERATION, b"kept");
     drop((directory, registry));
     let (_directory, registry) = fixture.open();
     assert_eq!(registry.compile_cache(&name("stray"), GENERATION), None);

@@ -17,7 +17,7 @@ use tokio::{
 use super::*;
 use crate::{
     message::{Body, Correlation},
-    server::bodies::Received,
+    server::bodies::RequestBodyStream,
 };
 
 /// Descriptors from this number on are reserved.
@@ -97,7 +97,7 @@ struct Answers {
 }
 
 impl Handler for Answers {
-    async fn answer(self, request: Request<Received>, _: Correlation) -> Response<Body> {
+    async fn answer(self, request: Request<RequestBodyStream>, _: Correlation) -> Response<Body> {
         if request.uri().path() == "/busy" {
             self.busy.notify_one();
             self.go.notified().await;

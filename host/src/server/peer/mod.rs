@@ -60,7 +60,7 @@ impl From<&Limits> for PeerTimeouts {
 
 /// The value of a connection, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum ConnectionValue {
     /// The node works for the client, or the client reads its response.
     Busy,
     /// All requests wait for the client itself: it has not sent all of a request, or does not read
@@ -88,7 +88,7 @@ pub(super) struct Peer {
     /// The bytes that wait for the client.
     pub(super) backlog: Arc<ConnectionBacklog>,
     begun: Instant,
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
     /// The number of requests under way, as in `state`.
     under_way: AtomicUsize,
     /// The number of requests whose bodies are incomplete.
@@ -118,9 +118,9 @@ pub(super) struct Peer {
 }
 
 #[derive(Debug)]
-struct State {
+struct PeerState {
     next: u64,
-    requests: BTreeMap<u64, Request>,
+    requests: BTreeMap<u64, PeerRequest>,
     /// The time since which the client sends a head; initially the start of the connection.
     head_since: Option<Instant>,
     /// When the last request ended, including its response.
@@ -134,7 +134,7 @@ struct State {
 }
 
 #[derive(Debug, Default)]
-struct Request {
+struct PeerRequest {
     /// The time since which the client has not read its current piece.
     given: Option<Instant>,
     /// The body is incomplete.
@@ -147,7 +147,7 @@ impl Peer {
         Arc::new(Self {
             backlog,
             begun: now,
-            state: Mutex::new(State {
+            state: Mutex::new(PeerState {
                 next: 0,
                 requests: BTreeMap::new(),
                 head_since: Some(now),
@@ -266,26 +266,26 @@ impl Peer {
     }
 
     /// Returns the value of the connection.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn value(&self) -> ConnectionValue {
         let under_way = self.under_way.load(Ordering::Acquire);
         let is_unwritten = self.is_unwritten.load(Ordering::Acquire);
         if under_way == 0 && !is_unwritten && self.backlog.held() == 0 {
             return if self.has_asked.load(Ordering::Relaxed) {
-                Standing::Idle
+                ConnectionValue::Idle
             } else {
-                Standing::New
+                ConnectionValue::New
             };
         }
         let is_receiving = self.receiving.load(Ordering::Acquire) >= under_way.max(1);
         if is_receiving || self.is_slow.load(Ordering::Relaxed) {
-            Standing::Owing
+            ConnectionValue::Owing
         } else {
-            Standing::Busy
+            ConnectionValue::Busy
         }
     }
 
     /// Checks the client, and returns whether its connection stays, finishes or is closed.
-    pub(super) fn look(&self, now: Instant, timeouts: &PeerTimeouts) -> Verdict {
+    pub(super) fn check(&self, now: Instant, timeouts: &PeerTimeouts) -> Verdict {
         let held = self.backlog.held();
         let is_unwritten = self.is_unwritten.load(Ordering::Acquire);
         let blocked_for = match self.blocked_since.load(Ordering::Relaxed) {
@@ -305,7 +305,7 @@ impl Peer {
         let moved = past(state.moved_at);
         let given = state.requests.values().filter_map(|request| request.given);
         let given_for = given.map(past).max().unwrap_or_default();
-        let owes = |request: &Request| {
+        let owes = |request: &PeerRequest| {
             request.is_receiving || request.given.is_some_and(|since| past(since) >= SLOW)
         };
         // A client that sends more requests but reads nothing of its response is slow, too.
@@ -371,7 +371,7 @@ impl Peer {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PeerState> {
         // The state is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,8 +19,8 @@ impl Peer {
     }
 }
 
-fn look(peer: &Peer) -> Verdict {
-    peer.look(Instant::now(), &TIMEOUTS)
+fn check(peer: &Peer) -> Verdict {
+    peer.check(Instant::now(), &TIMEOUTS)
 }
 
 fn closes(peer: &Peer, why: &str) -> bool {
@@ -55,10 +55,10 @@ async fn a_client_that_takes_nothing_is_stalled_and_one_that_waits_is_not() {
     let request = peer.begin(false, 10);
     advance(Duration::from_secs(600)).await;
     assert_eq!(look(&peer), Verdict::Stays, "nothing was given to it yet");
-    request.gives();
+    request.note_piece_given();
     advance(TIMEOUTS.stalled).await;
     assert!(closes(&peer, "takes nothing"));
-    request.takes();
+    request.note_piece_taken();
     assert_eq!(look(&peer), Verdict::Stays);
 }
 
@@ -66,22 +66,22 @@ async fn a_client_that_takes_nothing_is_stalled_and_one_that_waits_is_not() {
 async fn a_stalled_stream_does_not_end_those_that_move() {
     let peer = peer();
     let [stalled, moving] = [1, 2].map(|_| peer.begin(false, 10));
-    stalled.gives();
+    stalled.note_piece_given();
     for _ in 0..20 {
-        moving.gives();
+        moving.note_piece_given();
         advance(TIMEOUTS.stalled / 4).await;
         assert_eq!(look(&peer), Verdict::Stays);
-        assert_eq!(peer.standing(), Standing::Owing, "both are slow");
-        moving.takes();
+        assert_eq!(peer.value(), ConnectionValue::Owing, "both are slow");
+        moving.note_piece_taken();
         look(&peer);
-        assert_eq!(peer.standing(), Standing::Busy);
+        assert_eq!(peer.value(), ConnectionValue::Busy);
     }
-    moving.gives();
+    moving.note_piece_given();
     advance(TIMEOUTS.stalled).await;
     assert!(closes(&peer, "takes nothing"));
     // An upload on another stream counts as progress, and so does a function at work.
     let uploading = peer.begin(false, 10);
-    let mut receiving = uploading.receives();
+    let mut receiving = uploading.begin_body();
     receiving.consumed(1);
     assert_eq!(look(&peer), Verdict::Stays);
     advance(TIMEOUTS.stalled).await;
@@ -89,8 +89,8 @@ async fn a_stalled_stream_does_not_end_those_that_move() {
     let _asking = peer.begin(false, 10);
     assert_eq!(look(&peer), Verdict::Stays);
     assert_eq!(
-        peer.standing(),
-        Standing::Owing,
+        peer.value(),
+        ConnectionValue::Owing,
         "it may be evicted all the same"
     );
 }
@@ -117,25 +117,25 @@ async fn who_was_told_of_the_end_has_time_to_take_the_rest_and_for_nothing_else(
 #[tokio::test(start_paused = true)]
 async fn what_is_given_and_not_taken_for_a_while_owes() {
     let peer = peer();
-    assert_eq!(peer.standing(), Standing::New);
+    assert_eq!(peer.value(), ConnectionValue::New);
     let request = peer.begin(false, 10);
-    assert_eq!(peer.standing(), Standing::Busy);
-    request.gives();
+    assert_eq!(peer.value(), ConnectionValue::Busy);
+    request.note_piece_given();
     advance(SLOW / 2).await;
     look(&peer);
-    assert_eq!(peer.standing(), Standing::Busy);
+    assert_eq!(peer.value(), ConnectionValue::Busy);
     advance(SLOW / 2).await;
     look(&peer);
-    assert_eq!(peer.standing(), Standing::Owing);
+    assert_eq!(peer.value(), ConnectionValue::Owing);
     // A further request does not change that; reading does.
     let other = peer.begin(false, 10);
     look(&peer);
-    assert_eq!(peer.standing(), Standing::Owing);
-    request.takes();
+    assert_eq!(peer.value(), ConnectionValue::Owing);
+    request.note_piece_taken();
     look(&peer);
-    assert_eq!(peer.standing(), Standing::Busy);
+    assert_eq!(peer.value(), ConnectionValue::Busy);
     drop((request, other));
-    assert_eq!(peer.standing(), Standing::Idle);
+    assert_eq!(peer.value(), ConnectionValue::Idle);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,13 +148,13 @@ async fn a_slow_download_of_http1_is_not_idle() {
         peer.blocks();
         advance(TIMEOUTS.stalled - Duration::from_secs(1)).await;
         assert_eq!(look(&peer), Verdict::Stays);
-        assert_eq!(peer.standing(), Standing::Owing);
+        assert_eq!(peer.value(), ConnectionValue::Owing);
     }
     peer.took(1000);
     look(&peer);
-    assert_eq!(peer.standing(), Standing::Busy);
+    assert_eq!(peer.value(), ConnectionValue::Busy);
     peer.flushed();
-    assert_eq!(peer.standing(), Standing::Idle);
+    assert_eq!(peer.value(), ConnectionValue::Idle);
     advance(TIMEOUTS.idle - Duration::from_secs(1)).await;
     assert_eq!(look(&peer), Verdict::Stays);
     advance(Duration::from_secs(1)).await;
@@ -191,11 +191,11 @@ async fn what_waits_for_a_window_is_not_idle_while_it_goes() {
         advance(TIMEOUTS.idle - Duration::from_secs(1)).await;
         pieces.pop();
         assert_eq!(look(&peer), Verdict::Stays);
-        assert_eq!(peer.standing(), Standing::Busy);
+        assert_eq!(peer.value(), ConnectionValue::Busy);
     }
     advance(SLOW).await;
     look(&peer);
-    assert_eq!(peer.standing(), Standing::Owing);
+    assert_eq!(peer.value(), ConnectionValue::Owing);
     advance(TIMEOUTS.idle).await;
     assert!(matches!(look(&peer), Verdict::Finishes(_)));
 }
@@ -225,11 +225,15 @@ async fn what_it_has_sent_and_was_made_for_it_counts_until_it_is_gone() {
     assert_eq!(peer.unread(900), 900);
     let first = peer.begin(false, 10);
     assert_eq!(peer.unread(MOST), 0);
-    let mut receiving = first.receives();
-    assert_eq!(peer.standing(), Standing::Owing);
+    let mut receiving = first.begin_body();
+    assert_eq!(peer.value(), ConnectionValue::Owing);
     peer.sent(500);
     let second = peer.begin(false, 100);
-    assert_eq!(peer.standing(), Standing::Busy, "the second has no body");
+    assert_eq!(
+        peer.value(),
+        ConnectionValue::Busy,
+        "the second has no body"
+    );
     receiving.consumed(300);
     assert_eq!(peer.unread(MOST), 100);
     peer.answered(70).await;
@@ -237,7 +241,7 @@ async fn what_it_has_sent_and_was_made_for_it_counts_until_it_is_gone() {
     peer.flushed();
     assert_eq!(peer.backlog.held(), 0);
     drop((first, second, receiving));
-    assert_eq!(peer.standing(), Standing::Idle);
+    assert_eq!(peer.value(), ConnectionValue::Idle);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -266,7 +270,7 @@ async fn what_is_written_at_once_was_taken_before() {
 async fn framing_does_not_add_up() {
     let peer = peer();
     let request = peer.begin(false, 10);
-    let mut receiving = request.receives();
+    let mut receiving = request.begin_body();
     peer.sent(109);
     peer.sent_all();
     assert_eq!(peer.unread(MOST), 109, "nobody has read it");

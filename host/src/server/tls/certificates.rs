@@ -10,7 +10,7 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-use super::{Pair, TlsError};
+use super::{CertificatePaths, TlsError};
 
 /// Maximum size of a file in bytes. A chain has some kilobytes.
 const LONGEST: u64 = 1 << 20;
@@ -27,7 +27,10 @@ pub(super) struct Certificates {
 
 impl Certificates {
     /// Reads all pairs. There must be at least one.
-    pub(super) fn read(pairs: &[Pair], provider: &CryptoProvider) -> Result<Self, TlsError> {
+    pub(super) fn read(
+        pairs: &[CertificatePaths],
+        provider: &CryptoProvider,
+    ) -> Result<Self, TlsError> {
         let mut all = Vec::with_capacity(pairs.len());
         let mut by_name = HashMap::new();
         for pair in pairs {
@@ -79,7 +82,7 @@ impl Certificates {
     }
 }
 
-fn read_pair(pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+fn read_pair(pair: &CertificatePaths, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let (certificate, key) = (&pair.certificate, &pair.key);
     let bad_certificate = |reason: String| TlsError::Certificate {
         path: certificate.clone(),
@@ -154,11 +157,11 @@ mod tests {
     use std::{fs, path::PathBuf};
 
     /// Writes a certificate for these names and its key to files.
-    fn make(folder: &Path, file: &str, names: &[&str]) -> Pair {
+    fn make(folder: &Path, file: &str, names: &[&str]) -> CertificatePaths {
         let names: Vec<String> = names.iter().copied().map(String::from).collect();
         let Made { cert, signing_key } = generate_simple_self_signed(names).unwrap();
         let path = |end: &str| folder.join(format!("{file}.{end}"));
-        let pair = Pair {
+        let pair = CertificatePaths {
             certificate: path("pem"),
             key: path("key"),
         };
@@ -167,7 +170,7 @@ mod tests {
         pair
     }
 
-    fn read_all(pairs: &[Pair]) -> Result<Certificates, TlsError> {
+    fn read_all(pairs: &[CertificatePaths]) -> Result<Certificates, TlsError> {
         Certificates::read(pairs, &ring::default_provider())
     }
 
@@ -274,7 +277,7 @@ mod tests {
                 "larger",
             ),
         ] {
-            let error = read_all(&[Pair { certificate, key }])
+            let error = read_all(&[CertificatePaths { certificate, key }])
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(named) && error.contains(words), "{error}");

@@ -100,7 +100,7 @@ impl StoreService for FunctionStores {
             return Box::pin(ready(Answer::Denied.encode()));
         };
         if let Work::Get(keys) = &work
-            && let Some(values) = self.store.known(&namespace, keys)
+            && let Some(values) = self.store.cached(&namespace, keys)
         {
             return Box::pin(ready(spell(Ok(Found::Values(values)))));
         }

@@ -163,7 +163,7 @@ impl WorkerSlot {
     }
 
     async fn make(self: &Arc<Self>) -> Result<Arc<Worker>, Failure> {
-        self.egress.look().await;
+        self.egress.refresh_name_config().await;
         if let Some(worker) = self.current_worker() {
             return Ok(worker);
         }
@@ -176,10 +176,13 @@ impl WorkerSlot {
         if let Some(worker) = self.reconnect_worker(&connector)? {
             return Ok(worker);
         }
-        let place = self.egress.place(Instant::now()).ok_or_else(|| {
-            let code = FailureCode::ConnectionLimitReached;
-            Failure::with_text(code, "too many functions make requests")
-        })?;
+        let place = self
+            .egress
+            .acquire_worker_permit(Instant::now())
+            .ok_or_else(|| {
+                let code = FailureCode::ConnectionLimitReached;
+                Failure::with_text(code, "too many functions make requests")
+            })?;
         let function = self.function.load(Ordering::Relaxed);
         let started = self.egress.start_worker(&connector, function).await;
         let (worker, process) = started.map_err(start_failure)?;

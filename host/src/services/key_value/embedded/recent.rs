@@ -60,7 +60,7 @@ struct Namespace {
 /// The state of a namespace at the beginning of a read. It is still current at the end of the read
 /// unless there was a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct ReadMark {
     epoch: u64,
     changes: u64,
 }
@@ -79,7 +79,7 @@ impl RecentValues {
 
     /// Returns the mark for a read of a namespace that begins now. Returns `None` while a commit
     /// that changes the namespace is under way.
-    pub(super) fn mark(&self, namespace: &str) -> Option<Mark> {
+    pub(super) fn mark(&self, namespace: &str) -> Option<ReadMark> {
         let mut known = self.lock();
         if known.changing.contains(namespace) {
             return None;
@@ -103,7 +103,7 @@ impl RecentValues {
     /// Adds values that were read after `mark`, if they are still those of the last commit.
     pub(super) fn keep(
         &self,
-        mark: Mark,
+        mark: ReadMark,
         namespace: &str,
         keys: &[Vec<u8>],
         values: &[Option<Vec<u8>>],
@@ -164,9 +164,9 @@ impl RecentValues {
 }
 
 impl RecentState {
-    fn mark(&self, namespace: &str) -> Option<Mark> {
+    fn mark(&self, namespace: &str) -> Option<ReadMark> {
         let Namespace { changes, .. } = self.namespaces.get(namespace)?;
-        Some(Mark {
+        Some(ReadMark {
             epoch: self.epoch,
             changes: *changes,
         })
@@ -221,7 +221,7 @@ mod tests {
         text.as_bytes().to_vec()
     }
 
-    fn keep(recent: &RecentValues, mark: Mark, name: &str, value: &str) {
+    fn keep(recent: &RecentValues, mark: ReadMark, name: &str, value: &str) {
         recent.keep(mark, "a", &[key(name)], &[Some(key(value))]);
     }
 

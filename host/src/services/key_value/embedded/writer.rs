@@ -36,7 +36,7 @@ pub(super) struct Job {
 }
 
 /// A change that was applied, and its result if the commit succeeds.
-struct Tried {
+struct AppliedChange {
     answer: oneshot::Sender<Result<Changed, StoreError>>,
     done: Result<Changed, StoreError>,
 }
@@ -45,12 +45,12 @@ struct Tried {
 /// caller's invocation.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingChanges>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingChanges {
     queue: FairQueue<Job>,
     /// No more changes will be queued.
     is_closed: bool,
@@ -91,7 +91,8 @@ impl Jobs {
 
     /// Waits for changes and takes those of one transaction. Returns `None` if no more will come.
     fn next(&self) -> Option<Vec<Job>> {
-        let has_none = |waiting: &mut Waiting| waiting.queue.is_empty() && !waiting.is_closed;
+        let has_none =
+            |waiting: &mut PendingChanges| waiting.queue.is_empty() && !waiting.is_closed;
         let waiting = self.changed.wait_while(self.lock(), has_none);
         let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
         let (mut together, mut bytes) = (Vec::new(), 0);
@@ -105,7 +106,7 @@ impl Jobs {
         (!together.is_empty()).then_some(together)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PendingChanges> {
         // The queue is consistent between any two statements.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,7 +172,7 @@ fn write(file: &StoreFile, recent: &RecentValues, mut jobs: Vec<Job>) {
         let failed = written.clone().and(Err(StoreError::Interrupted));
         let _ = job.answer.send(failed);
     }
-    for Tried { answer, done } in tried {
+    for AppliedChange { answer, done } in tried {
         // A caller that is gone receives no result, but its change is made nevertheless.
         let _ = answer.send(written.clone().and(done));
     }
@@ -183,7 +184,7 @@ fn commit(
     database: &Database,
     file: &StoreFile,
     jobs: &mut Vec<Job>,
-    tried: &mut Vec<Tried>,
+    tried: &mut Vec<AppliedChange>,
     number: &mut Option<u64>,
 ) -> Result<(), StoreError> {
     let path = file.path();
@@ -199,7 +200,7 @@ fn commit(
         let done = apply(&transaction, path, &job.namespace, job.quota, job.change);
         let failure = done.as_ref().err().filter(|error| error.closes()).cloned();
         has_changed |= done.as_ref().is_ok_and(Changed::has_changed);
-        tried.push(Tried {
+        tried.push(AppliedChange {
             answer: job.answer,
             done,
         });

@@ -93,7 +93,7 @@ pub(crate) struct Egress {
     processes: Arc<dyn EgressProcesses>,
     options: ConnectorOptions,
     /// The host's configuration of names.
-    known: Mutex<NameConfigCache>,
+    name_config: Mutex<NameConfigCache>,
     servers: Option<Vec<SocketAddr>>,
     authorities: Vec<Bytes>,
     /// The connector, once there was one. The lock is held while it is started.
@@ -125,7 +125,7 @@ impl Egress {
         Arc::new(Self {
             processes,
             options,
-            known: Mutex::new(NameConfigCache::new(naming.system)),
+            name_config: Mutex::new(NameConfigCache::new(naming.system)),
             servers: naming.servers,
             authorities,
             connector: Turn::new(None),
@@ -134,20 +134,22 @@ impl Egress {
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, NameConfigCache> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn name_config(&self) -> MutexGuard<'_, NameConfigCache> {
+        self.name_config
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is time to read the configuration of name resolution again.
     pub(super) fn is_name_config_stale(&self) -> bool {
-        self.known().is_old()
+        self.name_config().is_old()
     }
 
     /// Reads the configuration of name resolution again, if it is time for that, and sends it to
     /// the connector if it has changed.
-    pub(super) async fn look(&self) {
+    pub(super) async fn refresh_name_config(&self) {
         {
-            let mut known = self.known();
+            let mut known = self.name_config();
             if !known.is_old() {
                 return;
             }
@@ -156,7 +158,7 @@ impl Egress {
         let late = |_| Err(io::ErrorKind::TimedOut.into());
         let files = timeout(OPENED, self.processes.names()).await;
         let taken = match files.unwrap_or_else(late) {
-            Ok(files) => self.known().take(files),
+            Ok(files) => self.name_config().take(files),
             Err(error) => Err(error),
         };
         match taken {
@@ -173,7 +175,7 @@ impl Egress {
                 }
             }
             Err(error) => {
-                if self.known().fails() {
+                if self.name_config().fails() {
                     tracing::warn!(%error, "how names are resolved now cannot be read: what was \
                          known before holds");
                 }
@@ -183,7 +185,7 @@ impl Egress {
 
     /// Returns the hosts file and the name servers for a connector.
     fn names(&self) -> (Vec<u8>, Vec<SocketAddr>) {
-        let known = self.known();
+        let known = self.name_config();
         let NameConfig { hosts, servers } = &known.system;
         let servers = self.servers.as_ref().unwrap_or(servers);
         (hosts.clone(), servers.clone())
@@ -223,7 +225,7 @@ impl Egress {
 
     /// Returns a place for one more worker. If none is free, another worker may end for it, see
     /// [`choose_worker_to_end`].
-    pub(super) fn place(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn acquire_worker_permit(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
         let place = || self.workers.clone().try_acquire_owned().ok();
         place().or_else(|| {
             let slots: Vec<_> = {

@@ -84,7 +84,7 @@ async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
     let failed = three.clone().start().await.unwrap_err();
     assert_eq!(failed.code, FailureCode::ConnectionLimitReached);
     let later = Instant::now() + HANGS;
-    assert!(egress.place(later).is_some());
+    assert!(egress.acquire_worker_permit(later).is_some());
     let told = hangs.receiver.next().await;
     assert!(matches!(told, Some(Part::Failed(_))), "{told:?}");
     // The next worker got its place, and no other function's call has ended.

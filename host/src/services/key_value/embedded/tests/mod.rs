@@ -45,7 +45,7 @@ fn get(store: &Embedded, namespace: &str, key: &str) -> Option<Vec<u8>> {
 fn keys(store: &Embedded, namespace: &str, start: Start, most: usize) -> Result<Page, StoreError> {
     let mut listing = Listing::new(namespace.into(), start, most)?;
     loop {
-        store.look_into(PAIRS, |pairs| listing.read(&pairs, 2))?;
+        store.read_table(PAIRS, |pairs| listing.read(&pairs, 2))?;
         if let Some(page) = listing.page() {
             return Ok(page);
         }
@@ -171,7 +171,7 @@ async fn keys_come_in_pages() {
         );
     }
     assert!(store.exists("n", b"a").unwrap() && !store.exists("n", b"d").unwrap());
-    let with_one = |namespace: &str, keys| Use {
+    let with_one = |namespace: &str, keys| NamespaceUsage {
         namespace: namespace.into(),
         keys,
         bytes: keys,
@@ -348,7 +348,7 @@ async fn what_is_known_is_no_older_than_what_was_acknowledged() {
                 while newest < 500 {
                     let least = acknowledged.load(Ordering::Acquire).max(newest);
                     let keys = [b"n".to_vec()];
-                    let known = store.known("a", &keys);
+                    let known = store.cached("a", &keys);
                     let values = known.unwrap_or_else(|| store.get("a", &keys, 1 << 10).unwrap());
                     let value = String::from_utf8(values[0].clone().unwrap()).unwrap();
                     newest = value.parse().unwrap();
@@ -372,7 +372,7 @@ async fn what_is_known_is_no_older_than_what_was_acknowledged() {
 #[tokio::test]
 async fn what_was_read_is_known_until_it_is_changed() {
     let store = Embedded::in_memory().unwrap();
-    let known = |key: &str| store.known("a", &[key.as_bytes().to_vec()]);
+    let known = |key: &str| store.cached("a", &[key.as_bytes().to_vec()]);
     set(&store, "a", "k", "1").await;
     assert_eq!(known("k"), None);
     assert_eq!(get(&store, "a", "k").unwrap(), b"1");
