@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_case_fits_any_limit_that_is_taken() {
+    fn the_worst_case_fits_every_accepted_limit() {
         for memory in [1, 16, 32, 64, 128, 500, 1024] {
             for limit in (32..512).chain((512..9000).step_by(97)) {
                 for processors in [None, Some(1), Some(50), Some(1000), Some(64_000)] {
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_error_says_is_needed_suffices_and_no_less_does() {
+    fn the_limit_that_an_error_names_is_the_smallest_that_suffices() {
         for memory in [1, 16, 128, 1024] {
             let asked = BudgetInputs::of_function(memory * MIB);
             let small = asked.budgets(limits(33, None), MACHINE).unwrap_err();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_it_is_the_machines_less_an_eighth() {
+    fn without_a_limit_seven_eighths_of_the_machine_are_used() {
         let asked = BudgetInputs::of_function(128 * MIB);
         let none = asked.budgets(GroupLimits::default(), MACHINE).unwrap();
         assert_eq!(none.limit, 28 << 30);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_to_others_count_with_the_instances_that_make_them() {
+    fn outbound_calls_count_in_the_memory_of_their_instances() {
         let without = BudgetInputs::of_function(32 * MIB);
         let asked = BudgetInputs {
             has_outbound: true,
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_had_and_counts() {
+    fn configured_values_are_kept_and_counted() {
         let asked = BudgetInputs {
             instances: Some(2),
             parked: Some(1),

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_told_once_and_only_when_it_has_settled() {
+    fn a_change_is_reported_once_after_it_has_settled() {
         let mut settling = StableChange::new(Some(1));
         let told: Vec<bool> = [1, 2, 3, 3, 3, 1, 3, 1, 1]
             .map(|now| settling.look(now))

@@ -104,7 +104,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Cached compilations are deleted when something else needs their room.
-async fn what_is_kept_of_compilations_yields() {
+async fn compile_caches_are_removed_if_the_disk_is_full() {
     let disk = Disk::new();
     let data_dir = disk.path().join("data");
     let node = start(&data_dir).await;
@@ -215,8 +215,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
 }
 
 const TESTS: [(&str, fn()); 3] = [
-    ("what_is_kept_of_compilations_yields", || {
-        run(what_is_kept_of_compilations_yields);
+    ("compile_caches_are_removed_if_the_disk_is_full", || {
+        run(compile_caches_are_removed_if_the_disk_is_full);
     }),
     ("a_deployment_that_does_not_fit_changes_nothing", || {
         run(a_deployment_that_does_not_fit_changes_nothing);

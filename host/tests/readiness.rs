@@ -30,7 +30,7 @@ async fn ready(node: &Node) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_opens_later_is_not_connected_to_before() {
+async fn a_node_that_opens_later_accepts_no_connection_before() {
     let node = common::start(builder().opens_later(true)).await;
     let address = node.address().unwrap();
     assert!(address.port() != 0 && TcpStream::connect(address).is_err());
@@ -61,7 +61,7 @@ async fn a_node_that_was_shut_down_does_not_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
+async fn a_draining_node_serves_on_and_is_not_ready() {
     let node = common::start(builder()).await;
     assert_eq!(ready(&node).await, (200, "ok\n".to_owned()));
     let address = node.address().unwrap();
@@ -84,7 +84,7 @@ async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
 /// A client that kept its connection would never connect to another node, and would be refused in
 /// the end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_drains_answers_once_more_and_ends_connections() {
+async fn a_draining_node_answers_and_then_closes_connections() {
     let node = common::start(builder()).await;
     let address = node.address().unwrap();
     let mut kept = h2::Connection::open(address).await;
@@ -114,7 +114,7 @@ async fn a_node_that_drains_answers_once_more_and_ends_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_root_has_all_paths_with_nothing_taken_off() {
+async fn a_root_function_receives_unchanged_paths() {
     let root = FunctionName::new("f").unwrap();
     let node = common::start(builder().root(root)).await;
     let address = node.address().unwrap();

@@ -72,7 +72,7 @@ fn seen(answer: &RawResponse, name: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_has_an_id_and_problems_have_the_same() {
+async fn every_response_has_an_id_and_problems_repeat_it() {
     let (builder, mut told) = telling(common::builder());
     let node = common::start(builder).await;
     let address = node.address().unwrap();
@@ -119,7 +119,7 @@ async fn every_answer_has_an_id_and_problems_have_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_a_proxy_that_is_believed_gives_a_request_its_id() {
+async fn only_a_trusted_proxy_sets_a_request_id() {
     let proxy = "127.0.0.1/32".parse().unwrap();
     for (builder, is_believed) in [
         (common::builder(), false),
@@ -218,7 +218,7 @@ async fn a_line_break_in_an_id_makes_no_field_of_the_response() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_goes_on_where_it_can_be_read() {
+async fn a_valid_trace_is_continued() {
     const SENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let (builder, mut told) = telling(common::builder());
     let node = common::start(builder).await;
@@ -255,7 +255,7 @@ async fn a_trace_goes_on_where_it_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_with_too_many_requests_is_told_an_id_too() {
+async fn rejections_for_too_many_requests_have_an_id_too() {
     let mut limits = faasw::Limits::default();
     limits.connections_per_address = 1;
     let builder = common::builder()
@@ -306,7 +306,7 @@ async fn an_address_with_too_many_requests_is_told_an_id_too() {
 }
 
 #[tokio::test]
-async fn an_embedding_program_is_told_and_may_give_ids() {
+async fn an_embedding_program_receives_records_and_may_set_ids() {
     let (builder, mut told) = telling(faasw::Node::builder());
     let node = common::start(builder).await;
     let mine: RequestId = "order:17".parse().unwrap();
@@ -341,7 +341,7 @@ async fn an_embedding_program_is_told_and_may_give_ids() {
 
 /// A request whose client goes away before there is an answer is recorded, too.
 #[tokio::test]
-async fn a_request_that_is_given_up_is_told() {
+async fn an_abandoned_request_is_reported() {
     let (builder, mut told) = telling(faasw::Node::builder());
     let node = common::start(builder).await;
     let request = Request::get("/endless").body(String::new()).unwrap();

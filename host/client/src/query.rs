@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn query_errors_name_the_bad_parameter() {
         for (query, word) in [
             ("memory=1k", "1k"),
             ("timeout=5", "5"),

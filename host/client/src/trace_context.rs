@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is() {
+    fn other_trace_parents_are_rejected() {
         let (trace, parent) = ("0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7");
         let long = format!("0{trace}");
         for (trace, parent) in [

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_an_end_to_how_many_there_are_and_to_their_bytes() {
+    fn concurrent_uploads_are_limited_in_number_and_bytes() {
         let uploads = UploadLimiter::new(4096);
         let mut all: Vec<_> = (0..UPLOADS).map(|_| uploads.begin(0).unwrap()).collect();
         let refused = uploads.begin(0).unwrap_err();

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_to_a_host_of_the_clients_choice() {
+    fn a_redirect_never_targets_a_host_chosen_by_the_client() {
         let redirect = redirect(443, &["a.test", "*.b.test"]);
         for host in [
             "evil.test",

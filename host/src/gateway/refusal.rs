@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_told_from_what_is_none() {
+    fn valid_hosts_are_distinguished_from_invalid_ones() {
         for host in [
             "", "h", "h:", "h:80", "[::1]", "[::1]:80", "1.2.3.4", "a-b.c",
         ] {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_paths_or_whole() {
+    fn targets_are_paths_or_absolute_uris() {
         for (method, uri, expected) in [
             ("OPTIONS", "*", None),
             ("GET", "*", Some(400)),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn unsupported_requests_are_rejected_with_the_reason() {
         for (fields, expected) in [
             (&[("transfer-encoding", "chunked")][..], None),
             (&[("transfer-encoding", "Chunked")], None),

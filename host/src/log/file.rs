@@ -109,7 +109,7 @@ mod tests {
     use std::{os::unix::fs::PermissionsExt as _, time::SystemTime};
 
     #[test]
-    fn a_file_that_has_grown_makes_room_once() {
+    fn a_grown_log_file_is_rotated_once() {
         let folder = tempfile::tempdir().unwrap();
         let name = FunctionName::new("f").unwrap();
         let mut file = LogFile::new(folder.path(), &name);

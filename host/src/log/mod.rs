@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_continued_after_a_restart_and_ends_with_its_function() {
+    fn a_log_continues_after_a_restart_until_its_function_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         log(Some(folder.path())).add(1, None, LogStream::Out, b"before");
         let again = log(Some(folder.path()));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_gets_the_next_line() {
+    async fn a_waiting_reader_receives_the_next_line() {
         let log = std::sync::Arc::new(log(None));
         log.add(1, None, LogStream::Out, b"one");
         let place = log.newest(9).next;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_only_writes_is_cut_and_told_so() {
+    fn excess_log_lines_are_dropped_and_the_log_says_so() {
         let log = log(None);
         for _ in 0..1000 {
             log.add(1, None, LogStream::Out, &[b'x'; 16 << 10]);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn so_are_too_many_bytes() {
+    fn too_many_bytes_are_dropped_until_the_next_period() {
         let start = Instant::now();
         let mut rate = LineRate::starting(start);
         assert_eq!(rate.take(BYTES, start), Allowance::Taken);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_found_after_a_place_and_lost_ones_are_counted() {
+    fn lines_are_read_from_a_position_and_lost_ones_are_counted() {
         let mut recent = RecentLines::default();
         assert_eq!(recent.after(0), None);
         for number in 0..LINES + 5 {

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_told_once_when_its_response_is_over() {
+    async fn a_request_is_reported_once_after_its_response() {
         let (told, tell) = told();
         let request = Request::post("/f/x?y=z")
             .header("host", "a.test")
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_breaks_off_is_told_as_that() {
+    async fn a_response_that_breaks_off_is_reported_as_incomplete() {
         let (told, tell) = told();
         // The client disconnects before there is a response, and before it has read any of the
         // response.
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_is_cut() {
+    fn client_text_in_a_record_is_truncated() {
         let (told, tell) = told();
         let long = "x".repeat(10_000);
         let request = Request::get(format!("/{long}"))
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_a_host_is_told_to_nobody() {
+    fn user_and_password_of_a_target_are_never_recorded() {
         let (told, tell) = told();
         drop(follow(&tell, Request::get("http://alice:secret@a.test/")));
         let request = Request::get("/").header("host", "alice:secret@b.test:80");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_larger_body_is_refused_announced_or_not() {
+    async fn a_larger_body_is_rejected_with_or_without_a_length() {
         let parts = collect(in_parts(&[b"abc", b"def"]), 5, TIMEOUT, false).await;
         assert!(matches!(parts, Err(RequestRejection::BodyTooLarge(5))));
         for asked in [false, true] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_not_waited_for_forever() {
+    async fn a_missing_body_times_out() {
         struct Never;
         impl Body for Never {
             type Data = Bytes;

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn one_id_that_is_sent_is_an_id() {
+    fn a_single_valid_request_id_is_accepted() {
         let sent = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_says_that_its_id_is_does_not_count() {
+    fn a_functions_own_request_id_header_is_replaced() {
         let known = Correlation::new(&HeaderMap::new(), Some("mine".parse().unwrap()));
         let mut response = HeaderMap::new();
         response.append(X_REQUEST_ID, HeaderValue::from_static("forged"));

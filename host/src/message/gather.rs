@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_there_is_not_waited_for() {
+    async fn a_complete_body_is_gathered_at_once() {
         let begun = Instant::now();
         for bytes in [&b""[..], b"abc"] {
             let GatheredBody { body, is_early, .. } = gathered(whole(bytes), true).await;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_waited_for_as_long_as_there_is_no_room() {
+    async fn a_missing_body_is_awaited_while_no_slot_is_free() {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);
         sender.send_data(Bytes::from_static(b"x")).await.unwrap();
         let GatheredBody { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn much_of_a_body_is_enough_and_nothing_of_it_is_lost() {
+    async fn a_large_part_of_a_body_suffices_and_no_byte_is_lost() {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(100);
         let part = Bytes::from(vec![b'x'; 10_000]);
         for _ in 0..9 {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_length_that_is_wanted_is_waited_for() {
+    async fn a_required_length_is_awaited() {
         let account = Account::default();
         // 104 parts, which are 1,040,000 bytes, are the most that fit into a MiB.
         for (parts, length) in [(0, 0), (9, 90_000), (104, 1_040_000)] {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_whose_length_is_wanted_is_refused_beyond_the_limit() {
+    async fn a_body_with_required_length_is_rejected_beyond_the_limit() {
         let (body, sending) = sent_slowly(120);
         let account = Account::default();
         let gathering = gather(body, &account, GatherGoal::Length, || true);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_may_hold_less_has_a_lower_limit() {
+    async fn a_lower_connection_limit_lowers_the_body_limit() {
         let (sender, body, account) = without_room().await;
         let gathering = gather(body, &account, GatherGoal::Length, || true);
         let Err(GatherError::LengthUnknown { limit, .. }) = gathering.await else {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_whose_length_is_wanted_is_refused_where_others_hold_the_room() {
+    async fn a_body_with_required_length_is_rejected_if_the_memory_is_in_use() {
         let backlog = Backlog::new(BacklogLimits::default());
         let account = Account::new(backlog.function(), backlog.connection());
         // The lease stands for another request that holds all that the connection may hold.
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_in_crumbs_takes_no_more_memory_than_it_has_bytes() {
+    async fn small_pieces_are_joined_to_bound_memory() {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
         let sending = tokio::spawn(async move {
             for place in 0..20_000_u32 {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_no_room_stays_with_its_client_until_there_is_a_place() {
+    async fn a_body_without_memory_stays_with_its_client_until_a_slot_is_free() {
         let (mut sender, body, account) = without_room().await;
         let mut gathering =
             std::pin::pin!(gather(body, &account, GatherGoal::EnoughSigns, || false));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_has_ended_is_not_asked_again() {
+    async fn an_ended_body_is_not_polled_again() {
         // Polling it again would panic.
         for bytes in [&b""[..], b"abc"] {
             let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_function_sees_its_requests_id_and_a_trace_that_can_be_read() {
+    fn the_function_receives_request_id_and_valid_trace() {
         const SENT: &str = "00-12345678901234567890123456789012-1234567890123456-01";
         let seen = |pairs: &[(&str, &str)]| {
             let request = pairs
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_length_is_the_bodys_own() {
+    fn the_content_length_matches_the_body() {
         let lying = parts(Request::post("/").header("content-length", "99"));
         assert_eq!(
             field(&request_head("f", &lying, Some(3)), "content-length"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_the_targets() {
+    fn the_host_field_is_that_of_the_target() {
         let absolute = parts(Request::get("http://one/").header("host", "other"));
         let head = request_head("f", &absolute, None);
         assert_eq!(head.authority, b"one");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_the_connections_where_there_is_one() {
+    fn the_scheme_is_that_of_the_connection_if_known() {
         let scheme = |target: &str, connection: Option<Scheme>| {
             let mut request = Request::get(target);
             if let Some(scheme) = connection {

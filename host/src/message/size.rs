@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_costs_what_it_takes_beside_its_bytes() {
+    fn each_field_counts_its_memory_overhead() {
         assert_eq!(head_cost(&head(&[("a", "12345")])), 6 + FIELD as u64);
         assert_eq!(head_cost(&HeaderMap::new()), 0);
     }

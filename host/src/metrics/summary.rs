@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_what_the_metrics_say() {
+    fn summary_and_metrics_agree() {
         let metrics = Metrics::default();
         let name = FunctionName::new("f").unwrap();
         for micros in [60, 70, 80, 900] {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_nothing() {
+    fn an_empty_summary_has_no_values() {
         let summary = Metrics::default().summary(&CurrentValues {
             functions: &[FunctionName::new("f").unwrap()],
             under_way: 0,

@@ -50,7 +50,7 @@ fn recorded() -> Metrics {
 }
 
 #[test]
-fn what_is_recorded_is_in_the_text() {
+fn recorded_values_are_in_the_metrics_text() {
     let stats = PoolStats {
         zygotes: 2,
         preset: 1,
@@ -181,7 +181,7 @@ fn what_is_recorded_is_in_the_text() {
 }
 
 #[test]
-fn a_functions_series_go_with_it() {
+fn removing_a_function_removes_its_series() {
     let metrics = recorded();
     metrics.remove_function(&name("f"));
     metrics.remove_function(&name("g"));

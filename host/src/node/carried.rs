@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_carried_is_what_it_is_said_to_be() {
+    fn carried_engines_match_their_recorded_digests() {
         for carried in ALL {
             let (_, digest) = known(carried).unwrap();
             assert_eq!(Digest::of(&carried.component().unwrap()), digest);

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_functions_deployments_wait_for_each_other_and_not_anothers_for_them() {
+    fn deployments_queue_per_function_only() {
         let deployments = Deployments::new(100);
         let (many, other) = (name("many"), name("other"));
         let held: Vec<_> = (0..4)
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_that_is_given_up_while_it_waits_is_not_listed() {
+    fn an_abandoned_queued_deployment_is_not_listed() {
         let deployments = Deployments::new(0);
         let most = usize::try_from(LARGEST * FILES_MAX).unwrap();
         let (a, b) = (name("a"), name("b"));

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_limited_and_come_back() {
+    fn request_slots_are_limited_and_returned() {
         let counter = Arc::new(RequestCounter::default());
         let first = RequestCounter::try_enter(&counter, 2).unwrap();
         let second = RequestCounter::try_enter(&counter, 2).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_that_others_were_cut_for_is_theirs() {
+    async fn a_slot_freed_by_eviction_goes_to_its_reservation() {
         let counter = Arc::new(RequestCounter::default());
         let cut = RequestCounter::try_enter(&counter, 1).unwrap();
         let reserved = RequestCounter::reserve(&counter);

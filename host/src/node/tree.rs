@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rests_is_below_what_it_would_be_made_of() {
+    fn an_evicted_function_is_shown_below_its_parent_seed() {
         let tree = vec![
             seed("guest", 0, true),
             seed("linkers", 1, true),

@@ -55,7 +55,7 @@ fn a_data_directory_gets_many_functions() {
 
 #[test]
 #[ignore = "measures"]
-fn opening_reads_each_record_and_changes_look_at_few() {
+fn opening_reads_each_record_and_changes_read_few() {
     for count in [10, 1_000, 10_000] {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDir::open(folder.path()).unwrap();

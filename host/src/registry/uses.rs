@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_as_often_as_it_is_there_is_unused() {
+    fn a_digest_dropped_by_all_its_records_is_unused() {
         let [one, other] = [Digest::of(b"one"), Digest::of(b"other")];
         let mut uses = DigestUses::default();
         uses.apply(UseChange {

@@ -158,7 +158,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     #[tokio::test]
-    async fn a_watched_client_gets_pieces_and_hints_stay_true() {
+    async fn a_watched_client_receives_pieces_with_correct_size_hints() {
         let body = Body::from(vec![b'x'; 100_000]);
         let mut body = ResponseBodyStream::new(body, peer().begin(false, 0), None, true);
         assert_eq!(http_body::Body::size_hint(&body).exact(), Some(100_000));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_client_gets_what_there_is() {
+    async fn an_unwatched_client_receives_whole_frames() {
         let body = Body::from(vec![b'x'; 100_000]);
         let mut body = ResponseBodyStream::new(body, peer().begin(true, 0), None, false);
         let whole = body.frame().await.unwrap().unwrap().into_data().unwrap();

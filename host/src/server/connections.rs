@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_all_have_something_to_do_a_new_one_is_refused() {
+    async fn a_new_connection_is_rejected_if_all_others_are_busy() {
         let all = connections(2, 9);
         let open = [1, 2].map(|_| all.admit(None).unwrap());
         let _requests = open.each_ref().map(|slot| slot.peer().begin(true, 0));
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_has_its_share_loses_its_own() {
+    async fn an_address_at_its_limit_loses_its_own_connection() {
         let all = connections(10, 2);
         let other = all.admit(address("192.0.2.1")).unwrap();
         let same = ["2001:db8::1", "2001:db8::2"].map(|of| all.admit(address(of)).unwrap());
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_much_that_nobody_reads_closes_who_sends_most() {
+    async fn too_much_backlog_closes_the_connection_with_the_most() {
         let limits = Limits {
             undelivered: MOST_UNREAD * 2,
             ..Limits::default()
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_many_of_one_address_one_goes_before_the_only_one_of_another() {
+    async fn eviction_prefers_addresses_with_many_connections() {
         let all = connections(6, 9);
         let other = all.admit(address("192.0.2.1")).unwrap();
         let same = [1, 2, 3, 4, 5].map(|_| all.admit(address("192.0.2.9")).unwrap());
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_served_goes_after_who_never_asked_and_hears_of_it() {
+    async fn eviction_prefers_unserved_connections_and_says_farewell_to_served_ones() {
         let all = connections(32, 99);
         let slots: Vec<_> = (0..32).map(|_| all.admit(None).unwrap()).collect();
         let (served, silent) = slots.split_at(31);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sweep_closes_who_is_overdue() {
+    async fn a_sweep_closes_overdue_connections() {
         let all = connections(10, 9);
         let [silent, quick] = [1, 2].map(|_| all.admit(None).unwrap());
         drop(quick.peer().begin(true, 0));

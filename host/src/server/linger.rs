@@ -95,7 +95,7 @@ mod tests {
     use tokio::io::duplex;
 
     #[tokio::test(start_paused = true)]
-    async fn what_still_comes_is_thrown_away_until_the_client_closes() {
+    async fn bytes_after_the_response_are_discarded_until_the_client_closes() {
         let (mut peer, server) = duplex(16);
         let closing = tokio::spawn(LingeringStream::new(server).close());
         for _ in 0..100 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_close_is_not_waited_for_long() {
+    async fn closing_does_not_wait_long_for_the_client() {
         let (peer, server) = duplex(16);
         LingeringStream::new(server).close().await;
         drop(peer);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_taken_and_not_written_is_not_taken() {
+    async fn a_response_that_tls_has_not_written_is_still_owed() {
         let peer = peer();
         let mut stream = MeteredStream::new(Holding, peer.clone());
         drop(peer.begin(true, 10));

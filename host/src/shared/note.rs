@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_it_good_for_nothing_is_named() {
+    fn an_unusable_entry_is_reported_with_the_reason() {
         let note = note();
         let (name, upload, options) = (&note.name, note.upload, &note.record.options);
         assert_eq!(note.check(name, upload, options, &here()), Ok(()));
@@ -271,7 +271,7 @@ mod tests {
 
     /// Covers other keys and other lengths, too.
     #[test]
-    fn it_comes_back_as_it_was_sealed_or_not_at_all() {
+    fn a_sealed_note_opens_unchanged_or_not_at_all() {
         let note = note();
         let images = Images::new("/nowhere".into(), &[7; Images::SECRET], 0);
         let version = || SharedVersion {

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_are_names_of_folders_and_no_others() {
+    fn namespaces_are_valid_folder_names() {
         for name in ["a", "0", "kube-system", &"a".repeat(63)] {
             assert_eq!(Namespace::new(name).unwrap().as_str(), name);
         }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_differs_has_another_entry() {
+    fn any_difference_gives_another_entry_id() {
         let here = Origin {
             build: "b".into(),
             machine: "m".into(),

@@ -47,7 +47,7 @@ const AT_ONCE: usize = 128;
 const WAIT: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn functions_see_what_plain_hyper_sees() {
+async fn functions_receive_the_same_requests_as_plain_hyper() {
     let seed = std::env::var("FAASW_TEST_SEED").ok();
     let seed = seed.map_or_else(|| fastrand::u64(..), |text| text.parse().unwrap());
     let slow = std::env::var_os("FAASW_TEST_SLOWNESS").is_some();

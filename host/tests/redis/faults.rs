@@ -74,7 +74,7 @@ fn number(told: &Told) -> u64 {
     }
 }
 
-pub async fn what_was_acknowledged_survives_a_server_that_is_killed() {
+pub async fn acknowledged_changes_survive_a_killed_server() {
     const WRITERS: usize = 4;
     const KILLS: u64 = 4;
     let mut server = Server::start();
@@ -126,7 +126,7 @@ pub async fn what_was_acknowledged_survives_a_server_that_is_killed() {
     }
 }
 
-pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
+pub async fn a_hanging_server_times_out_and_is_used_again() {
     let server = Server::start();
     let node = Asking::of(&server, Limits::default()).await;
     assert_eq!(node.set("k", "1").await, Told::Done);
@@ -167,7 +167,7 @@ pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
     node.end().await;
 }
 
-pub async fn connections_that_are_cut_and_scripts_that_are_forgotten_are_made_again() {
+pub async fn cut_connections_and_lost_scripts_are_restored() {
     let mut server = Server::start();
     let node = Asking::of(&server, Limits::default()).await;
     for round in 1..=3 {
@@ -194,7 +194,7 @@ pub async fn connections_that_are_cut_and_scripts_that_are_forgotten_are_made_ag
     node.end().await;
 }
 
-pub async fn a_full_server_refuses_writes_whole_and_takes_removals() {
+pub async fn a_full_server_rejects_writes_and_accepts_removals() {
     let server = Server::start();
     let node = Asking::of(&server, Limits::default()).await;
     assert_eq!(node.set("a", "1").await, Told::Done);
@@ -242,7 +242,7 @@ pub async fn a_server_that_becomes_a_replica_is_read() {
     node.end().await;
 }
 
-pub async fn what_others_did_to_its_keys_is_no_answer() {
+pub async fn foreign_values_at_our_keys_are_errors() {
     let server = Server::start();
     let node = Asking::of(&server, Limits::default()).await;
     // Puts a value of another kind in the place of each key.
@@ -277,7 +277,7 @@ async fn refusal(server: KeyValueServer) -> String {
     told
 }
 
-pub async fn who_does_not_log_in_is_refused_without_a_word_of_the_password() {
+pub async fn a_failed_login_is_reported_without_the_password() {
     let server = Server::with(&["--requirepass", "hush/#?"]);
     let at = || server.tcp().parse::<KeyValueServer>().unwrap();
     let shown = server.tcp();
@@ -309,7 +309,7 @@ pub async fn who_does_not_log_in_is_refused_without_a_word_of_the_password() {
 }
 
 /// The rights that operating.md requires for a node's user are enough.
-pub async fn a_user_of_these_rights_is_enough() {
+pub async fn a_user_with_the_documented_rights_suffices() {
     let server = Server::start();
     server.tell(
         "ACL SETUSER faasw on >hush ~faasw:kv:* +ping +select +info +scan +evalsha +script|load +hlen +zcard \

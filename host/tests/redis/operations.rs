@@ -162,7 +162,7 @@ pub async fn numbers_are_exact_and_spelled_alike() {
     on_both(Limits::default(), &steps).await;
 }
 
-pub async fn swaps_take_what_was_seen() {
+pub async fn swaps_succeed_only_with_the_expected_value() {
     use Operation::{Get, Swap};
     let swap = |seen, value| Swap {
         key: b"k",
@@ -187,7 +187,7 @@ pub async fn swaps_take_what_was_seen() {
     .await;
 }
 
-pub async fn what_passes_a_quota_leaves_nothing() {
+pub async fn a_change_beyond_the_quota_changes_nothing() {
     use Operation::{Delete, Get, Increment, Keys, Set, Swap};
     let keys_full = || failed("the store would have more than 3 keys");
     let bytes_full = || failed("the store would have more than 20 bytes");
@@ -301,7 +301,7 @@ pub async fn the_largest_of_all_passes() {
 }
 
 /// Random operations in random order give the same answers on both.
-pub async fn chance_finds_no_difference() {
+pub async fn random_operations_agree_on_both_stores() {
     let seed = std::env::var("FAASW_TEST_SEED").ok();
     let seed = seed.map_or_else(|| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("FAASW_TEST_SEED={seed}");

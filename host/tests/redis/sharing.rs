@@ -8,7 +8,7 @@ use crate::{
     server::Server,
 };
 
-pub async fn what_one_node_writes_another_reads() {
+pub async fn writes_of_one_node_are_read_by_another() {
     let server = Server::start();
     let one = Asking::of(&server, Limits::default()).await;
     let other = Asking::of(&server, Limits::default()).await;
@@ -64,7 +64,7 @@ pub async fn what_one_node_writes_another_reads() {
     other.end().await;
 }
 
-pub async fn databases_and_what_others_keep_there_are_apart() {
+pub async fn databases_and_foreign_keys_are_separate() {
     let server = Server::start();
     server.tell("SET faasw:kv:{shared/foreign}:values text");
     server.tell("HSET elsewhere k v");
@@ -85,7 +85,7 @@ pub async fn databases_and_what_others_keep_there_are_apart() {
     other.end().await;
 }
 
-pub async fn counts_and_swaps_of_many_on_two_nodes_are_exact() {
+pub async fn concurrent_counts_and_swaps_on_two_nodes_are_exact() {
     const TASKS: usize = 8;
     const ROUNDS: usize = 60;
     let server = Server::with(&["--appendfsync", "everysec"]);

@@ -15,7 +15,7 @@ fn name() -> FunctionName {
 }
 
 #[tokio::test]
-async fn options_that_no_request_can_spell_are_told() {
+async fn options_too_long_for_a_request_line_are_an_error() {
     let spelled = |bytes| request(Method::PUT, &"a".repeat(bytes), Empty::<Bytes>::new());
     assert!(spelled(LINE_BYTES - PREFIX.len()).is_ok());
     assert!(spelled(LINE_BYTES - PREFIX.len() + 1).is_err());
@@ -74,7 +74,7 @@ impl AsyncRead for Pausing {
 }
 
 #[tokio::test]
-async fn a_node_that_waits_no_longer_is_heard() {
+async fn a_response_sent_before_the_upload_ends_is_received() {
     let (client, node) = node("late", 2, |mut client| {
         let _ = client.read(&mut [0; 10_000]);
         let said = r#"{"type":"t","title":"t","status":408,"detail":"too late"}"#;
@@ -107,7 +107,7 @@ impl AsyncRead for Unreadable {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_no_fault_of_the_nodes() {
+async fn an_unreadable_upload_is_a_file_error() {
     let (client, node) = node("unread", 3, |mut client| {
         let _ = client.read_to_end(&mut Vec::new());
     });

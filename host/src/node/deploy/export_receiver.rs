@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_come_together_however_they_were_cut() {
+    async fn export_pieces_are_reassembled_across_frame_boundaries() {
         let mut body = pin!(Parts::new(&[b"ab", b"", b"cdefg", b"h"], Duration::ZERO));
         let mut upload = upload(body.as_mut());
         assert_eq!(upload.read(3).await.unwrap(), b"abc");
@@ -313,7 +313,7 @@ mod tests {
 
     /// A sender is too slow if it is silent, and also if it sends a byte now and then.
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_waited_for_who_is_too_slow() {
+    async fn slow_export_senders_time_out() {
         let mut silent = pin!(Parts::new(&[], 2 * TIME));
         let error = upload(silent.as_mut()).read(1).await.unwrap_err();
         assert!(matches!(error, ImportError::TimedOut(TIME)), "{error}");

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_survives_the_way() {
+    fn an_export_manifest_round_trips() {
         let note = serde_json::to_vec(&manifest()).unwrap();
         let read: ExportManifest = serde_json::from_slice(&note).unwrap();
         assert_eq!(
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_it_good_for_nothing_here_is_named() {
+    fn an_unusable_image_is_reported_with_the_reason() {
         let manifest = manifest();
         let (name, here) = (&manifest.name, &manifest.origin);
         assert_eq!(manifest_mismatch(&manifest, name, here), None);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_part_of_a_module_is_told_on() {
+    fn an_initialisation_that_is_part_of_the_module_is_reported() {
         let mut record = manifest().record;
         record.freeze.drawn = "a clock".into();
         assert!(initialisation_report(&record).is_none());

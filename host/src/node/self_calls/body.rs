@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_comes_out_as_it_went_in_or_breaks_off() {
+    async fn a_self_call_body_arrives_unchanged_or_fails() {
         let whole = || Some(Tail::Trailers(Vec::new()));
         let sum = || Some(Tail::Trailers(vec![(b"x-sum".to_vec(), b"9".to_vec())]));
         let all = || b"onetwosix".to_vec();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_no_body_says_so_at_once() {
+    async fn a_request_without_a_body_is_complete_at_once() {
         let (sending, body) = body_channel(None, true).unwrap();
         assert!(sending.is_none() && body.is_end_stream());
         assert_eq!(body.size_hint().exact(), Some(0));

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_nested_invocation_has_what_its_clients_request_has_left() {
+    async fn a_self_call_has_the_remaining_time_of_its_client_request() {
         let outer = limits(2, Some(10));
         assert!(account(None, false, &outer).is_none());
         let root = account(None, true, &outer).unwrap();

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_function_that_is_late_fails_by_the_callers_times() {
+    async fn a_late_self_call_fails_by_the_callers_timeouts() {
         let begun = Instant::now();
         let timeouts = Timeouts {
             first_byte: 2_000_000_000,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_comes_in_pieces_that_a_ring_has_room_for() {
+    async fn a_self_call_response_is_split_to_ring_size() {
         let bytes = vec![7; 3 * MAX_PIECE_BYTES + 1];
         let response = Response::new(Body::from(bytes.clone()));
         let mut call = call(Box::pin(ready(Ok(response))), Timeouts::default());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_head_that_no_guest_has_room_for_is_a_failure() {
+    async fn a_head_too_large_for_a_guest_is_a_failure() {
         let mut response = Response::new(Body::empty());
         for number in 0..3000 {
             let name = header::HeaderName::try_from(format!("x-{number}")).unwrap();

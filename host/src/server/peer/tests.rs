@@ -50,7 +50,7 @@ async fn a_head_must_come_within_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_nothing_is_stalled_and_one_that_waits_is_not() {
+async fn a_client_that_reads_nothing_is_stalled_and_a_waiting_one_is_not() {
     let peer = peer();
     let request = peer.begin(false, 10);
     advance(Duration::from_secs(600)).await;
@@ -96,7 +96,7 @@ async fn a_stalled_stream_does_not_end_those_that_move() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_told_of_the_end_has_time_to_take_the_rest_and_for_nothing_else() {
+async fn a_finishing_client_may_only_read_the_rest() {
     let peer = peer();
     let request = peer.begin(false, 10);
     peer.finish();
@@ -115,7 +115,7 @@ async fn who_was_told_of_the_end_has_time_to_take_the_rest_and_for_nothing_else(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_and_not_taken_for_a_while_owes() {
+async fn an_unread_response_becomes_overdue() {
     let peer = peer();
     assert_eq!(peer.value(), ConnectionValue::New);
     let request = peer.begin(false, 10);
@@ -162,7 +162,7 @@ async fn a_slow_download_of_http1_is_not_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_socket_that_takes_nothing_is_stalled() {
+async fn a_blocked_socket_is_stalled() {
     let peer = peer();
     drop(peer.begin(true, 10));
     peer.blocks();
@@ -180,7 +180,7 @@ async fn a_socket_that_takes_nothing_is_stalled() {
 
 /// An HTTP/2 response may still wait for its window after its handler has finished.
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_window_is_not_idle_while_it_goes() {
+async fn a_response_waiting_for_its_window_is_not_idle() {
     let backlog = Backlog::new(BacklogLimits::default());
     let peer = Peer::new(backlog.connection());
     let account = Account::new(backlog.function(), peer.backlog.clone());
@@ -201,7 +201,7 @@ async fn what_waits_for_a_window_is_not_idle_while_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_asks_for_nothing_more_is_idle_whatever_it_sends() {
+async fn a_client_without_requests_is_idle_whatever_it_sends() {
     let peer = peer();
     drop(peer.begin(false, 10));
     advance(TIMEOUTS.idle / 2).await;
@@ -218,7 +218,7 @@ async fn a_client_that_asks_for_nothing_more_is_idle_whatever_it_sends() {
 }
 
 #[tokio::test]
-async fn what_it_has_sent_and_was_made_for_it_counts_until_it_is_gone() {
+async fn received_bytes_and_requests_count_until_released() {
     let peer = peer();
     peer.sent(1000);
     assert_eq!(peer.unread(MOST), 1000);
@@ -245,7 +245,7 @@ async fn what_it_has_sent_and_was_made_for_it_counts_until_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_written_at_once_was_taken_before() {
+async fn concurrent_writes_and_flushes_never_wrap_the_count() {
     let node = Backlog::new(BacklogLimits::default());
     let peer = Peer::new(node.connection());
     let answering = {
@@ -267,7 +267,7 @@ async fn what_is_written_at_once_was_taken_before() {
 }
 
 #[tokio::test]
-async fn framing_does_not_add_up() {
+async fn framing_bytes_do_not_accumulate() {
     let peer = peer();
     let request = peer.begin(false, 10);
     let mut receiving = request.begin_body();

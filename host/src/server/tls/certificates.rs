@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_its_file() {
+    fn a_certificate_error_names_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let good = make(folder.path(), "good", &["good.test"]);
         let other = make(folder.path(), "other", &["other.test"]);

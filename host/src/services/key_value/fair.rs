@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_served_in_turn_and_each_in_its_order() {
+    fn owners_are_served_round_robin_and_each_in_order() {
         let mut queue = FairQueue::default();
         for item in 0..4 {
             queue.push("busy", item);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_taken_back_is_gone_and_its_owner_with_the_last() {
+    fn a_withdrawn_item_is_removed_and_so_is_an_empty_owner() {
         let mut queue = FairQueue::default();
         let [first, second, other] = [("a", 1), ("a", 2), ("b", 3)].map(|(owner, item)| {
             let ticket = queue.push(owner, item);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_waits_for_one_turn_however_many_wait_of_another() {
+    fn an_owner_waits_for_one_permit_of_a_busy_owner_at_most() {
         let turns = FairPermits::new(1, 1);
         let mut busy: Vec<_> = (0..100).map(|_| Box::pin(turns.take("busy"))).collect();
         let mut granted: Vec<_> = busy.iter_mut().filter_map(is_granted).collect();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_has_no_more_than_its_turns_at_once() {
+    fn an_owner_has_a_limited_number_of_permits() {
         let turns = FairPermits::new(4, 2);
         let mut busy: Vec<_> = (0..3).map(|_| Box::pin(turns.take("busy"))).collect();
         let granted: Vec<_> = busy.iter_mut().filter_map(is_granted).collect();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_leaves_costs_nobody_a_turn() {
+    fn a_caller_that_leaves_wastes_no_permit() {
         let turns = FairPermits::new(1, 1);
         let mut first = Box::pin(turns.take("a"));
         let held = is_granted(&mut first).unwrap();

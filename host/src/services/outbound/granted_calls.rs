@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_has_more_than_are_left_for_others() {
+    fn a_function_has_no_more_calls_than_remain_for_others() {
         let node = Arc::new(Semaphore::new(1000));
         let hogs: Vec<_> = (0..4).map(|_| OutboundLimits::new(&node, 1000)).collect();
         let mut held = Vec::new();

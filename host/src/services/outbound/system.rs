@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_files_have_is_read_again_when_they_change() {
+    fn changed_name_files_are_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name| folder.path().join(name);
         let files = || {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_those_of_the_file() {
+    fn name_servers_are_parsed_from_the_file() {
         let file =
             b"# here\nsearch a.test\nnameserver 192.0.2.1\nnameserver 2001:db8::1\noptions edns0\n";
         let expected = ["192.0.2.1:53", "[2001:db8::1]:53"];

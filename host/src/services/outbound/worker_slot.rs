@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_that_end_soon_are_started_further_and_further_apart() {
+    fn starts_of_short_lived_workers_back_off() {
         let (mut starts, begun) = (StartBackoff::default(), Instant::now());
         let [least, most] = APART;
         assert_eq!(starts.next(begun), begun);

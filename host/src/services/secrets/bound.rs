@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_goes_into_headers_of_requests_to_its_hosts_alone() {
+    fn a_bound_secret_is_sent_to_its_hosts_only() {
         let bound = bound(&[
             ("key", "https://*.api.test", "s3cret"),
             ("other", "https://other.test", "unsent"),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_headers_is_said_by_its_name() {
+    fn a_secret_that_is_no_header_value_is_named() {
         for wrong in ["a\r\nx-evil: 1", "a\nb", "a\0b", "\u{7f}"] {
             let bound = bound(&[("key", "https://api.test", wrong)]);
             let token = bound.tokens().next().unwrap().1.to_owned();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_tell_of_a_secret_gets_none() {
+    fn fields_that_could_reveal_a_secret_get_none() {
         let bound = bound(&[("key", "https://api.test", "1234")]);
         let token = bound.tokens().next().unwrap().1.to_owned();
         let api = destination("https://api.test");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_too_large_is_refused_before_it_is_made() {
+    fn a_head_that_secrets_make_too_large_is_rejected_before_it_is_built() {
         let large = "x".repeat(16 << 10);
         let bound = bound(&[
             ("key", "https://api.test", &large),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_has_anothers_text_brings_no_secret_of_that() {
+    fn a_secret_containing_another_token_does_not_expand_it() {
         let first = bound(&[("b", "https://api.test", "hidden")]);
         let text = first.tokens().next().unwrap().1.to_owned();
         let mut both = bound(&[

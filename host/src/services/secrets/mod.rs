@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_value_is_sealed_in_another_way_each_time() {
+    fn sealing_a_value_twice_gives_different_records() {
         let (vault, shop) = (vault(1), FunctionName::new("shop").unwrap());
         let [first, second] = [(); 2].map(|()| vault.seal(&shop, &name("a"), b"x").unwrap());
         assert_ne!(first, second);
     }
 
     #[test]
-    fn without_a_key_it_says_why() {
+    fn without_a_key_the_error_gives_the_reason() {
         let vault = Vault::new(Err("secrets.key is damaged".to_owned()));
         let shop = FunctionName::new("shop").unwrap();
         let refused = vault.seal(&shop, &name("a"), b"x").unwrap_err();

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_panics_fails_and_the_file_is_opened_anew() {
+    fn a_panic_is_an_error_and_the_file_is_reopened() {
         let folder = tempfile::tempdir().unwrap();
         let file = StoreFile::new(folder.path().join("kv.redb"));
         let keys = || file.read(PAIRS, |pairs| Ok(pairs.range::<(&str, &[u8])>(..)?.count()));

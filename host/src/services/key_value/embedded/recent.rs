@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_commit_may_have_changed_is_not_known() {
+    fn values_changed_by_a_commit_are_not_cached() {
         let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         keep(&recent, mark, "k", "1");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_counts_for_what_it_changes_alone() {
+    fn a_commit_invalidates_only_its_namespaces() {
         let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         let change = Change::Increment(key("k"), 1);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_all_was_forgotten_is_not_taken_up() {
+    fn a_read_from_before_a_reset_is_not_cached() {
         let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         keep(&recent, mark, "k", "1");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_apart_and_one_that_is_not_there_is_known_too() {
+    fn namespaces_are_separate_and_missing_values_are_cached() {
         let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         recent.keep(mark, "a", &[key("k")], &[None]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_so_much_and_no_more() {
+    fn the_cache_is_bounded() {
         let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         let value = "v".repeat(1000);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbours_change_is_in_the_next_transaction_whatever_another_function_writes() {
+    fn a_change_is_in_the_next_transaction_whatever_others_write() {
         let jobs = Jobs::default();
         let large: Vec<_> = (0..64).map(|_| job(1 << 20)).collect();
         let (large, _answered): (Vec<_>, Vec<_>) = large.into_iter().unzip();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_taken_back_or_comes_too_late_is_dropped() {
+    fn a_withdrawn_or_late_change_is_dropped() {
         let jobs = Jobs::default();
         let (first, mut answered) = job(1);
         drop(jobs.push("a", first));

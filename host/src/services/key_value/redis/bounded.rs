@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn more_than_is_allowed_ends_it() {
+    async fn bytes_beyond_the_allowance_end_the_connection() {
         let (near, mut far) = tokio::io::duplex(64);
         let allowance = ByteAllowance::default();
         let mut bounded = BoundedStream::new(Box::new(near), allowance.clone());

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_what_scripts_say() {
+    fn script_replies_are_parsed() {
         let number = array([text("number"), text("-9223372036854775808")]);
         assert_eq!(
             outcome(number),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_none() {
+    fn unexpected_replies_are_errors() {
         for answer in [
             Value::Nil,
             Value::Okay,

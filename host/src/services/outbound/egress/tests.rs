@@ -76,7 +76,7 @@ async fn calls(slot: &Arc<WorkerSlot>) -> Call {
 }
 
 #[tokio::test]
-async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
+async fn a_hanging_worker_is_ended_and_its_calls_fail() {
     let (egress, _silent) = egress(2);
     let [one, two, three] = [(); 3].map(|()| WorkerSlot::new(&egress));
     let mut hangs = calls(&one).await;
@@ -93,7 +93,7 @@ async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
 }
 
 #[tokio::test]
-async fn a_function_with_many_versions_gives_way_at_once() {
+async fn a_function_with_many_workers_loses_one_at_once() {
     let (egress, _silent) = egress(4);
     let [oldest, old, new, other, mine, more] = [(); 6].map(|()| WorkerSlot::new(&egress));
     new.join_function_of(&old);
@@ -111,7 +111,7 @@ async fn a_function_with_many_versions_gives_way_at_once() {
 }
 
 #[tokio::test]
-async fn one_that_nobody_uses_gives_way_before_all_others() {
+async fn an_unused_worker_is_ended_first() {
     let (egress, _silent) = egress(4);
     let [oldest, old, new, unused, mine] = [(); 5].map(|()| WorkerSlot::new(&egress));
     new.join_function_of(&old);
@@ -129,7 +129,7 @@ async fn one_that_nobody_uses_gives_way_before_all_others() {
 }
 
 #[tokio::test]
-async fn how_names_are_resolved_is_looked_at_with_a_request_and_not_with_each() {
+async fn name_configuration_is_checked_by_requests_but_not_by_each() {
     let (egress, silent) = egress(1);
     let slot = WorkerSlot::new(&egress);
     assert!(egress.is_name_config_stale());
