@@ -27,7 +27,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-pub use faasw_client::{FunctionSummary, GroupSummary, StageSummary, Summary, ZygoteSummary};
+pub use faasw_client::{FunctionSummary, GroupSummary, NodeSummary, StageSummary, ZygoteSummary};
 
 use faasw_client::{FunctionName, Problem};
 

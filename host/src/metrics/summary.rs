@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use faasw_client::{
-    FunctionName, FunctionSummary, GroupSummary, StageSummary, Summary, ZygoteSummary,
+    FunctionName, FunctionSummary, GroupSummary, NodeSummary, StageSummary, ZygoteSummary,
 };
 use faasw_pool::{Served, TrapKind};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
@@ -19,7 +19,7 @@ use super::{
 
 impl Metrics {
     /// Returns the counts, and the values that are only known now.
-    pub(crate) fn summary(&self, now: &CurrentValues<'_>) -> Summary {
+    pub(crate) fn summary(&self, now: &CurrentValues<'_>) -> NodeSummary {
         self.set(now);
         let gauges = |family: &Family<MemoryLabels, Gauge>, accounts: &[&'static str]| {
             counted(family, accounts.iter().map(|of| (*of, MemoryLabels { of })))
@@ -37,7 +37,7 @@ impl Metrics {
             )
         };
         let pools = &self.pools;
-        Summary {
+        NodeSummary {
             functions: self.functions.count(),
             under_way: self.under_way.count(),
             unknown: self.by_status(&FunctionLabel::Unknown).values().sum(),

@@ -32,7 +32,7 @@ use crate::{
     limits::Limits,
     log::{FunctionLog, Observer},
     message::RequestCallback,
-    metrics::{CurrentValues, Metrics, Summary},
+    metrics::{CurrentValues, Metrics, NodeSummary},
     readiness::ReadinessState,
     registry::{Registry, RegistryError, VersionRecord},
     services::{key_value::KeyValue, outbound::OutboundMaker, secrets::Vault},
@@ -475,7 +475,7 @@ impl Core {
     }
 
     /// Returns a summary of the current metrics for people.
-    pub(super) fn stats(&self) -> Summary {
+    pub(super) fn stats(&self) -> NodeSummary {
         self.measured(|now| self.metrics.summary(now))
     }
 

@@ -4,8 +4,9 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use faasw_client::{
-    Deployed, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo,
-    FunctionName, FunctionOptions, ImageInfo, Imported, LogLine, LogPage, RequestId, Summary,
+    DeployOutcome, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails,
+    FunctionInfo, FunctionName, FunctionOptions, ImageInfo, ImportOutcome, LogLine, LogPage,
+    NodeSummary, RequestId,
 };
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
@@ -84,7 +85,7 @@ impl Node {
         name: &str,
         module: impl Into<Bytes>,
         options: FunctionOptions,
-    ) -> Result<Deployed, DeployError> {
+    ) -> Result<DeployOutcome, DeployError> {
         self.core.deploy(name, module.into(), options).await
     }
 
@@ -247,9 +248,9 @@ impl Node {
 
     /// Makes a version of an export ([`Node::export`]). Its name is `name`, or else the name that
     /// it had on the other node. If the image is usable here, it is read instead of an
-    /// initialisation; otherwise [`Imported::rebuilt`] says why. Four imports run at the same time.
-    /// Others wait until the image of one of them is in place or is discarded. Each MiB has to
-    /// arrive within [`Limits::idle_client`]. Dropping the future leaves nothing behind once the
+    /// initialisation; otherwise [`ImportOutcome::rebuilt`] says why. Four imports run at the same
+    /// time. Others wait until the image of one of them is in place or is discarded. Each MiB has
+    /// to arrive within [`Limits::idle_client`]. Dropping the future leaves nothing behind once the
     /// import's file is removed.
     ///
     /// # Errors
@@ -259,7 +260,7 @@ impl Node {
         &self,
         export: B,
         name: Option<FunctionName>,
-    ) -> Result<Imported, ImportError>
+    ) -> Result<ImportOutcome, ImportError>
     where
         B: http_body::Body + Send,
         B::Data: Send,
@@ -274,7 +275,7 @@ impl Node {
         &self,
         export: std::pin::Pin<&mut B>,
         name: Option<FunctionName>,
-    ) -> Result<Imported, ImportError>
+    ) -> Result<ImportOutcome, ImportError>
     where
         B: http_body::Body,
         B::Error: std::fmt::Display,
@@ -344,7 +345,7 @@ impl Node {
 
     /// Returns a summary of the node's work since its start, as `faasw stats` shows it.
     #[must_use]
-    pub fn stats(&self) -> Summary {
+    pub fn stats(&self) -> NodeSummary {
         self.core.stats()
     }
 

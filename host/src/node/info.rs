@@ -2,7 +2,7 @@
 
 use faasw_abi::store::is_import;
 use faasw_client::{
-    FilesInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionName, Initialised, SecretName,
+    FilesInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionName, Initialisation, SecretName,
 };
 
 use super::{deploy::ROOT, secrets::reads_configuration};
@@ -104,9 +104,9 @@ pub(super) fn function_info(
 }
 
 /// Returns how the version was initialised, if it was.
-fn initialised(record: &VersionRecord) -> Option<Initialised> {
+fn initialised(record: &VersionRecord) -> Option<Initialisation> {
     let before = || {
-        Some(Initialised::InMemory {
+        Some(Initialisation::InMemory {
             export: record.options.init_export()?.to_owned(),
             reason: "it was deployed when there was no other way".to_owned(),
         })
@@ -133,8 +133,8 @@ pub(super) fn notice(record: &VersionRecord, unset: &[SecretName]) -> Option<Str
 /// Explains why the initialisation is not part of the module.
 fn initialisation_notice(record: &VersionRecord) -> Option<String> {
     match record.initialised.as_ref()? {
-        Initialised::AsModule { .. } => None,
-        Initialised::InMemory { export, reason } => Some(format!(
+        Initialisation::AsModule { .. } => None,
+        Initialisation::InMemory { export, reason } => Some(format!(
             "{export} initialises it whenever its seed is made, instead of once and for all: \
              {reason}"
         )),
@@ -216,7 +216,7 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
         )),
         (FreezePolicy::AfterInit, true) => {
             let why = match record.initialised {
-                Some(Initialised::AsModule { .. }) => "it is part of its module",
+                Some(Initialisation::AsModule { .. }) => "it is part of its module",
                 _ => "its seed is frozen after that",
             };
             Some(format!(

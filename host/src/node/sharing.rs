@@ -1,7 +1,7 @@
 //! Collects everything that a node has made of a function, for other nodes of its host
 //! (`crate::shared`).
 
-use faasw_client::Initialised;
+use faasw_client::Initialisation;
 
 use super::{
     Node,
@@ -42,7 +42,7 @@ impl Core {
                 Some(files) => registry.module(files.digest)?,
                 None => Vec::new(),
             };
-            let is_as_sent = !matches!(record.initialised, Some(Initialised::AsModule { .. }));
+            let is_as_sent = !matches!(record.initialised, Some(Initialisation::AsModule { .. }));
             let module = if is_as_sent {
                 Vec::new()
             } else {

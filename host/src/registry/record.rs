@@ -1,7 +1,7 @@
 //! The records of the registry's store, in JSON so that a later version can add fields.
 
 use faasw_client::{
-    Digest, EngineUse, Extension, FunctionName, FunctionOptions, Initialised, spelling,
+    Digest, EngineUse, Extension, FunctionName, FunctionOptions, Initialisation, spelling,
 };
 use std::time::{Duration, SystemTime};
 
@@ -45,7 +45,7 @@ pub(crate) struct VersionRecord {
     pub(crate) files: Option<FilesRecord>,
     /// How it was initialised, if it was.
     #[serde(default)]
-    pub(crate) initialised: Option<Initialised>,
+    pub(crate) initialised: Option<Initialisation>,
     #[serde(with = "spelling::kind")]
     pub(crate) kind: FunctionKind,
     pub(crate) options: FunctionOptions,

@@ -32,7 +32,7 @@ pub struct FakeBackend {
     pub begun_with: Arc<Mutex<Vec<Option<Vec<u8>>>>>,
     pub seeds: Arc<AtomicUsize>,
     /// The requests that functions received whole, in the order in which they ended.
-    pub seen: Arc<Mutex<Vec<Seen>>>,
+    pub seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     /// Part of its generation.
     pub version: usize,
     /// Called while a seed is dropped.
@@ -59,14 +59,14 @@ impl fmt::Debug for WhenDropped {
 
 /// A request as its function received it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ReceivedRequest {
     pub head: RequestHead,
     pub body: Bytes,
     /// The service on the channel of the function's store, if it has a store.
     pub store: Option<Arc<dyn StoreService>>,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// Returns the method and the path.
     pub fn line(&self) -> String {
         let text = |bytes| String::from_utf8_lossy(bytes);
@@ -85,7 +85,7 @@ impl FakeBackend {
     }
 
     /// Takes the requests that were seen since the last call.
-    pub fn take_seen(&self) -> Vec<Seen> {
+    pub fn take_seen(&self) -> Vec<ReceivedRequest> {
         std::mem::take(&mut self.seen.lock().unwrap())
     }
 }
@@ -180,7 +180,7 @@ struct FakeCode {
     imports: Vec<String>,
     bytes: Vec<u8>,
     seeds: Arc<AtomicUsize>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     when_dropped: WhenDropped,
     held: Arc<Notify>,
 }
@@ -230,7 +230,7 @@ impl Code for FakeCode {
 struct FakeSeed {
     module: String,
     spec: FunctionSpec,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     when_dropped: WhenDropped,
     held: Arc<Notify>,
 }
@@ -277,7 +277,7 @@ impl ServableVersion for FakeSeed {
                 .await
                 .map_err(|_| InvokeError::IdleClient(limits.idle_client))??
                 .to_bytes();
-            self.seen.lock().unwrap().push(Seen {
+            self.seen.lock().unwrap().push(ReceivedRequest {
                 head: head.clone(),
                 body: body.clone(),
                 store,

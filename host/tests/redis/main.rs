@@ -11,11 +11,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod asking;
 mod faults;
 mod operations;
 mod server;
 mod sharing;
+mod store_node;
 
 use common::trials::{Test, trials};
 use libtest_mimic::Arguments;

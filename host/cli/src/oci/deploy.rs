@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use bytes::Bytes;
 use faasw::files::Files;
-use faasw_client::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
+use faasw_client::{Client, DeployOutcome, FunctionLimits, FunctionName, FunctionOptions};
 use faasw_oci::{Artifact, Reference, Registry, reference::Which, registry::Action};
 
 use super::{
@@ -120,7 +120,7 @@ impl Target {
         Ok(artifact.digest())
     }
 
-    fn tell(&self, deployed: &Deployed) -> Result<(), Exit> {
+    fn tell(&self, deployed: &DeployOutcome) -> Result<(), Exit> {
         if self.is_json {
             print_json(deployed)
         } else {

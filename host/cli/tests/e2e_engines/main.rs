@@ -27,8 +27,8 @@ use engines::{
     what_is_no_engine_is_not_added,
 };
 use faasw::{
-    DeployError, Deployed, Digest, EngineError, Extension, FreezePolicy, FunctionOptions, Node,
-    SeedError,
+    DeployError, DeployOutcome, Digest, EngineError, Extension, FreezePolicy, FunctionOptions,
+    Node, SeedError,
 };
 
 const LUA: &str = "tests/fixtures/lua-engine.wasm";
@@ -64,7 +64,7 @@ fn one(text: &str) -> Vec<u8> {
     bundle(&[("handler.lua", text)])
 }
 
-fn deploy(bench: &Bench, name: &str, text: &str) -> Deployed {
+fn deploy(bench: &Bench, name: &str, text: &str) -> DeployOutcome {
     bench.deploy(name, &one(text), FunctionOptions::default())
 }
 

@@ -23,7 +23,7 @@ use bodies::{
     a_body_may_be_left_unread, binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways,
 };
 use e2e::{BENCH, bundle};
-use faasw::{DeployError, Deployed, FreezePolicy, FunctionOptions, LogStream, SeedError};
+use faasw::{DeployError, DeployOutcome, FreezePolicy, FunctionOptions, LogStream, SeedError};
 use hostile::{hostile_scripts_end_alone, top_levels_that_never_end_are_refused};
 use packages::{
     bottle_and_jinja_run_as_they_are, files_have_changed_with_a_new_version, flask_runs_as_it_is,
@@ -37,7 +37,7 @@ fn one(text: &str) -> Vec<u8> {
 }
 
 /// Deploys a script to the shared node.
-fn deploy(name: &str, text: &str) -> Deployed {
+fn deploy(name: &str, text: &str) -> DeployOutcome {
     BENCH.deploy(name, &one(text), FunctionOptions::default())
 }
 

@@ -61,9 +61,9 @@ fn node(what: &str, times: usize, does: fn(UnixStream)) -> (Client, std::thread:
 }
 
 /// A reader that never becomes ready, like a pipe whose writer pauses.
-struct Pausing;
+struct PausingReader;
 
-impl AsyncRead for Pausing {
+impl AsyncRead for PausingReader {
     fn poll_read(
         self: std::pin::Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -83,16 +83,16 @@ async fn a_response_sent_before_the_upload_ends_is_received() {
         client.write_all(answer.as_bytes()).unwrap();
     });
     for bytes in [None, Some(100)] {
-        let refused = client.import(Pausing, bytes, None).await.unwrap_err();
+        let refused = client.import(PausingReader, bytes, None).await.unwrap_err();
         assert_eq!(refused.to_string(), "too late");
     }
     node.join().unwrap();
 }
 
 /// A reader that returns some bytes and then an error.
-struct Unreadable(bool);
+struct UnreadableReader(bool);
 
-impl AsyncRead for Unreadable {
+impl AsyncRead for UnreadableReader {
     fn poll_read(
         mut self: std::pin::Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -112,7 +112,7 @@ async fn an_unreadable_upload_is_a_file_error() {
         let _ = client.read_to_end(&mut Vec::new());
     });
     for bytes in [Some(100), None] {
-        let error = client.import(Unreadable(false), bytes, None).await;
+        let error = client.import(UnreadableReader(false), bytes, None).await;
         let error = error.unwrap_err();
         let is_so = |error: &io::Error| error.raw_os_error() == Some(5);
         assert!(

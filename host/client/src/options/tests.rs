@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use super::freezing::LARGEST_WARM_UPS;
-use super::given::LONGEST_KEY;
-use super::reach::{MOST_OUTBOUND, MOST_SECRETS, MOST_STORES};
+use super::access::{MOST_OUTBOUND, MOST_SECRETS, MOST_STORES};
+use super::freeze::LARGEST_WARM_UPS;
+use super::inputs::LONGEST_KEY;
 use super::*;
 
 #[test]

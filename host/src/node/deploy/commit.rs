@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_client::{DeployStage, Deployed};
+use faasw_client::{DeployOutcome, DeployStage};
 use faasw_pool::Images;
 
 use super::{
@@ -33,7 +33,7 @@ impl Core {
         self: &Arc<Self>,
         seeded: SeededFunction,
         slot: DeploymentSlot,
-    ) -> Result<Deployed, DeployError> {
+    ) -> Result<DeployOutcome, DeployError> {
         let SeededFunction {
             function,
             module,
@@ -56,7 +56,7 @@ impl Core {
         };
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
         let unset = self.unset_secrets(&function).await;
-        Ok(Deployed {
+        Ok(DeployOutcome {
             notice: notice(&function.record, &unset),
             function: self.info(&function),
             compile_time,

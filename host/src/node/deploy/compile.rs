@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use faasw_client::{Digest, FunctionName, Initialised};
+use faasw_client::{Digest, FunctionName, Initialisation};
 use faasw_pool::{Compilation, FreezeReport, Initialiser};
 
 use super::{code::DeployableCode, detect::DetectedUpload, prepare::PreparedModule};
@@ -19,7 +19,7 @@ pub(super) struct CompiledModule {
     pub(super) digest: Digest,
     pub(super) ready: DeployableCode,
     /// How it was initialised, if it was.
-    pub(super) initialised: Option<Initialised>,
+    pub(super) initialised: Option<Initialisation>,
     /// The report of the initialisation that is part of the module now, if there is one.
     pub(super) drawn_report: Option<FreezeReport>,
 }

@@ -3,7 +3,7 @@
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
-use faasw_client::{DeployStage, FunctionName, Imported, Initialised};
+use faasw_client::{DeployStage, FunctionName, ImportOutcome, Initialisation};
 use faasw_common::text::Line;
 use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ impl Core {
         self: &Arc<Self>,
         export: Pin<&mut B>,
         name: Option<FunctionName>,
-    ) -> Result<Imported, ImportError>
+    ) -> Result<ImportOutcome, ImportError>
     where
         B: http_body::Body,
         B::Error: Display,
@@ -62,7 +62,7 @@ impl Core {
         self: &Arc<Self>,
         arrived: ReceivedExport,
         log: &Arc<FunctionLog>,
-    ) -> Result<Imported, DeployError> {
+    ) -> Result<ImportOutcome, DeployError> {
         let ReceivedExport {
             name,
             manifest,
@@ -126,7 +126,7 @@ impl Core {
         if let Some(why) = &rebuilt {
             tracing::info!(function = %name, why = %Line(why), "an image was not used");
         }
-        Ok(Imported {
+        Ok(ImportOutcome {
             deployed: self.commit(seeded, slot).await?,
             rebuilt,
         })
@@ -227,7 +227,7 @@ pub(super) fn initialisation_report(record: &VersionRecord) -> Option<FreezeRepo
         instantiation,
         layer_bytes,
     } = record.freeze.clone();
-    let is_part = matches!(record.initialised, Some(Initialised::AsModule { .. }));
+    let is_part = matches!(record.initialised, Some(Initialisation::AsModule { .. }));
     is_part.then_some(FreezeReport {
         after_init,
         at_entry,
@@ -345,7 +345,7 @@ mod tests {
         let mut record = manifest().record;
         record.freeze.drawn = "a clock".into();
         assert!(initialisation_report(&record).is_none());
-        record.initialised = Some(Initialised::AsModule {
+        record.initialised = Some(Initialisation::AsModule {
             export: "init".into(),
             upload: Digest::of(b""),
         });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_abi::state::INITIALISER;
-use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions, Initialised};
+use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions, Initialisation};
 use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
 
 use super::{
@@ -48,7 +48,7 @@ impl Core {
             Ok((module, drawn_report)) => {
                 let export = export.clone();
                 let upload = compiled.digest;
-                let initialised = Initialised::AsModule { export, upload };
+                let initialised = Initialisation::AsModule { export, upload };
                 match self
                     .continue_with_module(&compiled, module, initialised)
                     .await
@@ -64,7 +64,7 @@ impl Core {
             }
             Err(reason) => reason,
         };
-        let initialised = Initialised::InMemory { export, reason };
+        let initialised = Initialisation::InMemory { export, reason };
         if compiled.ready.code.only_reports_state() {
             let module = compiled.detected.module.clone();
             return self
@@ -104,7 +104,7 @@ impl Core {
             detected, ready, ..
         }: &CompiledModule,
         module: Bytes,
-        initialised: Initialised,
+        initialised: Initialisation,
     ) -> Result<CompiledModule, DeployError> {
         // The upload was compiled just now, and nearly all of this module is the same.
         let cache = Some(ready.cache.clone()).filter(|cache| !cache.is_empty());

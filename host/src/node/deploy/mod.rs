@@ -32,7 +32,7 @@ pub(super) use self::{
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_client::{DeployStage, Deployed, FunctionName, FunctionOptions};
+use faasw_client::{DeployOutcome, DeployStage, FunctionName, FunctionOptions};
 use faasw_common::text::Line;
 use faasw_pool::CompileError;
 
@@ -59,7 +59,7 @@ impl Core {
         name: &str,
         module: Bytes,
         options: FunctionOptions,
-    ) -> Result<Deployed, DeployError> {
+    ) -> Result<DeployOutcome, DeployError> {
         let name = FunctionName::new(name)?;
         let log = self.log_of(&name);
         let deployed = self.run_stages(&name, module, options, log.clone()).await;
@@ -72,11 +72,11 @@ impl Core {
         &self,
         name: &FunctionName,
         log: &FunctionLog,
-        deployed: Result<&Deployed, &DeployError>,
+        deployed: Result<&DeployOutcome, &DeployError>,
     ) {
         self.metrics.record_deployment(deployed.is_ok());
         match deployed {
-            Ok(Deployed { function, .. }) => {
+            Ok(DeployOutcome { function, .. }) => {
                 let (version, digest) = (function.version, function.digest);
                 tracing::info!(function = %name, version, %digest, "deployed");
             }
@@ -98,7 +98,7 @@ impl Core {
         upload: Bytes,
         options: FunctionOptions,
         log: Arc<FunctionLog>,
-    ) -> Result<Deployed, DeployError> {
+    ) -> Result<DeployOutcome, DeployError> {
         if let Some((seeded, slot)) = self.take_shared(name, &upload, &options, &log).await {
             drop(upload);
             return self.commit(seeded, slot).await;
