@@ -45,12 +45,12 @@ impl Handler for Api {
     async fn answer(
         self,
         request: Request<RequestBodyStream>,
-        known: Correlation,
+        correlation: Correlation,
     ) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let head_only = parts.method == Method::HEAD;
-        let refused = |problem: Problem| problem.response(known.request_id, head_only);
-        self.dispatch(&parts, body, &known)
+        let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
+        self.dispatch(&parts, body, &correlation)
             .await
             .unwrap_or_else(refused)
     }
@@ -71,7 +71,7 @@ impl Api {
         &self,
         parts: &Parts,
         body: RequestBodyStream,
-        known: &Correlation,
+        correlation: &Correlation,
     ) -> HandlerResult {
         if (&parts.method, parts.uri.path()) == (&Method::GET, "/metrics") {
             return Ok(metrics::response(self.node.metrics()));
@@ -91,7 +91,7 @@ impl Api {
                 self.rollback(name, &parts.uri).await
             }
             (&Method::POST, ["functions", name, "invoke"]) => {
-                self.invoke(name, parts, body, known).await
+                self.invoke(name, parts, body, correlation).await
             }
             (&Method::GET, ["engines"]) => json(&self.node.engines()),
             (&Method::PUT, ["engines", name]) => self.add_engine(name, &parts.uri, body).await,
@@ -260,7 +260,7 @@ impl Api {
         name: &str,
         parts: &Parts,
         body: RequestBodyStream,
-        known: &Correlation,
+        correlation: &Correlation,
     ) -> HandlerResult {
         let asked = query::read_invocation(parts.uri.query()).map_err(bad_query)?;
         let mut request = Request::builder()
@@ -270,8 +270,8 @@ impl Api {
             .map_err(|error| bad_query(error.to_string()))?;
         *request.headers_mut() = parts.headers.clone();
         request.extensions_mut().insert(message::FromOperator);
-        let follow = self.node.follow(&request, known);
-        Ok(self.node.answer(name, request, known, follow).await)
+        let follow = self.node.follow(&request, correlation);
+        Ok(self.node.answer(name, request, correlation, follow).await)
     }
 
     async fn inspect(&self, name: &str) -> HandlerResult {

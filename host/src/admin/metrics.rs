@@ -29,10 +29,10 @@ impl Handler for MetricsPage {
     async fn answer(
         self,
         request: Request<RequestBodyStream>,
-        known: Correlation,
+        correlation: Correlation,
     ) -> Response<Body> {
         let head_only = request.method() == Method::HEAD;
-        let refused = |problem: Problem| problem.response(known.request_id, head_only);
+        let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
         match request.uri().path() {
             HEALTH | LIVE => return health(),
             READY => return ready(self.node.readiness()),

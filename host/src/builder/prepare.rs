@@ -107,7 +107,7 @@ impl NodeBuilder {
             storage: Storage {
                 registry,
                 key_value: Arc::new(key_value),
-                secrets: Vault::new(key).tried_on(&samples),
+                secrets: Vault::new(key).checked_with(&samples),
                 directory,
                 images,
                 shared: Mutex::new(self.shared.clone()),
@@ -285,6 +285,6 @@ impl WithoutBackend {
         if !self.opens_later {
             core.readiness.advance_to(Readiness::Ready);
         }
-        Ok(Node::of(core, servers).whole())
+        Ok(Node::of(core, servers).into_owner())
     }
 }

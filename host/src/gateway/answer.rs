@@ -15,7 +15,7 @@ pub(super) enum ConnectionFate {
 }
 
 /// Responds without a function, once the client is ready to read.
-pub(super) async fn answer_here(
+pub(super) async fn answer_without_function(
     request: Request<RequestBodyStream>,
     mut response: Response<Body>,
     afterwards: ConnectionFate,

@@ -9,7 +9,7 @@ mod answer;
 mod confine;
 mod host;
 mod redirect;
-mod refusal;
+mod rejection;
 mod route;
 
 pub(crate) use redirect::Redirect;
@@ -21,8 +21,8 @@ use faasw_client::Problem;
 use http::{Method, Request, Response, StatusCode, Version, header, uri::Scheme};
 
 use self::{
-    answer::{ConnectionFate, answer_here, close, may_close, no_content},
-    refusal::refusal,
+    answer::{ConnectionFate, answer_without_function, close, may_close, no_content},
+    rejection::rejection,
     route::{Route, Site},
 };
 use crate::{
@@ -56,22 +56,27 @@ impl Handler for Gateway {
     fn follow(
         &self,
         request: &Request<RequestBodyStream>,
-        known: &Correlation,
+        correlation: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
-        self.node.follow(request, known)
+        self.node.follow(request, correlation)
     }
 
     async fn answer(
         self,
         request: Request<RequestBodyStream>,
-        known: Correlation,
+        correlation: Correlation,
     ) -> Response<Body> {
-        let follow = self.follow(&request, &known);
+        let follow = self.follow(&request, &correlation);
         let head_only = request.method() == Method::HEAD;
-        let refused = |problem: Problem| problem.response(known.request_id, head_only);
-        if let Some(problem) = refusal(&request) {
+        let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
+        if let Some(problem) = rejection(&request) {
             let response = refused(problem);
-            let response = Box::pin(answer_here(request, response, ConnectionFate::Close)).await;
+            let response = Box::pin(answer_without_function(
+                request,
+                response,
+                ConnectionFate::Close,
+            ))
+            .await;
             return RequestRecorder::response(follow, response);
         }
         let route = self
@@ -83,25 +88,32 @@ impl Handler for Gateway {
                 ..
             } if request.headers().contains_key(SERVICE_WORKER) => refused(no_service_worker()),
             Route::Function { name, site } => {
-                return self.ask(&name, site, request, &known, follow).await;
+                return self
+                    .invoke_function(&name, site, request, &correlation, follow)
+                    .await;
             }
             Route::Health => health(),
             Route::Asterisk => no_content(),
             Route::Nothing(detail) => refused(no_function(detail)),
         };
-        let response = Box::pin(answer_here(request, response, ConnectionFate::GoOn)).await;
+        let response = Box::pin(answer_without_function(
+            request,
+            response,
+            ConnectionFate::GoOn,
+        ))
+        .await;
         RequestRecorder::response(follow, response)
     }
 }
 
 impl Gateway {
     /// Answers a request with a function.
-    async fn ask(
+    async fn invoke_function(
         self,
         name: &str,
         site: Site,
         mut request: Request<RequestBodyStream>,
-        known: &Correlation,
+        correlation: &Correlation,
         follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body> {
         let may_close = may_close(&request);
@@ -115,7 +127,7 @@ impl Gateway {
             has_host,
         });
         let is_http1 = request.version() < Version::HTTP_2;
-        let mut response = self.node.answer(name, request, known, follow).await;
+        let mut response = self.node.answer(name, request, correlation, follow).await;
         if is_http1 && let Some(length) = announced(&response) {
             response = response.map(|body| body.announcing(length));
         }

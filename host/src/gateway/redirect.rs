@@ -7,9 +7,9 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 
 use super::{
-    answer::{ConnectionFate, answer_here, no_content},
+    answer::{ConnectionFate, answer_without_function, no_content},
     host::host_of,
-    refusal::refusal,
+    rejection::rejection,
 };
 use crate::{
     message::{Body, Correlation},
@@ -61,16 +61,16 @@ impl Handler for Redirect {
     fn answer(
         self,
         request: Request<RequestBodyStream>,
-        known: Correlation,
+        correlation: Correlation,
     ) -> impl Future<Output = Response<Body>> + Send {
         let head_only = request.method() == http::Method::HEAD;
-        let (response, afterwards) = match refusal(&request) {
+        let (response, afterwards) = match rejection(&request) {
             Some(problem) => (Err(problem), ConnectionFate::Close),
             None => (self.response(&request), ConnectionFate::GoOn),
         };
-        let refused = |problem: Problem| problem.response(known.request_id, head_only);
+        let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
         let response = response.unwrap_or_else(refused);
-        answer_here(request, response, afterwards)
+        answer_without_function(request, response, afterwards)
     }
 }
 

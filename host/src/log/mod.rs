@@ -91,7 +91,7 @@ impl FunctionLog {
         let line = || {
             let line = LogLine::new(SystemTime::now(), instance, stream, bytes);
             match request {
-                Some(known) => line.of_request(known.request_id, known.trace()),
+                Some(correlation) => line.of_request(correlation.request_id, correlation.trace()),
                 None => line,
             }
         };
@@ -270,12 +270,12 @@ mod tests {
     fn lines_of_a_request_have_its_id_in_memory_and_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(Some(folder.path()));
-        let known = Correlation::new(&http::HeaderMap::new(), Some("mine".parse().unwrap()));
+        let correlation = Correlation::new(&http::HeaderMap::new(), Some("mine".parse().unwrap()));
         // The id in the function's own text does not count.
-        log.add(7, Some(&known), LogStream::Out, b"7/theirs out x");
+        log.add(7, Some(&correlation), LogStream::Out, b"7/theirs out x");
         let lines = log.newest(9).lines;
         let ids: Vec<_> = lines.iter().map(|line| line.request_id).collect();
-        assert_eq!(ids, [Some(known.request_id)]);
+        assert_eq!(ids, [Some(correlation.request_id)]);
         let file = std::fs::read_to_string(folder.path().join("f.log")).unwrap();
         assert!(file.ends_with(" 7/mine out 7/theirs out x\n"), "{file}");
     }

@@ -101,7 +101,7 @@ impl RequestRecorder {
     pub(crate) fn begin<B>(
         tell: &Arc<RequestCallback>,
         request: &Request<B>,
-        known: &Correlation,
+        correlation: &Correlation,
     ) -> Box<Self> {
         let headers = request.headers();
         let uri = request.uri();
@@ -114,9 +114,9 @@ impl RequestRecorder {
         Box::new(Self {
             record: AccessRecord {
                 time: SystemTime::now(),
-                request_id: known.request_id,
-                trace: known.trace(),
-                client_request_id: client_id(headers, known.request_id),
+                request_id: correlation.request_id,
+                trace: correlation.trace(),
+                client_request_id: client_id(headers, correlation.request_id),
                 remote_address: remote_address.map(|RemoteAddress(address)| *address),
                 method: text(request.method().as_str().as_bytes(), WORDS_BYTES),
                 host: authority
@@ -243,8 +243,8 @@ mod tests {
     ) -> Box<RequestRecorder> {
         let request = request.body(()).unwrap();
         let id = request.extensions().get().copied();
-        let known = Correlation::new(request.headers(), id);
-        RequestRecorder::begin(tell, &request, &known)
+        let correlation = Correlation::new(request.headers(), id);
+        RequestRecorder::begin(tell, &request, &correlation)
     }
 
     fn mine() -> RequestId {

@@ -38,7 +38,7 @@ impl Correlation {
     }
 
     /// Sets the id in a response, in place of one that the function has set.
-    pub(crate) fn tell(&self, response: &mut HeaderMap) {
+    pub(crate) fn write_response_id(&self, response: &mut HeaderMap) {
         // Every character of an id is allowed in fields.
         if let Ok(value) = HeaderValue::from_str(self.request_id.as_str()) {
             response.insert(X_REQUEST_ID, value);
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn a_functions_own_request_id_header_is_replaced() {
-        let known = Correlation::new(&HeaderMap::new(), Some("mine".parse().unwrap()));
+        let correlation = Correlation::new(&HeaderMap::new(), Some("mine".parse().unwrap()));
         let mut response = HeaderMap::new();
         response.append(X_REQUEST_ID, HeaderValue::from_static("forged"));
         response.append(X_REQUEST_ID, HeaderValue::from_static("twice"));
-        known.tell(&mut response);
+        correlation.write_response_id(&mut response);
         let told: Vec<_> = response.get_all(X_REQUEST_ID).iter().collect();
         assert_eq!(told, ["mine"]);
     }

@@ -62,7 +62,7 @@ impl Core {
 
     /// Adds the carried engine for this script. Does nothing if the module is no script, if no
     /// carried engine fits, or if the engine was added before.
-    pub(super) async fn bring_engine_for(
+    pub(super) async fn add_carried_engine_for(
         self: &Arc<Self>,
         module: &[u8],
     ) -> Result<(), DeployError> {
@@ -73,7 +73,7 @@ impl Core {
         let Some(carried) = ALL.iter().find(is_its_script) else {
             return Ok(());
         };
-        match self.bring(carried).await {
+        match self.add_carried_engine(carried).await {
             Err(EngineError::NotReady(error)) => Err(error),
             // Meanwhile the operator added an engine for these scripts, or removed this one.
             Ok(()) | Err(_) => Ok(()),
@@ -82,14 +82,20 @@ impl Core {
 
     /// Adds the carried engine of this name. Does nothing if there is none, or if it was added
     /// before.
-    pub(super) async fn bring_engine_of(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn add_carried_engine_named(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<(), EngineError> {
         match ALL.iter().find(|carried| carried.name == name) {
-            Some(carried) => self.bring(carried).await,
+            Some(carried) => self.add_carried_engine(carried).await,
             None => Ok(()),
         }
     }
 
-    async fn bring(self: &Arc<Self>, carried: &'static Carried) -> Result<(), EngineError> {
+    async fn add_carried_engine(
+        self: &Arc<Self>,
+        carried: &'static Carried,
+    ) -> Result<(), EngineError> {
         let Some((name, digest)) = known(carried).filter(|_| !self.is_displaced(carried)) else {
             return Ok(());
         };

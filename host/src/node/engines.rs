@@ -154,10 +154,10 @@ impl Core {
         };
         commit.await.map_err(|_| RegistryError::Interrupted)??;
         // Another task may have made the code before, or may be making it now.
-        self.have_warm(EngineUse { name, digest }).await
+        self.ensure_warm(EngineUse { name, digest }).await
     }
 
-    async fn have_warm(&self, engine: EngineUse) -> Result<EngineInfo, EngineError> {
+    async fn ensure_warm(&self, engine: EngineUse) -> Result<EngineInfo, EngineError> {
         let ready = self.engine_code(&engine).await?;
         let warming = ready.code.warm(engine.name.as_str());
         warming.await.map_err(DeployError::from)?;
@@ -222,7 +222,7 @@ impl Core {
         self: &Arc<Self>,
         name: &str,
     ) -> Result<EngineInfo, EngineError> {
-        self.bring_engine_of(name).await?;
+        self.add_carried_engine_named(name).await?;
         let (name, digest) = {
             let table = self.engines.table();
             let found = table.get_key_value(name);
@@ -233,7 +233,7 @@ impl Core {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
-        self.have_warm(EngineUse { name, digest }).await
+        self.ensure_warm(EngineUse { name, digest }).await
     }
 
     /// Removes an engine from registry and table.

@@ -62,7 +62,7 @@ impl Node {
 
     /// Turns this into the handle for the program that started the node. When its last clone is
     /// dropped, the node is gone.
-    pub(crate) fn whole(self) -> Self {
+    pub(crate) fn into_owner(self) -> Self {
         let here = Some(Arc::new(self.core.alive_guard()));
         Self {
             _alive_guard: here,
@@ -168,10 +168,10 @@ impl Node {
     {
         // The embedding program may have set an id.
         let id = request.extensions().get::<RequestId>().copied();
-        let known = Correlation::new(request.headers(), id);
-        let follow = self.core.follow(&request, &known);
-        let mut response = self.core.invoke(name, request, &known, follow).await;
-        known.tell(response.headers_mut());
+        let correlation = Correlation::new(request.headers(), id);
+        let follow = self.core.follow(&request, &correlation);
+        let mut response = self.core.invoke(name, request, &correlation, follow).await;
+        correlation.write_response_id(response.headers_mut());
         response
     }
 
@@ -179,9 +179,9 @@ impl Node {
     pub(crate) fn follow<B>(
         &self,
         request: &Request<B>,
-        known: &Correlation,
+        correlation: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
-        self.core.follow(request, known)
+        self.core.follow(request, correlation)
     }
 
     /// Runs a request like [`Node::invoke`]. The caller provides its ids and, if the request is
@@ -190,7 +190,7 @@ impl Node {
         &self,
         name: &str,
         request: Request<B>,
-        known: &Correlation,
+        correlation: &Correlation,
         follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body>
     where
@@ -198,7 +198,7 @@ impl Node {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        self.core.invoke(name, request, known, follow).await
+        self.core.invoke(name, request, correlation, follow).await
     }
 
     /// Makes a stored version the current one: `version`, or the one with the next lower number.

@@ -44,18 +44,18 @@ impl Core {
     pub(super) fn follow<B>(
         &self,
         request: &Request<B>,
-        known: &Correlation,
+        correlation: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
         let tell = self.tell_request.as_ref()?;
-        Some(RequestRecorder::begin(tell, request, known))
+        Some(RequestRecorder::begin(tell, request, correlation))
     }
 
-    /// Runs a request that has the ids `known`, and reports it to `follow`, if there is one.
+    /// Runs a request that has the ids `correlation`, and reports it to `follow`, if there is one.
     pub(super) async fn invoke<B>(
         &self,
         name: &str,
         request: Request<B>,
-        known: &Correlation,
+        correlation: &Correlation,
         mut follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body>
     where
@@ -68,7 +68,7 @@ impl Core {
         let unknown = || {
             let problem = Failure::UnknownFunction(name.into()).problem(audience);
             let problem = problem.of_function(name);
-            problem.response(known.request_id, head_only)
+            problem.response(correlation.request_id, head_only)
         };
         let Some(function) = self.function(name) else {
             Box::pin(message::refuse(request)).await;
@@ -79,9 +79,15 @@ impl Core {
             follow.set_function(name);
         }
         let mut instance = None;
-        let told = follow.as_ref().map(|follow| follow.instance());
+        let instance_cell = follow.as_ref().map(|follow| follow.instance());
         let result = self
-            .run(&function, request, known, told, &mut instance)
+            .run(
+                &function,
+                request,
+                correlation,
+                instance_cell,
+                &mut instance,
+            )
             .await;
         let instance = instance.and_then(|log: Arc<InvocationObserver>| log.instance());
         let response = match result {
@@ -94,17 +100,17 @@ impl Core {
             // The function's code was not in memory, and the function was removed or replaced
             // before the code could be read. The result is the same as if the request had arrived
             // later.
-            Err(failure) if failure.is_of_code() && self.is_overtaken(&function).await => {
+            Err(failure) if failure.is_of_code() && self.was_replaced(&function).await => {
                 self.metrics.record_unknown_function();
                 unknown()
             }
             Err(failure) => {
-                report(&function, &failure, instance.unwrap_or(0), known);
+                report(&function, &failure, instance.unwrap_or(0), correlation);
                 let mut problem = failure.problem(audience).of_function(name);
                 self.metrics
                     .record_failure(&function.name, &failure, &problem);
                 problem.instance = instance;
-                problem.response(known.request_id, head_only)
+                problem.response(correlation.request_id, head_only)
             }
         };
         RequestRecorder::response(follow, response)
@@ -121,7 +127,7 @@ impl Core {
 
     /// Whether a function is no longer the current one of its name. First waits for a change of the
     /// functions under way: it removes a function's files before it changes the table.
-    async fn is_overtaken(&self, function: &Arc<Function>) -> bool {
+    async fn was_replaced(&self, function: &Arc<Function>) -> bool {
         drop(self.committing.lock().await);
         !self.is_current(function)
     }
@@ -130,8 +136,8 @@ impl Core {
         &self,
         function: &Arc<Function>,
         request: Request<B>,
-        known: &Correlation,
-        told: Option<Arc<AtomicU64>>,
+        correlation: &Correlation,
+        instance_cell: Option<Arc<AtomicU64>>,
         instance: &mut Option<Arc<InvocationObserver>>,
     ) -> Result<Response<Body>, Failure>
     where
@@ -186,7 +192,7 @@ impl Core {
             // future that is part of this one is moved with it.
             match Box::pin(message::gather(body, &account, wanted, has_room)).await {
                 Ok(gathered) => gathered,
-                Err(error) => return Err(Box::pin(not_gathered(error, within.is_some())).await),
+                Err(error) => return Err(Box::pin(gather_failure(error, within.is_some())).await),
             }
         };
         let GatheredBody {
@@ -222,14 +228,14 @@ impl Core {
         let log = Arc::new(InvocationObserver {
             function: function.clone(),
             metrics: self.metrics.clone(),
-            known: *known,
+            correlation: *correlation,
             instance: AtomicU64::new(0),
-            told,
+            instance_cell,
             budget: budget.clone(),
         });
         *instance = Some(log.clone());
         let call = Call {
-            head: message::request_head(function.name.as_str(), &parts, length, Some(known)),
+            head: message::request_head(function.name.as_str(), &parts, length, Some(correlation)),
             body,
             limits: self_calls::call_limits(&limits, within.as_ref()),
             outbound: budget.as_ref().and_then(|account| {
@@ -336,7 +342,7 @@ impl Core {
 
 /// Returns the failure of a request whose body was not gathered, once its client has sent enough of
 /// the rest to read the answer. A self call has no such client.
-async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
+async fn gather_failure(error: GatherError, is_within: bool) -> Failure {
     let (failure, rest) = match error {
         GatherError::Client(error) => return InvokeError::from(error).into(),
         GatherError::LengthUnknown { limit, rest } => {
@@ -360,7 +366,7 @@ struct AdmittedRequest {
 }
 
 /// Reports a failure in the function's log and in the node's log.
-fn report(function: &Function, failure: &Failure, instance: u64, known: &Correlation) {
+fn report(function: &Function, failure: &Failure, instance: u64, correlation: &Correlation) {
     // Each line of the message is a line of its own in the function's log. All but the first are
     // indented, so that none of them can be mistaken for a line that the node begins.
     let lines = Indented(failure).to_string();
@@ -368,11 +374,11 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
         let line = line.as_bytes();
         function
             .log
-            .add(instance, Some(known), LogStream::Node, line);
+            .add(instance, Some(correlation), LogStream::Node, line);
     }
     let text = Line(failure);
-    let (function, request_id) = (function.name.as_str(), known.request_id.as_str());
-    let trace = known.trace().map(tracing::field::display);
+    let (function, request_id) = (function.name.as_str(), correlation.request_id.as_str());
+    let trace = correlation.trace().map(tracing::field::display);
     let cause = failure.cause();
     macro_rules! say {
         ($event:ident, $what:literal) => {
@@ -400,11 +406,11 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
 pub(super) struct InvocationObserver {
     pub(super) function: Arc<Function>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) known: Correlation,
+    pub(super) correlation: Correlation,
     /// 0 until there is an instance.
     pub(super) instance: AtomicU64,
     /// Receives the instance's number for another follower of the request.
-    told: Option<Arc<AtomicU64>>,
+    instance_cell: Option<Arc<AtomicU64>>,
     /// The account in the budget of the client's request.
     budget: Option<Arc<BudgetAccount>>,
 }
@@ -418,14 +424,14 @@ impl InvocationObserver {
 impl LogSink for InvocationObserver {
     fn begins(&self, instance: u64) {
         self.instance.store(instance, Ordering::Relaxed);
-        if let Some(told) = &self.told {
-            told.store(instance, Ordering::Relaxed);
+        if let Some(instance_cell) = &self.instance_cell {
+            instance_cell.store(instance, Ordering::Relaxed);
         }
     }
 
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
         let log = &self.function.log;
-        log.add(instance, Some(&self.known), stream, line);
+        log.add(instance, Some(&self.correlation), stream, line);
     }
 
     fn retired(&self, _: u64, effort: &Effort) {
@@ -446,7 +452,7 @@ impl LogSink for InvocationObserver {
             Err(error) => {
                 let failure = Failure::Invoke(error.clone());
                 let instance = self.instance().unwrap_or(0);
-                report(&self.function, &failure, instance, &self.known);
+                report(&self.function, &failure, instance, &self.correlation);
                 self.metrics.record_cut_off(name, &failure);
             }
         }

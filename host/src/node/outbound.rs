@@ -83,8 +83,8 @@ impl Core {
             budget,
             bound,
         } = with();
-        let known = follower.known;
-        let self_calls = Arc::new(SelfCalls::new(&self.me, known, share, budget.clone()));
+        let correlation = follower.correlation;
+        let self_calls = Arc::new(SelfCalls::new(&self.me, correlation, share, budget.clone()));
         let observer = follower.clone();
         let makers: (_, Arc<dyn Outbound>) = (maker, self_calls);
         Some(Arc::new(GrantedCalls::new(
@@ -117,7 +117,7 @@ impl OutboundObserver for InvocationObserver {
         let log = &self.function.log;
         log.add(
             instance,
-            Some(&self.known),
+            Some(&self.correlation),
             LogStream::Node,
             what.as_bytes(),
         );

@@ -17,8 +17,8 @@ impl Core {
     /// Waits, at most for `most`, until a version that is to become current has its instances
     /// parked ahead of requests. The current version keeps its own instances until then. A node
     /// that is ending does not wait.
-    pub(super) async fn provide_before(&self, function: &Function, most: Duration) {
-        if let Some(made) = self.is_waited_for(function) {
+    pub(super) async fn prepare_instances(&self, function: &Function, most: Duration) {
+        if let Some(made) = self.needs_instances(function) {
             tokio::select! {
                 // Instances that are missing by then are made later.
                 _ = timeout(most, made.provided()) => {}
@@ -28,7 +28,7 @@ impl Core {
     }
 
     /// Returns the version, if it is to have instances before it takes the place of another.
-    fn is_waited_for(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
+    fn needs_instances(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
         let before = self.function(function.name.as_str());
         let before = before.and_then(|before| before.version_cell.get());
         before.and(function.version_cell.get())
@@ -36,7 +36,7 @@ impl Core {
 
     /// Makes a version the current one as [`Core::replace`] does, parks instances of it, and
     /// removes the images of the version that it replaces.
-    pub(super) async fn put_in_place(&self, function: Function) -> Arc<Function> {
+    pub(super) async fn make_current(&self, function: Function) -> Arc<Function> {
         let before = self.function(function.name.as_str());
         let function = self.replace(function);
         if let Some(made) = function.version_cell.get() {

@@ -73,7 +73,7 @@ impl Core {
         // disagree.
         let core = Arc::clone(self);
         let commit = tokio::spawn(async move {
-            core.provide_before(&function, OF_A_ROLLBACK).await;
+            core.prepare_instances(&function, OF_A_ROLLBACK).await;
             core.commit_rollback(function).await
         });
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
@@ -94,6 +94,6 @@ impl Core {
         if !blocking(move || storage.registry.roll_back(&name, version, &record)).await? {
             return Err(RollbackError::Overtaken(version));
         }
-        Ok(self.put_in_place(function).await)
+        Ok(self.make_current(function).await)
     }
 }

@@ -181,7 +181,7 @@ impl Registry {
     }
 
     /// Adds the record of code that is in the folder that this registry was opened with.
-    pub(crate) fn take_code(
+    pub(crate) fn register_given_code(
         &self,
         module: Digest,
         generation: &str,

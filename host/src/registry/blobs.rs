@@ -142,7 +142,7 @@ impl Blobs {
 
     /// Writes a file that may be missing or damaged after a crash. Only one writer at a time is
     /// allowed.
-    pub(super) fn write_for_now(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
+    pub(super) fn write_unsynced(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
         self.put(name, bytes, false)
     }
 

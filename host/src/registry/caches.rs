@@ -86,7 +86,7 @@ impl Caches {
         let content = [digest.as_bytes(), cache].concat();
         let mut order = self.order();
         order.retain(|other| !is_of(other, name));
-        match self.files.write_for_now(&file, &content) {
+        match self.files.write_unsynced(&file, &content) {
             Ok(()) => order.push(file),
             Err(error) => {
                 tracing::warn!(%error, function = %name, "nothing was kept of a compilation");

@@ -40,7 +40,7 @@ impl Registry {
 
     /// Adds an engine whose component is not stored, because the node has it from elsewhere when it
     /// compiles it.
-    pub(crate) fn take_engine(
+    pub(crate) fn register_engine(
         &self,
         name: &FunctionName,
         record: &EngineRecord,
@@ -95,7 +95,7 @@ impl Registry {
     /// Removes an engine. Returns whether there was one. Its code stays as long as scripts use it.
     pub(crate) fn remove_engine(&self, name: &FunctionName) -> Result<bool, RegistryError> {
         let _changing = self.changing();
-        self.reserve.spend(|| self.drop_engine(name))
+        self.reserve.with_space_released(|| self.drop_engine(name))
     }
 
     fn drop_engine(&self, name: &FunctionName) -> Result<bool, RegistryError> {

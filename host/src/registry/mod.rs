@@ -91,7 +91,7 @@ impl Registry {
     }
 
     /// Creates a registry that ends with the process. If there is a `given` folder with code,
-    /// [`Registry::take_code`] makes code in it known.
+    /// [`Registry::register_given_code`] makes code in it known.
     pub(crate) fn in_memory(given: Option<Arc<GivenFolder>>) -> Result<Self, RegistryError> {
         Ok(Self {
             store: Store::in_memory()?,
@@ -285,7 +285,7 @@ impl Registry {
     ) -> Result<bool, RegistryError> {
         let _changing = self.changing();
         self.reserve
-            .spend(|| self.move_pointer(name, version, record))
+            .with_space_released(|| self.move_pointer(name, version, record))
     }
 
     fn move_pointer(
@@ -324,7 +324,8 @@ impl Registry {
     /// Removes a function and all its versions.
     pub(crate) fn remove_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        self.reserve.spend(|| self.drop_function(name))?;
+        self.reserve
+            .with_space_released(|| self.drop_function(name))?;
         self.caches.forget(name);
         Ok(())
     }

@@ -33,7 +33,7 @@ impl DiskReserve {
     }
 
     /// Runs work that has to succeed on a full disk, too.
-    pub(super) fn spend<T>(
+    pub(super) fn with_space_released<T>(
         &self,
         work: impl Fn() -> Result<T, RegistryError>,
     ) -> Result<T, RegistryError> {

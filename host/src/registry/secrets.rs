@@ -138,7 +138,7 @@ impl Registry {
         name: &SecretName,
     ) -> Result<bool, RegistryError> {
         let _changing = self.changing();
-        self.reserve.spend(|| {
+        self.reserve.with_space_released(|| {
             self.store.change(|change| {
                 let mut secrets = change.open_table(SECRETS)?;
                 let key = (function.as_str(), name.as_str());

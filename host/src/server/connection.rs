@@ -137,7 +137,7 @@ async fn answer<H: Handler>(
     let given_id = proxy
         .filter(|_| connections.trusts_proxy_ids())
         .and_then(|_| sent_id(request.headers()));
-    let known = Correlation::new(request.headers(), given_id);
+    let correlation = Correlation::new(request.headers(), given_id);
     let client = proxy
         .and_then(|_| forwarded_for(request.headers(), |address| connections.is_proxy(address)));
     if let Some(address) = client.or(address) {
@@ -147,28 +147,28 @@ async fn answer<H: Handler>(
     if let Some(client) = client {
         forwarded = connections.forwarded(client);
         if forwarded.is_none() {
-            let follow = handler.follow(&request, &known);
-            let refused = Box::pin(too_many_requests(request, &known)).await;
+            let follow = handler.follow(&request, &correlation);
+            let refused = Box::pin(too_many_requests(request, &correlation)).await;
             let refused = RequestRecorder::response(follow, refused);
             return refused.map(|body| ResponseBodyStream::new(body, under_way, None, is_http2));
         }
     }
     let connection = Connection(peer.backlog.clone());
     request.extensions_mut().insert(connection);
-    let mut answer = handler.answer(request, known).await;
+    let mut answer = handler.answer(request, correlation).await;
     // HTTP/2 has no such field: it ends the connection by a frame, and its other streams continue.
     if is_http2 && answer.headers_mut().remove(CONNECTION).is_some() {
         peer.finish();
     }
-    known.tell(answer.headers_mut());
-    peer.answered(head_cost(answer.headers())).await;
+    correlation.write_response_id(answer.headers_mut());
+    peer.begin_response(head_cost(answer.headers())).await;
     answer.map(|body| ResponseBodyStream::new(body, under_way, forwarded, is_http2))
 }
 
 /// Answers a request of an address that has too many requests under way.
 async fn too_many_requests<B: http_body::Body>(
     request: Request<B>,
-    known: &Correlation,
+    correlation: &Correlation,
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
     refuse(request).await;
@@ -179,7 +179,7 @@ async fn too_many_requests<B: http_body::Body>(
         "this address has as many requests under way as one may have",
     );
     problem.retry_after = Some(1);
-    let mut response = problem.response::<Body>(known.request_id, head_only);
-    known.tell(response.headers_mut());
+    let mut response = problem.response::<Body>(correlation.request_id, head_only);
+    correlation.write_response_id(response.headers_mut());
     response
 }

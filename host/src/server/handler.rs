@@ -9,11 +9,11 @@ use crate::message::{Body, Correlation, RequestRecorder};
 
 /// A component that answers the requests of a listener.
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
-    /// Answers one request. `known` identifies it. Failures are responses, too.
+    /// Answers one request. `correlation` identifies it. Failures are responses, too.
     fn answer(
         self,
         request: Request<RequestBodyStream>,
-        known: Correlation,
+        correlation: Correlation,
     ) -> impl Future<Output = Response<Body>> + Send;
 
     /// Follows a request that is answered before it reaches the handler, if an observer receives
@@ -21,9 +21,9 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
     fn follow(
         &self,
         request: &Request<RequestBodyStream>,
-        known: &Correlation,
+        correlation: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
-        let _ = (request, known);
+        let _ = (request, correlation);
         None
     }
 }

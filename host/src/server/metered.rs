@@ -31,12 +31,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) else {
-            self.peer.sent_all();
+            self.peer.note_all_processed();
             return Poll::Pending;
         };
         let count = buffer.filled().len() - before;
         if count > 0 {
-            self.peer.sent(count as u64);
+            self.peer.count_received(count as u64);
         }
         Poll::Ready(read)
     }
@@ -45,9 +45,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
 impl<S: AsyncWrite + Unpin> MeteredStream<S> {
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
-            Poll::Ready(Ok(count)) => self.peer.took(*count as u64),
+            Poll::Ready(Ok(count)) => self.peer.count_written(*count as u64),
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.peer.blocks(),
+            Poll::Pending => self.peer.note_blocked(),
         }
         written
     }
@@ -79,11 +79,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(context) else {
             // TLS buffers what its socket does not accept.
-            self.peer.blocks();
+            self.peer.note_blocked();
             return Poll::Pending;
         };
         // Heads of HTTP/2 responses wait for the socket only.
-        self.peer.flushed();
+        self.peer.note_flushed();
         Poll::Ready(flushed)
     }
 

@@ -48,7 +48,7 @@ impl Core {
             let core = Arc::clone(self);
             tokio::spawn(async move {
                 slot.progress().enter(DeployStage::Storing);
-                core.provide_before(&function, OF_A_DEPLOYMENT).await;
+                core.prepare_instances(&function, OF_A_DEPLOYMENT).await;
                 let committed = core.commit_version(function, module, files, ready).await;
                 drop(slot);
                 committed
@@ -123,6 +123,6 @@ impl Core {
         if let Some(made) = function.version_cell.get() {
             made.shrink_to_budget();
         }
-        Ok(self.put_in_place(function).await)
+        Ok(self.make_current(function).await)
     }
 }

@@ -72,7 +72,7 @@ impl Core {
             turn: arrival,
         } = arrived;
         let (name, manifest) = (&name, &manifest);
-        self.bring_engine_for(&module).await?;
+        self.add_carried_engine_for(&module).await?;
         let options = manifest.record.options.clone();
         let mut detected = self.detect(name, module, options, files.is_some())?;
         detected.files = files;

@@ -106,7 +106,7 @@ impl Core {
         let (module, files) = Self::split(&upload)?;
         let bytes = upload.len();
         drop(upload);
-        self.bring_engine_for(&module).await?;
+        self.add_carried_engine_for(&module).await?;
         let mut detected = self.detect(name, module, options, files.is_some())?;
         let slot = self.deployments.begin(name, bytes).await;
         if self.has_ended() {

@@ -118,7 +118,7 @@ impl Core {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
-        self.take_code(entry).await?;
+        self.register_entry_code(entry).await?;
         let module = if entry.module().is_empty() {
             Self::split(upload)?.0
         } else {
@@ -188,7 +188,7 @@ impl Core {
 
     /// Takes the code of an entry over into the registry: a function's code, or that of its engine
     /// with the engine's record.
-    async fn take_code(&self, entry: &Entry) -> Result<(), EntryUnusable> {
+    async fn register_entry_code(&self, entry: &Entry) -> Result<(), EntryUnusable> {
         let note = entry.note().clone();
         let engine = note.record.engine.clone().zip(note.engine);
         if let Some((engine, record)) = &engine
@@ -206,9 +206,9 @@ impl Core {
         blocking(move || {
             let registry = &storage.registry;
             if let Some((engine, record)) = &taken {
-                registry.take_engine(&engine.name, record)?;
+                registry.register_engine(&engine.name, record)?;
             }
-            registry.take_code(of, &note.generation, &note.code)
+            registry.register_given_code(of, &note.generation, &note.code)
         })
         .await?;
         if let Some((engine, record)) = engine {

@@ -34,7 +34,7 @@ use crate::{
 pub(super) struct SelfCalls {
     core: Weak<Core>,
     /// The ids of the client's request. All nested calls carry them, too.
-    known: Correlation,
+    correlation: Correlation,
     /// The function in whose share of the node's capacity the calls count.
     share: Option<Share>,
     /// The budget of the client's request that caused all of the calls.
@@ -45,13 +45,13 @@ impl SelfCalls {
     /// Creates the maker of the calls of one invocation, in `share` and within `budget`.
     pub(super) fn new(
         core: &Weak<Core>,
-        known: Correlation,
+        correlation: Correlation,
         share: Option<Share>,
         budget: Arc<RequestBudget>,
     ) -> Self {
         Self {
             core: core.clone(),
-            known,
+            correlation,
             share,
             budget,
         }
@@ -71,16 +71,16 @@ impl SelfCalls {
             share: self.share,
             budget: self.budget.clone(),
         });
-        let known = Correlation::new(request.headers(), Some(self.known.request_id));
-        let follow = core.follow(&request, &known);
+        let correlation = Correlation::new(request.headers(), Some(self.correlation.request_id));
+        let follow = core.follow(&request, &correlation);
         *request.uri_mut() = uri;
         let answering = async move {
             let gone = core.wait_until_dropped();
             let mut response = tokio::select! {
-                response = core.invoke(&name, request, &known, follow) => response,
+                response = core.invoke(&name, request, &correlation, follow) => response,
                 () = gone => return Err(Failure::new(FailureCode::ConnectionTerminated)),
             };
-            known.tell(response.headers_mut());
+            correlation.write_response_id(response.headers_mut());
             Ok(response)
         };
         Ok(SelfCall::new(Box::pin(answering), sending, timeouts))

@@ -174,7 +174,7 @@ impl Peer {
     }
 
     /// Counts bytes that the client has sent.
-    pub(super) fn sent(&self, bytes: u64) {
+    pub(super) fn count_received(&self, bytes: u64) {
         self.unread.fetch_add(bytes, Ordering::Relaxed);
         // With HTTP/2, the owner of a byte cannot be determined here.
         if self.under_way.load(Ordering::Acquire) == 0
@@ -186,7 +186,7 @@ impl Peer {
 
     /// Notes that nothing more has arrived and that hyper has processed all of it. Bytes that were
     /// not part of a body were framing.
-    pub(super) fn sent_all(&self) {
+    pub(super) fn note_all_processed(&self) {
         // On an HTTP/1 connection without a request under way, the bytes may be the start of one.
         let is_known =
             self.under_way.load(Ordering::Acquire) > 0 || self.is_http2.load(Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl Peer {
     /// Waits until the head of a response, of `bytes` bytes, may be written, and counts it. Heads
     /// wait for those before them, because no HTTP/2 window holds them back and a hundred may be
     /// ready at once.
-    pub(super) async fn answered(&self, bytes: u64) {
+    pub(super) async fn begin_response(&self, bytes: u64) {
         while self.heads.load(Ordering::Acquire) >= MOST_HEADS {
             let mut written = pin!(self.heads_written.notified());
             written.as_mut().enable();
@@ -231,19 +231,19 @@ impl Peer {
     }
 
     /// Counts bytes that the client's socket has accepted.
-    pub(super) fn took(&self, bytes: u64) {
-        self.blocks_no_more();
+    pub(super) fn count_written(&self, bytes: u64) {
+        self.note_unblocked();
         self.backlog.moves(bytes);
     }
 
-    fn blocks_no_more(&self) {
+    fn note_unblocked(&self) {
         if self.blocked_since.load(Ordering::Relaxed) > 0 {
             self.blocked_since.store(0, Ordering::Relaxed);
         }
     }
 
     /// Notes that the client's socket accepts nothing at the moment.
-    pub(super) fn blocks(&self) {
+    pub(super) fn note_blocked(&self) {
         if self.blocked_since.load(Ordering::Relaxed) == 0 {
             let since = self.begun.elapsed().as_millis();
             let since = u64::try_from(since).unwrap_or(u64::MAX);
@@ -253,8 +253,8 @@ impl Peer {
     }
 
     /// Notes that everything was written that can be written without further action of the client.
-    pub(super) fn flushed(&self) {
-        self.blocks_no_more();
+    pub(super) fn note_flushed(&self) {
+        self.note_unblocked();
         if self.heads.load(Ordering::Relaxed) > 0 {
             self.backlog.release(self.heads.swap(0, Ordering::AcqRel));
             self.heads_written.notify_waiters();
@@ -379,7 +379,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        self.flushed();
+        self.note_flushed();
     }
 }
 

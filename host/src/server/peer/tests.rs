@@ -31,18 +31,18 @@ fn closes(peer: &Peer, why: &str) -> bool {
 async fn a_head_must_come_within_its_time() {
     let peer = peer();
     advance(TIMEOUTS.head - Duration::from_millis(1)).await;
-    peer.sent(1);
+    peer.count_received(1);
     assert_eq!(look(&peer), Verdict::Stays);
     advance(Duration::from_millis(1)).await;
     assert!(closes(&peer, "head"));
     drop(peer.begin(true, 10));
-    peer.flushed();
+    peer.note_flushed();
     assert_eq!(look(&peer), Verdict::Stays);
     // The next head has its time from its first byte on, however many bytes follow.
     advance(TIMEOUTS.head * 2).await;
     assert_eq!(look(&peer), Verdict::Stays);
     for _ in 0..5 {
-        peer.sent(1);
+        peer.count_received(1);
         assert_eq!(look(&peer), Verdict::Stays);
         advance(TIMEOUTS.head / 5).await;
     }
@@ -144,16 +144,16 @@ async fn a_slow_download_of_http1_is_not_idle() {
     drop(peer.begin(true, 10));
     // The response was produced completely; the socket accepts a little now and then.
     for _ in 0..10 {
-        peer.took(1000);
-        peer.blocks();
+        peer.count_written(1000);
+        peer.note_blocked();
         advance(TIMEOUTS.stalled - Duration::from_secs(1)).await;
         assert_eq!(look(&peer), Verdict::Stays);
         assert_eq!(peer.value(), ConnectionValue::Owing);
     }
-    peer.took(1000);
+    peer.count_written(1000);
     look(&peer);
     assert_eq!(peer.value(), ConnectionValue::Busy);
-    peer.flushed();
+    peer.note_flushed();
     assert_eq!(peer.value(), ConnectionValue::Idle);
     advance(TIMEOUTS.idle - Duration::from_secs(1)).await;
     assert_eq!(look(&peer), Verdict::Stays);
@@ -165,14 +165,14 @@ async fn a_slow_download_of_http1_is_not_idle() {
 async fn a_blocked_socket_is_stalled() {
     let peer = peer();
     drop(peer.begin(true, 10));
-    peer.blocks();
+    peer.note_blocked();
     advance(TIMEOUTS.stalled / 2).await;
     // A flush restarts the time.
-    peer.flushed();
+    peer.note_flushed();
     drop(peer.begin(true, 10));
-    peer.blocks();
+    peer.note_blocked();
     advance(TIMEOUTS.stalled / 2).await;
-    peer.blocks();
+    peer.note_blocked();
     assert_eq!(look(&peer), Verdict::Stays);
     advance(TIMEOUTS.stalled / 2).await;
     assert!(closes(&peer, "takes nothing"));
@@ -205,7 +205,7 @@ async fn a_client_without_requests_is_idle_whatever_it_sends() {
     let peer = peer();
     drop(peer.begin(false, 10));
     advance(TIMEOUTS.idle / 2).await;
-    peer.sent(17);
+    peer.count_received(17);
     assert_eq!(look(&peer), Verdict::Stays);
     advance(TIMEOUTS.idle / 2).await;
     assert!(matches!(look(&peer), Verdict::Finishes(_)));
@@ -220,14 +220,14 @@ async fn a_client_without_requests_is_idle_whatever_it_sends() {
 #[tokio::test]
 async fn received_bytes_and_requests_count_until_released() {
     let peer = peer();
-    peer.sent(1000);
+    peer.count_received(1000);
     assert_eq!(peer.unread(MOST), 1000);
     assert_eq!(peer.unread(900), 900);
     let first = peer.begin(false, 10);
     assert_eq!(peer.unread(MOST), 0);
     let mut receiving = first.begin_body();
     assert_eq!(peer.value(), ConnectionValue::Owing);
-    peer.sent(500);
+    peer.count_received(500);
     let second = peer.begin(false, 100);
     assert_eq!(
         peer.value(),
@@ -236,9 +236,9 @@ async fn received_bytes_and_requests_count_until_released() {
     );
     receiving.consumed(300);
     assert_eq!(peer.unread(MOST), 100);
-    peer.answered(70).await;
+    peer.begin_response(70).await;
     assert_eq!(peer.backlog.held(), 70);
-    peer.flushed();
+    peer.note_flushed();
     assert_eq!(peer.backlog.held(), 0);
     drop((first, second, receiving));
     assert_eq!(peer.value(), ConnectionValue::Idle);
@@ -252,17 +252,17 @@ async fn concurrent_writes_and_flushes_never_wrap_the_count() {
         let peer = peer.clone();
         tokio::spawn(async move {
             for _ in 0..200_000 {
-                peer.answered(1).await;
+                peer.begin_response(1).await;
             }
         })
     };
     while !answering.is_finished() {
-        peer.flushed();
+        peer.note_flushed();
         // A count below zero would wrap to a very large one.
         assert!(node.held() <= MOST_HEADS && peer.backlog.held() <= MOST_HEADS);
     }
     answering.await.unwrap();
-    peer.flushed();
+    peer.note_flushed();
     assert_eq!((node.held(), peer.backlog.held()), (0, 0));
 }
 
@@ -271,43 +271,43 @@ async fn framing_bytes_do_not_accumulate() {
     let peer = peer();
     let request = peer.begin(false, 10);
     let mut receiving = request.begin_body();
-    peer.sent(109);
-    peer.sent_all();
+    peer.count_received(109);
+    peer.note_all_processed();
     assert_eq!(peer.unread(MOST), 109, "nobody has read it");
     receiving.consumed(100);
-    peer.sent_all();
+    peer.note_all_processed();
     assert_eq!(peer.unread(MOST), 9, "there may be more of it");
     receiving.note_drained();
-    peer.sent_all();
+    peer.note_all_processed();
     assert_eq!(peer.unread(MOST), 0);
-    peer.sent(1009);
+    peer.count_received(1009);
     receiving.consumed(500);
-    peer.sent_all();
+    peer.note_all_processed();
     assert_eq!(peer.unread(MOST), 509);
     // Discarded bytes have left memory.
     drop(receiving);
-    peer.sent_all();
+    peer.note_all_processed();
     assert_eq!(peer.unread(MOST), 0);
     // HTTP/2 bytes are not the start of a request for long; HTTP/1 bytes may be.
     drop(request);
-    peer.sent(17);
-    peer.sent_all();
+    peer.count_received(17);
+    peer.note_all_processed();
     assert_eq!(peer.unread(MOST), 0);
     drop(peer.begin(true, 10));
-    peer.sent(17);
-    peer.sent_all();
+    peer.count_received(17);
+    peer.note_all_processed();
     assert_eq!(peer.unread(MOST), 17);
 }
 
 #[tokio::test]
 async fn heads_of_many_responses_wait_for_those_before_them() {
     let peer = peer();
-    peer.answered(MOST_HEADS).await;
-    let mut second = pin!(peer.answered(MOST_HEADS));
+    peer.begin_response(MOST_HEADS).await;
+    let mut second = pin!(peer.begin_response(MOST_HEADS));
     let soon = tokio::time::timeout(Duration::ZERO, second.as_mut());
     assert!(soon.await.is_err());
     let held = peer.backlog.held();
-    peer.flushed();
+    peer.note_flushed();
     second.await;
     assert_eq!(peer.backlog.held(), held);
 }

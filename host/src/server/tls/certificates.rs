@@ -51,7 +51,7 @@ impl Certificates {
 
     /// Returns the certificate for a client that requests this name: one with exactly this name,
     /// otherwise a wildcard that covers it, otherwise the first.
-    pub(super) fn of_name(&self, name: Option<&str>) -> Arc<CertifiedKey> {
+    pub(super) fn for_name(&self, name: Option<&str>) -> Arc<CertifiedKey> {
         let found = name.and_then(|name| self.find(&name.to_ascii_lowercase()));
         found.unwrap_or(&self.first).clone()
     }
@@ -67,7 +67,7 @@ impl Certificates {
 
     /// Whether a client that connects to this host, a name or an address, would accept one of the
     /// certificates.
-    pub(super) fn are_for(&self, host: &str) -> bool {
+    pub(super) fn cover_host(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         let Ok(host) = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']'))
         else {
@@ -184,7 +184,7 @@ mod tests {
         ];
         let certificates = read_all(&pairs).unwrap();
         let chosen = |name: Option<&str>| {
-            let of_name = certificates.of_name(name);
+            let of_name = certificates.for_name(name);
             let mut all = certificates.all.iter();
             all.position(|other| Arc::ptr_eq(other, &of_name)).unwrap()
         };
@@ -214,7 +214,7 @@ mod tests {
             ("", false),
             ("a b", false),
         ] {
-            assert_eq!(certificates.are_for(host), expected, "{host:?}");
+            assert_eq!(certificates.cover_host(host), expected, "{host:?}");
         }
     }
 

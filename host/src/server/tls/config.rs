@@ -66,7 +66,7 @@ impl Tls {
 
     /// Whether a certificate is for this host, so that a client can connect here.
     pub(crate) fn has_certificate_for(&self, host: &str) -> bool {
-        self.resolver.now().are_for(host)
+        self.resolver.now().cover_host(host)
     }
 }
 
@@ -80,6 +80,6 @@ impl CertificateResolver {
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.now().of_name(hello.server_name()))
+        Some(self.now().for_name(hello.server_name()))
     }
 }

@@ -68,7 +68,7 @@ impl Vault {
     /// Keeps the key if it opens any of these samples, or if there are none. Otherwise replaces it
     /// by the reason why it is not used: secrets that are sealed with it now could not be opened
     /// once the samples' key is back.
-    pub(crate) fn tried_on(mut self, samples: &[(SecretInfo, Vec<u8>)]) -> Self {
+    pub(crate) fn checked_with(mut self, samples: &[(SecretInfo, Vec<u8>)]) -> Self {
         let opens = |(info, sealed): &(SecretInfo, Vec<u8>)| {
             self.open(&info.function, &info.name, sealed).is_ok()
         };

@@ -83,7 +83,7 @@ impl StoreFile {
             })
         });
         if let Err(error) = &done
-            && error.closes()
+            && error.closes_store()
         {
             self.failure_log.log_failure(error);
             if !self.in_memory {

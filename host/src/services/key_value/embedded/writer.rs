@@ -198,7 +198,11 @@ fn commit(
     let mut has_changed = false;
     for job in jobs.drain(..) {
         let done = apply(&transaction, path, &job.namespace, job.quota, job.change);
-        let failure = done.as_ref().err().filter(|error| error.closes()).cloned();
+        let failure = done
+            .as_ref()
+            .err()
+            .filter(|error| error.closes_store())
+            .cloned();
         has_changed |= done.as_ref().is_ok_and(Changed::has_changed);
         tried.push(AppliedChange {
             answer: job.answer,

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, header, 
 use crate::message::TARGET_BYTES;
 
 /// Returns the reason why a request is rejected by its head alone.
-pub(super) fn refusal<B>(request: &Request<B>) -> Option<Problem> {
+pub(super) fn rejection<B>(request: &Request<B>) -> Option<Problem> {
     let headers = request.headers();
     let target = request.uri().path_and_query();
     if target.is_some_and(|target| target.as_str().len() > TARGET_BYTES) {
@@ -163,7 +163,7 @@ mod tests {
     use http::request::Builder;
 
     fn status(request: Builder) -> Option<u16> {
-        refusal(&request.body(()).unwrap()).map(|problem| problem.status.as_u16())
+        rejection(&request.body(()).unwrap()).map(|problem| problem.status.as_u16())
     }
 
     #[test]
