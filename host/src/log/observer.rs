@@ -75,7 +75,7 @@ impl Observer {
     }
 
     pub(crate) fn log(&self, function: &FunctionName, line: &LogLine) {
-        self.tell(Event::Log { function, line });
+        self.notify(Event::Log { function, line });
     }
 }
 

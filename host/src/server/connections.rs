@@ -432,13 +432,13 @@ mod tests {
         let backlog = Backlog::new(BacklogLimits::default());
         let all = Connections::new(&limits, &Proxies::default(), &backlog);
         let [most, much, little] = [1, 2, 3].map(|_| all.admit(None).unwrap());
-        most.peer().sent(MOST_UNREAD * 10);
-        much.peer().sent(MOST_UNREAD - 1000);
-        little.peer().sent(1000);
+        most.peer().count_received(MOST_UNREAD * 10);
+        much.peer().count_received(MOST_UNREAD - 1000);
+        little.peer().count_received(1000);
         // Bytes beyond what can be unread do not count.
         all.sweep();
         assert!(!is_closed(&most).await);
-        little.peer().sent(1);
+        little.peer().count_received(1);
         all.sweep();
         assert!(is_closed(&most).await);
         assert!(!is_closed(&much).await && !is_closed(&little).await);
