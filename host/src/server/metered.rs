@@ -139,7 +139,7 @@ mod tests {
         let mut flushing = pin!(stream.flush());
         let second = std::time::Duration::from_secs(1);
         assert!(timeout(second, flushing.as_mut()).await.is_err());
-        assert_eq!(peer.look_at_once(), Verdict::Stays);
+        assert_eq!(peer.check_at_once(), Verdict::Stays);
         assert_eq!(peer.value(), ConnectionValue::Owing);
     }
 }

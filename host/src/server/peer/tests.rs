@@ -14,8 +14,8 @@ pub(in crate::server) fn peer() -> Arc<Peer> {
 }
 
 impl Peer {
-    pub(in crate::server) fn look_at_once(&self) -> Verdict {
-        look(self)
+    pub(in crate::server) fn check_at_once(&self) -> Verdict {
+        check(self)
     }
 }
 
@@ -24,7 +24,7 @@ fn check(peer: &Peer) -> Verdict {
 }
 
 fn closes(peer: &Peer, why: &str) -> bool {
-    matches!(look(peer), Verdict::Closes(reason) if reason.contains(why))
+    matches!(check(peer), Verdict::Closes(reason) if reason.contains(why))
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,18 +32,18 @@ async fn a_head_must_come_within_its_time() {
     let peer = peer();
     advance(TIMEOUTS.head - Duration::from_millis(1)).await;
     peer.count_received(1);
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     advance(Duration::from_millis(1)).await;
     assert!(closes(&peer, "head"));
     drop(peer.begin(true, 10));
     peer.note_flushed();
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     // The next head has its time from its first byte on, however many bytes follow.
     advance(TIMEOUTS.head * 2).await;
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     for _ in 0..5 {
         peer.count_received(1);
-        assert_eq!(look(&peer), Verdict::Stays);
+        assert_eq!(check(&peer), Verdict::Stays);
         advance(TIMEOUTS.head / 5).await;
     }
     assert!(closes(&peer, "head"));
@@ -54,12 +54,12 @@ async fn a_client_that_reads_nothing_is_stalled_and_a_waiting_one_is_not() {
     let peer = peer();
     let request = peer.begin(false, 10);
     advance(Duration::from_secs(600)).await;
-    assert_eq!(look(&peer), Verdict::Stays, "nothing was given to it yet");
+    assert_eq!(check(&peer), Verdict::Stays, "nothing was given to it yet");
     request.note_piece_given();
     advance(TIMEOUTS.stalled).await;
     assert!(closes(&peer, "takes nothing"));
     request.note_piece_taken();
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,10 +70,10 @@ async fn a_stalled_stream_does_not_end_those_that_move() {
     for _ in 0..20 {
         moving.note_piece_given();
         advance(TIMEOUTS.stalled / 4).await;
-        assert_eq!(look(&peer), Verdict::Stays);
+        assert_eq!(check(&peer), Verdict::Stays);
         assert_eq!(peer.value(), ConnectionValue::Owing, "both are slow");
         moving.note_piece_taken();
-        look(&peer);
+        check(&peer);
         assert_eq!(peer.value(), ConnectionValue::Busy);
     }
     moving.note_piece_given();
@@ -83,11 +83,11 @@ async fn a_stalled_stream_does_not_end_those_that_move() {
     let uploading = peer.begin(false, 10);
     let mut receiving = uploading.begin_body();
     receiving.consumed(1);
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     advance(TIMEOUTS.stalled).await;
     assert!(closes(&peer, "takes nothing"));
     let _asking = peer.begin(false, 10);
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     assert_eq!(
         peer.value(),
         ConnectionValue::Owing,
@@ -101,11 +101,11 @@ async fn a_finishing_client_may_only_read_the_rest() {
     let request = peer.begin(false, 10);
     peer.finish();
     advance(FAREWELL * 3).await;
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     drop(request);
     advance(FAREWELL / 2).await;
     assert_eq!(
-        look(&peer),
+        check(&peer),
         Verdict::Stays,
         "its last bytes are on their way"
     );
@@ -122,17 +122,17 @@ async fn an_unread_response_becomes_overdue() {
     assert_eq!(peer.value(), ConnectionValue::Busy);
     request.note_piece_given();
     advance(SLOW / 2).await;
-    look(&peer);
+    check(&peer);
     assert_eq!(peer.value(), ConnectionValue::Busy);
     advance(SLOW / 2).await;
-    look(&peer);
+    check(&peer);
     assert_eq!(peer.value(), ConnectionValue::Owing);
     // A further request does not change that; reading does.
     let other = peer.begin(false, 10);
-    look(&peer);
+    check(&peer);
     assert_eq!(peer.value(), ConnectionValue::Owing);
     request.note_piece_taken();
-    look(&peer);
+    check(&peer);
     assert_eq!(peer.value(), ConnectionValue::Busy);
     drop((request, other));
     assert_eq!(peer.value(), ConnectionValue::Idle);
@@ -147,18 +147,18 @@ async fn a_slow_download_of_http1_is_not_idle() {
         peer.count_written(1000);
         peer.note_blocked();
         advance(TIMEOUTS.stalled - Duration::from_secs(1)).await;
-        assert_eq!(look(&peer), Verdict::Stays);
+        assert_eq!(check(&peer), Verdict::Stays);
         assert_eq!(peer.value(), ConnectionValue::Owing);
     }
     peer.count_written(1000);
-    look(&peer);
+    check(&peer);
     assert_eq!(peer.value(), ConnectionValue::Busy);
     peer.note_flushed();
     assert_eq!(peer.value(), ConnectionValue::Idle);
     advance(TIMEOUTS.idle - Duration::from_secs(1)).await;
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     advance(Duration::from_secs(1)).await;
-    assert!(matches!(look(&peer), Verdict::Finishes(_)));
+    assert!(matches!(check(&peer), Verdict::Finishes(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,7 +173,7 @@ async fn a_blocked_socket_is_stalled() {
     peer.note_blocked();
     advance(TIMEOUTS.stalled / 2).await;
     peer.note_blocked();
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     advance(TIMEOUTS.stalled / 2).await;
     assert!(closes(&peer, "takes nothing"));
 }
@@ -186,18 +186,18 @@ async fn a_response_waiting_for_its_window_is_not_idle() {
     let account = Account::new(backlog.function(), peer.backlog.clone());
     let mut pieces: Vec<_> = (0..4).map(|_| account.try_lease(1000).unwrap()).collect();
     drop(peer.begin(false, 10));
-    look(&peer);
+    check(&peer);
     while pieces.len() > 1 {
         advance(TIMEOUTS.idle - Duration::from_secs(1)).await;
         pieces.pop();
-        assert_eq!(look(&peer), Verdict::Stays);
+        assert_eq!(check(&peer), Verdict::Stays);
         assert_eq!(peer.value(), ConnectionValue::Busy);
     }
     advance(SLOW).await;
-    look(&peer);
+    check(&peer);
     assert_eq!(peer.value(), ConnectionValue::Owing);
     advance(TIMEOUTS.idle).await;
-    assert!(matches!(look(&peer), Verdict::Finishes(_)));
+    assert!(matches!(check(&peer), Verdict::Finishes(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,13 +206,13 @@ async fn a_client_without_requests_is_idle_whatever_it_sends() {
     drop(peer.begin(false, 10));
     advance(TIMEOUTS.idle / 2).await;
     peer.count_received(17);
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     advance(TIMEOUTS.idle / 2).await;
-    assert!(matches!(look(&peer), Verdict::Finishes(_)));
+    assert!(matches!(check(&peer), Verdict::Finishes(_)));
     // A client that ignores the end is closed soon.
     peer.finish();
     peer.finished().await;
-    assert_eq!(look(&peer), Verdict::Stays);
+    assert_eq!(check(&peer), Verdict::Stays);
     advance(FAREWELL).await;
     assert!(closes(&peer, "hear"));
 }
