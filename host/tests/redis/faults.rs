@@ -211,7 +211,7 @@ pub async fn a_full_server_rejects_writes_and_accepts_removals() {
         .set_store_value(&own.store, "c", Some("1".into()))
         .await;
     let reply = reply.unwrap_err().to_string();
-    assert!(reply.contains("OOM"), "{told}");
+    assert!(reply.contains("OOM"), "{reply}");
     assert_eq!(node.get("a").await, value(Some("1")));
     assert_eq!(
         node.execute(Operation::Delete(vec![b"a"])).await,
@@ -278,7 +278,7 @@ async fn refusal(server: KeyValueServer) -> String {
     let reply = node.unwrap_err().to_string();
     assert!(
         !reply.contains("hush") && !reply.contains("wrong"),
-        "{told}"
+        "{reply}"
     );
     reply
 }
@@ -288,11 +288,14 @@ pub async fn a_failed_login_is_reported_without_the_password() {
     let at = || server.tcp().parse::<KeyValueServer>().unwrap();
     let shown = server.tcp();
     let reply = refusal(at()).await;
-    assert!(reply.contains("NOAUTH") && reply.contains(&shown), "{told}");
+    assert!(
+        reply.contains("NOAUTH") && reply.contains(&shown),
+        "{reply}"
+    );
     let reply = refusal(at().password("wrong").unwrap()).await;
     assert!(
         reply.contains("user and password") && reply.contains(&shown),
-        "{told}"
+        "{reply}"
     );
     let in_url = format!("redis://:hush%2F%23%3F@127.0.0.1:{}", server.port);
     for right in [at().password("hush/#?").unwrap(), in_url.parse().unwrap()] {
@@ -308,10 +311,10 @@ pub async fn a_failed_login_is_reported_without_the_password() {
     let reply = refusal(elsewhere).await;
     assert!(
         reply.contains("127.0.0.1:1") && reply.contains("refused"),
-        "{told}"
+        "{reply}"
     );
     let reply = refusal("redis://:hush@store.invalid".parse().unwrap()).await;
-    assert!(reply.contains("store.invalid:6379"), "{told}");
+    assert!(reply.contains("store.invalid:6379"), "{reply}");
 }
 
 /// The rights that operating.md requires for a node's user are enough.
@@ -349,7 +352,7 @@ pub async fn a_user_with_the_documented_rights_suffices() {
     node.end().await;
     server.tell("ACL SETUSER faasw -evalsha");
     let reply = refusal(url.parse().unwrap()).await;
-    assert!(reply.contains("NOPERM"), "{told}");
+    assert!(reply.contains("NOPERM"), "{reply}");
 }
 
 pub async fn tls_is_for_the_name_and_the_authority() {
@@ -388,7 +391,7 @@ pub async fn tls_is_for_the_name_and_the_authority() {
     node.end().await;
     for stranger in [at("localhost"), at("127.0.0.1").trust(&pem).unwrap()] {
         let reply = refusal(stranger).await;
-        assert!(reply.contains("certificate"), "{told}");
+        assert!(reply.contains("certificate"), "{reply}");
     }
     // The server does not understand a client without TLS.
     let plain = format!("redis://localhost:{port}").parse().unwrap();
