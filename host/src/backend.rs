@@ -1,7 +1,7 @@
 //! The seam between the node and the component that runs functions.
 //!
 //! A node uses a [`Backend`] and the objects that it returns: [`Code`] from compiling, and a
-//! [`FunctionVersion`] from making code ready. The pool is the backend of every real node. Tests
+//! [`ServableVersion`] from making code ready. The pool is the backend of every real node. Tests
 //! use a fake instead, because the pool needs `/dev/kvm` and the rules for names, requests, storage
 //! and limits do not.
 
@@ -21,16 +21,16 @@ use faasw_pool::{
     LanguageEngine, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
 };
 
-use crate::services::outbound::{NameFiles, NewConnector, NewWorker, Processes};
+use crate::services::outbound::{EgressProcesses, NameFiles, NewConnector, NewWorker};
 
 /// A boxed future, as a backend's methods return it.
-pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The result of making a seed.
-pub type SeedResult = Result<(Arc<dyn FunctionVersion>, FreezeReport), SeedError>;
+pub type SeedResult = Result<(Arc<dyn ServableVersion>, FreezeReport), SeedError>;
 
 /// The result of reading a seed from an image. The inner error says why the image was not used.
-pub type RestoreResult = Result<Result<Arc<dyn FunctionVersion>, ImageError>, SeedError>;
+pub type RestoreResult = Result<Result<Arc<dyn ServableVersion>, ImageError>, SeedError>;
 
 /// The result of compiling: the code, and the bytes to keep for the next compilation.
 pub type CompileResult = Result<(Arc<dyn Code>, Bytes), CompileError>;
@@ -44,20 +44,26 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Compiles a module. [`Code::initialising`] has the outcome of preparing the module for
     /// initialisation. Also returns the bytes to keep for the next compilation of the same
     /// function, which may be empty. Dropping the future stops the work.
-    fn compile(&self, work: Compilation) -> Running<'_, CompileResult>;
+    fn compile(&self, work: Compilation) -> BackendFuture<'_, CompileResult>;
 
     /// Packs the files of the function `owner` into a bundle. The node does not parse the files.
     /// Dropping the future stops the work.
-    fn pack<'a>(&'a self, owner: &'a str, files: Bytes)
-    -> Running<'a, Result<Bytes, CompileError>>;
+    fn pack<'a>(
+        &'a self,
+        owner: &'a str,
+        files: Bytes,
+    ) -> BackendFuture<'a, Result<Bytes, CompileError>>;
 
     /// Loads stored code, which need not be read before it is needed. Returns `None` if the backend
     /// reads the code now and it is missing.
-    fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>>;
+    fn load(
+        &self,
+        stored: StoredCodeInfo,
+    ) -> BackendFuture<'_, Result<Option<Arc<dyn Code>>, PlatformError>>;
 
     /// Waits until the base that all functions share exists, and returns an identifier of it.
     /// Images of functions are valid with that base only. Returns `None` if there are no images.
-    fn shared(&self) -> Running<'_, Option<String>> {
+    fn shared(&self) -> BackendFuture<'_, Option<String>> {
         Box::pin(async { None })
     }
 
@@ -99,17 +105,17 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// Returns the component that starts the processes for outbound calls, if there is one.
-    fn processes(&self) -> Option<Arc<dyn Processes>> {
+    fn processes(&self) -> Option<Arc<dyn EgressProcesses>> {
         None
     }
 
     /// Ends everything that the backend started.
-    fn shutdown(&self) -> Running<'_, ()>;
+    fn shutdown(&self) -> BackendFuture<'_, ()>;
 }
 
 /// Stored code and what is known about it.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredCodeInfo {
     /// The kind of the function.
     pub kind: FunctionKind,
     /// Size of the code in bytes.
@@ -144,7 +150,7 @@ pub trait Code: fmt::Debug + Send + Sync {
 
     /// Makes the seed that all scripts of this engine share. It may stay in memory for as long as
     /// the code exists.
-    fn warm<'a>(&'a self, name: &'a str) -> Running<'a, Result<(), SeedError>> {
+    fn warm<'a>(&'a self, name: &'a str) -> BackendFuture<'a, Result<(), SeedError>> {
         let _ = name;
         Box::pin(async { Ok(()) })
     }
@@ -160,7 +166,7 @@ pub trait Code: fmt::Debug + Send + Sync {
     }
 
     /// Whether the code reports the state of the initialised module and serves no requests.
-    fn tells_state(&self) -> bool {
+    fn only_reports_state(&self) -> bool {
         matches!(self.initialising(), Some(Initialising::By(_)))
     }
 
@@ -171,7 +177,7 @@ pub trait Code: fmt::Debug + Send + Sync {
         spec: &'a FunctionSpec,
         module: &'a [u8],
         most_bytes: usize,
-    ) -> Running<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
+    ) -> BackendFuture<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
         let _ = (spec, module, most_bytes);
         let refused = InitialiseError::Refused("there is nothing that initialises it".to_owned());
         Box::pin(async { Err(refused) })
@@ -196,31 +202,35 @@ pub trait Code: fmt::Debug + Send + Sync {
     }
 
     /// Makes the code ready to serve requests.
-    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult>;
+    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> BackendFuture<'a, SeedResult>;
 
     /// Registers code whose seed was made before. Its seed is read from its image or made again
-    /// when a request arrives, which may be at once, or by [`FunctionVersion::make_ahead`].
-    fn adopt<'a>(
+    /// when a request arrives, which may be at once, or by [`ServableVersion::prewarm_seed`].
+    fn register_existing<'a>(
         &'a self,
         spec: &'a FunctionSpec,
         known: Known,
-    ) -> Running<'a, Result<Arc<dyn FunctionVersion>, SeedError>> {
+    ) -> BackendFuture<'a, Result<Arc<dyn ServableVersion>, SeedError>> {
         let _ = known;
         Box::pin(async move { Ok(self.seed(spec).await?.0) })
     }
 
     /// Registers code whose seed is read from an image that came from elsewhere, without
     /// initialising anything. Returns the reason if the image cannot be used here.
-    fn restore<'a>(&'a self, spec: &'a FunctionSpec, known: Known) -> Running<'a, RestoreResult> {
+    fn restore<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        known: Known,
+    ) -> BackendFuture<'a, RestoreResult> {
         let _ = (spec, known);
         Box::pin(async { Ok(Err(ImageError::Foreign)) })
     }
 }
 
 /// A function that is ready to serve requests.
-pub trait FunctionVersion: fmt::Debug + Send + Sync {
+pub trait ServableVersion: fmt::Debug + Send + Sync {
     /// Runs one request in an instance of its own.
-    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>>;
+    fn invoke(&self, call: Call) -> BackendFuture<'_, Result<Reply, InvokeError>>;
 
     /// Whether the seed is in memory. It may not have been made yet, or may have been evicted.
     fn is_in_memory(&self) -> bool {
@@ -234,28 +244,28 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     }
 
     /// Describes the image, if there is one.
-    fn describe_image(&self) -> Running<'_, Result<Option<ImageInfo>, ImageError>> {
+    fn describe_image(&self) -> BackendFuture<'_, Result<Option<ImageInfo>, ImageError>> {
         Box::pin(async { Ok(None) })
     }
 
     /// Makes sure that the seed is in memory, read from its image or made. Returns whether it was
     /// read.
-    fn have(&self) -> Running<'_, Result<bool, SeedError>> {
+    fn ensure_in_memory(&self) -> BackendFuture<'_, Result<bool, SeedError>> {
         Box::pin(async { Ok(false) })
     }
 
     /// Makes the seed in the background, unless a request needs it earlier. Does so only while less
     /// than half of the memory for seeds is used.
-    fn make_ahead(&self) {}
+    fn prewarm_seed(&self) {}
 
     /// Notes that the version serves requests. From now on the backend keeps instances of it warm
     /// ahead of requests, as many as configured, as far as they fit. It makes the seed for that, as
     /// far as the seed fits the memory for seeds.
     fn provide(&self) {}
 
-    /// Does what [`FunctionVersion::provide`] does, and waits until the instances exist, as far as
+    /// Does what [`ServableVersion::provide`] does, and waits until the instances exist, as far as
     /// they can.
-    fn provided(&self) -> Running<'_, ()> {
+    fn provided(&self) -> BackendFuture<'_, ()> {
         Box::pin(async {})
     }
 
@@ -266,16 +276,16 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     }
 
     /// Recounts what the function holds in memory, and reduces that to its budget.
-    fn fit(&self) {}
+    fn shrink_to_budget(&self) {}
 
     /// Makes sure that a valid image of the seed exists, in the background. The seed need not be in
     /// memory afterwards.
-    fn have_image(&self) -> Running<'_, ()> {
+    fn ensure_image(&self) -> BackendFuture<'_, ()> {
         Box::pin(async {})
     }
 
     /// Whether a request would get a slot now.
-    fn has_room(&self) -> bool {
+    fn has_free_slot(&self) -> bool {
         true
     }
 
@@ -291,15 +301,15 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     }
 }
 
-impl Processes for faasw_pool::Egress {
-    fn names(&self) -> Running<'_, io::Result<NameFiles>> {
+impl EgressProcesses for faasw_pool::Egress {
+    fn names(&self) -> BackendFuture<'_, io::Result<NameFiles>> {
         Box::pin(async {
             let [hosts, servers] = Self::names(self).await?;
             Ok(NameFiles { hosts, servers })
         })
     }
 
-    fn connector(&self) -> Running<'_, io::Result<NewConnector>> {
+    fn connector(&self) -> BackendFuture<'_, io::Result<NewConnector>> {
         Box::pin(async {
             let made = Self::connector(self).await.map_err(io::Error::other)?;
             Ok(NewConnector {
@@ -309,7 +319,7 @@ impl Processes for faasw_pool::Egress {
         })
     }
 
-    fn worker(&self) -> Running<'_, io::Result<NewWorker>> {
+    fn worker(&self) -> BackendFuture<'_, io::Result<NewWorker>> {
         Box::pin(async {
             let made = Self::worker(self).await.map_err(io::Error::other)?;
             Ok(NewWorker {
@@ -326,10 +336,10 @@ impl Backend for Pool {
         Self::generation(self)
     }
 
-    fn compile(&self, work: Compilation) -> Running<'_, CompileResult> {
+    fn compile(&self, work: Compilation) -> BackendFuture<'_, CompileResult> {
         Box::pin(async {
             let (compiled, kept) = self.compile_for(work).await?;
-            Ok((code_of(self, compiled), kept))
+            Ok((wrap_code(self, compiled), kept))
         })
     }
 
@@ -337,7 +347,7 @@ impl Backend for Pool {
         &'a self,
         owner: &'a str,
         files: Bytes,
-    ) -> Running<'a, Result<Bytes, CompileError>> {
+    ) -> BackendFuture<'a, Result<Bytes, CompileError>> {
         Box::pin(async move { Self::pack(self, owner, &files).await })
     }
 
@@ -345,8 +355,11 @@ impl Backend for Pool {
         Self::queued_behind(self, function)
     }
 
-    fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
-        let Stored {
+    fn load(
+        &self,
+        stored: StoredCodeInfo,
+    ) -> BackendFuture<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
+        let StoredCodeInfo {
             kind,
             bytes,
             digest,
@@ -354,11 +367,11 @@ impl Backend for Pool {
             here,
         } = stored;
         let compiled = Compiled::stored(kind, source, bytes, digest, here.as_ref());
-        let code = code_of(self, compiled);
+        let code = wrap_code(self, compiled);
         Box::pin(async { Ok(Some(code)) })
     }
 
-    fn shared(&self) -> Running<'_, Option<String>> {
+    fn shared(&self) -> BackendFuture<'_, Option<String>> {
         // The pool reports why there is none where it tries to make it.
         Box::pin(async { self.shared_content().await.ok().flatten() })
     }
@@ -387,17 +400,17 @@ impl Backend for Pool {
         Self::min_warm(self)
     }
 
-    fn processes(&self) -> Option<Arc<dyn Processes>> {
+    fn processes(&self) -> Option<Arc<dyn EgressProcesses>> {
         Some(Arc::new(self.egress()))
     }
 
-    fn shutdown(&self) -> Running<'_, ()> {
+    fn shutdown(&self) -> BackendFuture<'_, ()> {
         Box::pin(Self::shutdown(self))
     }
 }
 
 /// Wraps the pool's code.
-fn code_of(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
+fn wrap_code(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
     Arc::new(PoolCode {
         pool: pool.clone(),
         compiled,
@@ -414,7 +427,7 @@ struct PoolCode {
 
 impl PoolCode {
     /// Wraps the pool's function version.
-    fn ready(&self, version: faasw_pool::FunctionVersion) -> Arc<dyn FunctionVersion> {
+    fn wrap_version(&self, version: faasw_pool::FunctionVersion) -> Arc<dyn ServableVersion> {
         Arc::new(PoolVersion {
             pool: self.pool.clone(),
             version,
@@ -439,7 +452,7 @@ impl Code for PoolCode {
         self.compiled.is_engine
     }
 
-    fn warm<'a>(&'a self, name: &'a str) -> Running<'a, Result<(), SeedError>> {
+    fn warm<'a>(&'a self, name: &'a str) -> BackendFuture<'a, Result<(), SeedError>> {
         Box::pin(async {
             let engine = self.pool.warm(name, &self.compiled).await?;
             // Concurrent calls return the same engine.
@@ -463,7 +476,7 @@ impl Code for PoolCode {
         spec: &'a FunctionSpec,
         module: &'a [u8],
         most_bytes: usize,
-    ) -> Running<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
+    ) -> BackendFuture<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
         Box::pin(
             self.pool
                 .initialise(spec, &self.compiled, module, most_bytes),
@@ -482,39 +495,43 @@ impl Code for PoolCode {
         self.compiled.is_stored_at(source, digest);
     }
 
-    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
+    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> BackendFuture<'a, SeedResult> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
                 // Warming the engine now keeps the next script from waiting for it.
                 self.warm(&script.engine).await?;
             }
             let (version, report) = self.pool.make_seed(spec, &self.compiled).await?;
-            Ok((self.ready(version), report))
+            Ok((self.wrap_version(version), report))
         })
     }
 
-    fn adopt<'a>(
+    fn register_existing<'a>(
         &'a self,
         spec: &'a FunctionSpec,
         known: Known,
-    ) -> Running<'a, Result<Arc<dyn FunctionVersion>, SeedError>> {
+    ) -> BackendFuture<'a, Result<Arc<dyn ServableVersion>, SeedError>> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
                 let engine = self.pool.engine(&script.engine, &self.compiled)?;
                 self.engine.get_or_init(|| engine);
             }
             let version = self.pool.adopt(spec, &self.compiled, known)?;
-            Ok(self.ready(version))
+            Ok(self.wrap_version(version))
         })
     }
 
-    fn restore<'a>(&'a self, spec: &'a FunctionSpec, known: Known) -> Running<'a, RestoreResult> {
+    fn restore<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        known: Known,
+    ) -> BackendFuture<'a, RestoreResult> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
                 self.warm(&script.engine).await?;
             }
             let restored = self.pool.restore(spec, &self.compiled, known).await?;
-            Ok(restored.map(|version| self.ready(version)))
+            Ok(restored.map(|version| self.wrap_version(version)))
         })
     }
 }
@@ -530,8 +547,8 @@ struct PoolVersion {
     version: faasw_pool::FunctionVersion,
 }
 
-impl FunctionVersion for PoolVersion {
-    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
+impl ServableVersion for PoolVersion {
+    fn invoke(&self, call: Call) -> BackendFuture<'_, Result<Reply, InvokeError>> {
         Box::pin(self.pool.invoke(&self.version, call))
     }
 
@@ -543,15 +560,15 @@ impl FunctionVersion for PoolVersion {
         self.pool.image_bytes(&self.version)
     }
 
-    fn describe_image(&self) -> Running<'_, Result<Option<ImageInfo>, ImageError>> {
+    fn describe_image(&self) -> BackendFuture<'_, Result<Option<ImageInfo>, ImageError>> {
         Box::pin(self.pool.describe_image(&self.version))
     }
 
-    fn have(&self) -> Running<'_, Result<bool, SeedError>> {
+    fn ensure_in_memory(&self) -> BackendFuture<'_, Result<bool, SeedError>> {
         Box::pin(self.pool.have(&self.version))
     }
 
-    fn make_ahead(&self) {
+    fn prewarm_seed(&self) {
         self.pool.make_in_the_background(&self.version);
     }
 
@@ -559,7 +576,7 @@ impl FunctionVersion for PoolVersion {
         self.pool.provide(&self.version);
     }
 
-    fn provided(&self) -> Running<'_, ()> {
+    fn provided(&self) -> BackendFuture<'_, ()> {
         Box::pin(self.pool.provided(&self.version))
     }
 
@@ -567,15 +584,15 @@ impl FunctionVersion for PoolVersion {
         self.pool.lacking(&self.version)
     }
 
-    fn fit(&self) {
+    fn shrink_to_budget(&self) {
         self.pool.fit(&self.version);
     }
 
-    fn have_image(&self) -> Running<'_, ()> {
+    fn ensure_image(&self) -> BackendFuture<'_, ()> {
         Box::pin(self.pool.have_image(&self.version))
     }
 
-    fn has_room(&self) -> bool {
+    fn has_free_slot(&self) -> bool {
         self.pool.has_room(&self.version)
     }
 

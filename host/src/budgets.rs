@@ -77,7 +77,7 @@ const STORES: std::ops::RangeInclusive<u64> = MIB..=256 * MIB;
 /// The known properties of a node's one function, and the values that are configured instead of
 /// derived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct BudgetInputs {
     /// Bytes that the function's memories may grow to.
     pub memory: u64,
     /// Whether the function may make outbound calls.
@@ -146,7 +146,7 @@ pub struct Budgets {
      It needs a limit of {} MiB",
     .limit >> 20, .memory >> 20, .instance >> 20, .others >> 20, .needed >> 20
 )]
-pub struct TooSmall {
+pub struct LimitTooSmall {
     /// The limit in bytes.
     pub limit: u64,
     /// Bytes of the function's memory.
@@ -160,7 +160,7 @@ pub struct TooSmall {
 }
 
 /// The budgets that do not depend on the number of instances.
-struct Others {
+struct FixedBudgets {
     connections: u64,
     undelivered: u64,
     store_bytes: u64,
@@ -169,7 +169,7 @@ struct Others {
     bytes: u64,
 }
 
-impl Asked {
+impl BudgetInputs {
     /// Returns the defaults for a function with this much memory, with nothing configured.
     #[must_use]
     pub fn of_function(memory: u64) -> Self {
@@ -193,7 +193,7 @@ impl Asked {
         self.memory.saturating_add(INSTANCE + calls * CALL)
     }
 
-    fn others(&self, limit: u64, processors: u64) -> Others {
+    fn others(&self, limit: u64, processors: u64) -> FixedBudgets {
         let part = limit / BUFFER_PART;
         let within = |range: &std::ops::RangeInclusive<u64>, value: u64| {
             value.clamp(*range.start(), *range.end())
@@ -216,7 +216,7 @@ impl Asked {
             store_bytes.saturating_mul(STORE * self.stores),
             zygotes.saturating_mul(ZYGOTES_MOST * ZYGOTE),
         ];
-        Others {
+        FixedBudgets {
             connections,
             undelivered,
             store_bytes,
@@ -256,12 +256,12 @@ impl Asked {
     /// `machine` bytes and `processors` processors.
     ///
     /// # Errors
-    /// Returns [`TooSmall`] if the memory does not suffice for one instance.
+    /// Returns [`LimitTooSmall`] if the memory does not suffice for one instance.
     pub fn budgets(
         &self,
         limits: GroupLimits,
         (machine, processors): (u64, u64),
-    ) -> Result<Budgets, TooSmall> {
+    ) -> Result<Budgets, LimitTooSmall> {
         // An eighth of the machine is left to other programs.
         let limit = limits.memory.unwrap_or(u64::MAX);
         let limit = limit.min(machine - machine / 8);
@@ -274,7 +274,7 @@ impl Asked {
             .clamp(INSTANCES_LEAST, INSTANCES_MOST);
         let fitting = left / instance;
         if fitting == 0 {
-            return Err(TooSmall {
+            return Err(LimitTooSmall {
                 limit,
                 memory: self.memory,
                 instance,
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    fn worst(asked: &Asked, budgets: &Budgets) -> u64 {
+    fn worst(asked: &BudgetInputs, budgets: &Budgets) -> u64 {
         NODE + u64::from(asked.has_outbound) * EGRESS
             + budgets.connections * CONNECTION
             + 2 * budgets.undelivered
@@ -379,15 +379,15 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_case_fits_any_limit_that_is_taken() {
+    fn the_worst_case_fits_every_accepted_limit() {
         for memory in [1, 16, 32, 64, 128, 500, 1024] {
             for limit in (32..512).chain((512..9000).step_by(97)) {
                 for processors in [None, Some(1), Some(50), Some(1000), Some(64_000)] {
                     for (has_outbound, stores) in [(false, 1), (true, 3)] {
-                        let asked = Asked {
+                        let asked = BudgetInputs {
                             has_outbound,
                             stores,
-                            ..Asked::of_function(memory * MIB)
+                            ..BudgetInputs::of_function(memory * MIB)
                         };
                         let limits = limits(limit, processors);
                         match asked.budgets(limits, MACHINE) {
@@ -412,9 +412,9 @@ mod tests {
     }
 
     #[test]
-    fn what_an_error_says_is_needed_suffices_and_no_less_does() {
+    fn the_limit_that_an_error_names_is_the_smallest_that_suffices() {
         for memory in [1, 16, 128, 1024] {
-            let asked = Asked::of_function(memory * MIB);
+            let asked = BudgetInputs::of_function(memory * MIB);
             let small = asked.budgets(limits(33, None), MACHINE).unwrap_err();
             let needed = small.needed / MIB;
             assert!(asked.budgets(limits(needed, None), MACHINE).is_ok());
@@ -438,7 +438,7 @@ mod tests {
             (4096, None, 128, 21, 21, 4, 2340),
             (16384, None, 16, 256, 256, 4, 4096),
         ] {
-            let asked = Asked::of_function(memory * MIB);
+            let asked = BudgetInputs::of_function(memory * MIB);
             let budgets = asked.budgets(limits(limit, processors), MACHINE).unwrap();
             assert_eq!(
                 (
@@ -454,8 +454,8 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_it_is_the_machines_less_an_eighth() {
-        let asked = Asked::of_function(128 * MIB);
+    fn without_a_limit_seven_eighths_of_the_machine_are_used() {
+        let asked = BudgetInputs::of_function(128 * MIB);
         let none = asked.budgets(GroupLimits::default(), MACHINE).unwrap();
         assert_eq!(none.limit, 28 << 30);
         assert_eq!((none.instances, none.connections), (160, 4096));
@@ -465,9 +465,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_to_others_count_with_the_instances_that_make_them() {
-        let without = Asked::of_function(32 * MIB);
-        let asked = Asked {
+    fn outbound_calls_count_in_the_memory_of_their_instances() {
+        let without = BudgetInputs::of_function(32 * MIB);
+        let asked = BudgetInputs {
             has_outbound: true,
             ..without.clone()
         };
@@ -484,8 +484,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_had_and_counts() {
-        let asked = Asked {
+    fn configured_values_are_kept_and_counted() {
+        let asked = BudgetInputs {
             instances: Some(2),
             warm: Some(1),
             zygotes: Some(3),
@@ -493,7 +493,7 @@ mod tests {
             seeds: Some(200 * MIB),
             undelivered: Some(10 * MIB),
             store_bytes: Some(5 * MIB),
-            ..Asked::of_function(64 * MIB)
+            ..BudgetInputs::of_function(64 * MIB)
         };
         let budgets = asked.budgets(limits(1024, None), MACHINE).unwrap();
         assert_eq!((budgets.instances, budgets.warm), (2, 1));
@@ -504,14 +504,14 @@ mod tests {
         // More concurrent requests than fit are admitted only if a control group limits microVMs.
         // The node's part of these is charged to the node.
         for more in [20, 1000] {
-            let many = Asked {
+            let many = BudgetInputs {
                 instances: Some(more),
                 ..asked.clone()
             };
             let budgets = many.budgets(limits(1024, None), MACHINE).unwrap();
             assert_eq!(budgets.instances, more);
             assert!(worst(&many, &budgets) <= 1024 * MIB, "{budgets:?}");
-            let fit = Asked {
+            let fit = BudgetInputs {
                 instances: Some(budgets.fitting),
                 ..asked.clone()
             };
@@ -520,7 +520,7 @@ mod tests {
             let left = fit.instance_memory.saturating_sub(kept);
             assert_eq!(budgets.instance_memory, left.max(budgets.instance));
         }
-        let own = Asked {
+        let own = BudgetInputs {
             instance_memory: Some(300 * MIB),
             ..asked
         };

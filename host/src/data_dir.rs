@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_node_is_told_which_process_has_it() {
+    fn a_second_node_learns_which_process_locks_the_directory() {
         let parent = tempfile::tempdir().unwrap();
         let first = DataDir::open(parent.path()).unwrap();
         let refused = StartError::from(DataDir::open(parent.path()).unwrap_err()).to_string();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_given_up_soon_is_waited_for() {
+    fn a_lock_released_shortly_after_is_acquired() {
         let parent = tempfile::tempdir().unwrap();
         let first = DataDir::open(parent.path()).unwrap();
         let second = std::thread::scope(|scope| {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_its_owners_and_no_pipe_or_endless_file_is_taken_for_one() {
+    fn secret_files_are_private_and_must_be_regular_files_of_the_right_size() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDir::open(parent.path()).unwrap();
         let path = directory.path().join("image.key");

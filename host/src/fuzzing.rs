@@ -5,7 +5,7 @@ use faasw_abi::wire::ResponseHead;
 use faasw_pool::{InvokeError, ReplyBody};
 use http::Response;
 
-use crate::message::{self, Asked, Body};
+use crate::message::{self, Body, ResponseContext};
 use crate::node;
 
 /// Returns the response that a client receives.
@@ -17,7 +17,7 @@ pub fn response(
     head: &ResponseHead,
     body: ReplyBody,
 ) -> Result<Response<Body>, InvokeError> {
-    message::response(Asked::of(request), head, body)
+    message::response(ResponseContext::of(request), head, body)
 }
 
 /// Parses the note of an export and serialises it again; `None` if the note is not valid.

@@ -36,7 +36,7 @@ pub mod admin;
 pub mod backend;
 pub mod budgets;
 #[doc(hidden)]
-pub mod stamp;
+pub mod file_fingerprint;
 
 /// The features of the host that a node needs.
 pub mod host {
@@ -122,14 +122,14 @@ pub use services::{
 };
 
 pub use faasw_client::{
-    DeployStage, Deployed, DeploymentInfo, Digest, DigestError, EngineInfo, EngineUse, Extension,
-    ExtensionError, FilesInfo, FreezePolicy, FunctionBrief, FunctionDetails, FunctionInfo,
-    FunctionKind, FunctionName, FunctionOptions, HostName, HostNameError, ImageInfo, ImagePages,
-    ImageWorkingSet, Imported, Initialised, Lack, Lacking, LogLine, LogPage, LogStream, NameError,
-    OptionsError, Outbound as OutboundGrant, RequestId, RequestIdError, RequestLimits,
-    SECRET_BYTES, STORE_PAGE, STORE_VALUE_BYTES, SecretInfo, SecretName, SecretNameError, SeedInfo,
-    SetReuse, Store, StoreInfo, StoreKeys, StoreName, StoreNameError, TraceContext, WarmUpError,
-    WarmUpRequest, spelling,
+    DeployOutcome, DeployStage, DeploymentInfo, Digest, DigestError, EngineInfo, EngineUse,
+    Extension, ExtensionError, FilesInfo, FreezePolicy, FunctionBrief, FunctionDetails,
+    FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName, HostNameError, ImageInfo,
+    ImagePages, ImageWorkingSet, ImportOutcome, Initialisation, Lack, Lacking, LogLine, LogPage,
+    LogStream, NameError, OptionsError, Outbound as OutboundGrant, RequestId, RequestIdError,
+    RequestLimits, SECRET_BYTES, STORE_PAGE, STORE_VALUE_BYTES, SecretInfo, SecretName,
+    SecretNameError, SeedInfo, SetReuse, Store, StoreInfo, StoreKeys, StoreName, StoreNameError,
+    TraceContext, WarmUpError, WarmUpRequest, spelling,
 };
 pub use faasw_pool::outgoing;
 pub use faasw_pool::{

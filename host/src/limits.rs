@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_are_left_out_follow_the_node() {
+    fn unset_time_limits_follow_the_node() {
         let node = Limits::default();
         let limits = node.of_request(&FunctionOptions::default());
         assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_time_is_set_by_itself_and_survives_the_registry() {
+    fn each_time_limit_is_set_alone_and_round_trips_through_the_registry() {
         let seconds = Duration::from_secs;
         let options = FunctionOptions::default()
             .cpu_time(seconds(1))

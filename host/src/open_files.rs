@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_allowed_fits_the_limit() {
+    fn everything_allowed_fits_the_open_file_limit() {
         // From this limit on, no count has to be the minimum.
         for (confinement, least) in [(Confinement::Jailed, 512), (Confinement::InProcess, 1280)] {
             let each = confinement.descriptors();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_limit_lowers_nothing_and_a_low_one_leaves_something_of_everything() {
+    fn usual_limits_lower_nothing_and_low_ones_leave_some_of_each() {
         let many = of(65_536);
         let pool = PoolOptions::default();
         assert!(!many.is_lowered);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_never_raised_and_what_one_leaves_others_have() {
+    fn requested_counts_are_never_raised_and_unused_parts_are_shared() {
         let limits = Limits {
             connections: 50,
             connections_per_address: 50,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_doctor_says_what_a_low_limit_comes_to() {
+    fn the_doctor_reports_the_effect_of_a_low_open_file_limit() {
         assert_eq!(of_limit(None).state, State::Good);
         assert_eq!(of_limit(Some(1 << 20)).state, State::Good);
         let few = of_limit(Some(1024));

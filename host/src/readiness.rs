@@ -28,30 +28,30 @@ impl Readiness {
 
 /// The current phase, which tasks can wait on.
 #[derive(Debug)]
-pub(crate) struct State(watch::Sender<Readiness>);
+pub(crate) struct ReadinessState(watch::Sender<Readiness>);
 
-impl Default for State {
+impl Default for ReadinessState {
     fn default() -> Self {
         Self(watch::Sender::new(Readiness::Starting))
     }
 }
 
-impl State {
+impl ReadinessState {
     pub(crate) fn now(&self) -> Readiness {
         *self.0.borrow()
     }
 
     /// Advances to a phase; never goes back.
-    pub(crate) fn goes_on(&self, to: Readiness) {
+    pub(crate) fn advance_to(&self, to: Readiness) {
         self.0.send_if_modified(|now| {
-            let goes_on = to > *now;
+            let advances = to > *now;
             *now = to.max(*now);
-            goes_on
+            advances
         });
     }
 
     /// Waits until the node reaches a phase or a later one.
-    pub(crate) async fn reaches(&self, wanted: Readiness) -> Readiness {
+    pub(crate) async fn wait_for(&self, wanted: Readiness) -> Readiness {
         let mut now = self.0.subscribe();
         // The wait cannot fail, because the sender is `self`.
         now.wait_for(|now| *now >= wanted)
@@ -66,13 +66,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_that_stops_is_never_ready_again() {
-        let state = State::default();
+        let state = ReadinessState::default();
         assert_eq!(state.now(), Readiness::Starting);
-        state.goes_on(Readiness::Ready);
-        assert_eq!(state.reaches(Readiness::Ready).await, Readiness::Ready);
-        state.goes_on(Readiness::Stopping);
-        state.goes_on(Readiness::Ready);
+        state.advance_to(Readiness::Ready);
+        assert_eq!(state.wait_for(Readiness::Ready).await, Readiness::Ready);
+        state.advance_to(Readiness::Stopping);
+        state.advance_to(Readiness::Ready);
         assert_eq!(state.now(), Readiness::Stopping);
-        assert_eq!(state.reaches(Readiness::Ready).await, Readiness::Stopping);
+        assert_eq!(state.wait_for(Readiness::Ready).await, Readiness::Stopping);
     }
 }

@@ -43,7 +43,7 @@ async fn raw(data_dir: &Path, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_deployment_under_way_is_listed_with_what_it_does() {
+async fn a_running_deployment_is_listed_with_its_stage() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let client = Client::new(folder.path());
@@ -73,7 +73,7 @@ async fn a_deployment_under_way_is_listed_with_what_it_does() {
 }
 
 #[tokio::test]
-async fn a_function_lives_and_dies_by_the_client() {
+async fn the_client_deploys_and_removes_a_function() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let client = Client::new(folder.path());
@@ -160,7 +160,7 @@ async fn stores_are_read_and_written_by_the_client() {
 }
 
 #[tokio::test]
-async fn versions_are_shown_and_gone_back_to_by_the_client() {
+async fn the_client_lists_versions_and_rolls_back() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let client = Client::new(folder.path());
@@ -182,7 +182,7 @@ async fn versions_are_shown_and_gone_back_to_by_the_client() {
 }
 
 #[tokio::test]
-async fn a_log_is_followed_and_the_nodes_end_ends_that() {
+async fn following_a_log_ends_with_the_node() {
     let folder = tempfile::tempdir().unwrap();
     let mut limits = Limits::default();
     limits.shutdown = Duration::from_secs(3600);
@@ -215,7 +215,7 @@ async fn a_log_is_followed_and_the_nodes_end_ends_that() {
 }
 
 #[tokio::test]
-async fn metrics_are_on_the_socket_and_on_a_listener_of_their_own() {
+async fn metrics_are_served_on_the_socket_and_on_their_own_listener() {
     let folder = tempfile::tempdir().unwrap();
     let builder = common::builder()
         .data_dir(folder.path())
@@ -239,7 +239,7 @@ async fn metrics_are_on_the_socket_and_on_a_listener_of_their_own() {
 }
 
 #[tokio::test]
-async fn refusals_are_problems_that_say_why() {
+async fn rejections_are_problems_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let mut limits = Limits::default();
     limits.module = 100;
@@ -300,7 +300,7 @@ async fn uploading(data_dir: &Path, bytes: &str) -> tokio::net::UnixStream {
 }
 
 #[tokio::test]
-async fn there_is_an_end_to_what_is_uploaded_at_once() {
+async fn concurrent_uploads_are_limited() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::node_in(folder.path()).await;
     let client = Client::new(folder.path());
@@ -405,7 +405,7 @@ async fn paths_methods_and_parameters_are_checked() {
 }
 
 #[tokio::test]
-async fn the_socket_is_the_users_own_and_a_leftover_is_replaced() {
+async fn the_socket_is_private_and_a_leftover_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("faasw.sock");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());

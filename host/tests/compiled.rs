@@ -86,7 +86,7 @@ async fn the_same_module_is_compiled_once() {
 
 /// The cache that a helper kept under one function's name is used for no other function.
 #[tokio::test]
-async fn code_that_was_made_with_what_was_kept_is_one_functions() {
+async fn code_compiled_with_a_cache_belongs_to_one_function() {
     let folder = tempfile::tempdir().unwrap();
     let backend = FakeBackend::default();
     let builder = Node::builder().data_dir(folder.path());
@@ -125,7 +125,7 @@ async fn code_that_was_made_with_what_was_kept_is_one_functions() {
 
 /// The cached data may be the reason why the compilation failed.
 #[tokio::test]
-async fn a_compilation_that_fails_leaves_the_next_one_nothing() {
+async fn a_failed_compilation_leaves_no_cache() {
     let backend = FakeBackend::default();
     let node = Node::builder().start_on(Arc::new(backend.clone()));
     let node = node.await.unwrap();

@@ -37,9 +37,9 @@ const WITHIN: &str = "FAASW_TEST_OWN_MOUNTS";
 const MEBIBYTES: usize = 8;
 
 /// A tmpfs on a new folder.
-struct Disk(tempfile::TempDir);
+struct SmallDisk(tempfile::TempDir);
 
-impl Disk {
+impl SmallDisk {
     fn new() -> Self {
         let disk = Self(tempfile::tempdir().unwrap());
         let mounted = Command::new("mount")
@@ -74,7 +74,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         // The unmount is lazy, because tasks of a dropped node may still have files open there.
         let unmounted = Command::new("umount").arg("-l").arg(self.path()).status();
@@ -104,8 +104,8 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Cached compilations are deleted when something else needs their room.
-async fn what_is_kept_of_compilations_yields() {
-    let disk = Disk::new();
+async fn compile_caches_are_removed_if_the_disk_is_full() {
+    let disk = SmallDisk::new();
     let data_dir = disk.path().join("data");
     let node = start(&data_dir).await;
     let large = |which: u8| [vec![b' '; 1 << 20], vec![which]].concat();
@@ -132,7 +132,7 @@ async fn what_is_kept_of_compilations_yields() {
 /// A deployment that does not fit is refused and leaves everything as it was, at whichever step the
 /// disk becomes full.
 async fn a_deployment_that_does_not_fit_changes_nothing() {
-    let disk = Disk::new();
+    let disk = SmallDisk::new();
     let data_dir = disk.path().join("data");
     let node = start(&data_dir).await;
     let client = Client::new(&data_dir);
@@ -180,7 +180,7 @@ async fn a_deployment_that_does_not_fit_changes_nothing() {
 }
 
 async fn a_node_starts_on_a_full_disk_and_deploys_when_there_is_room() {
-    let disk = Disk::new();
+    let disk = SmallDisk::new();
     let data_dir = disk.path().join("data");
     let options = FunctionOptions::default();
     let node = start(&data_dir).await;
@@ -215,8 +215,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
 }
 
 const TESTS: [(&str, fn()); 3] = [
-    ("what_is_kept_of_compilations_yields", || {
-        run(what_is_kept_of_compilations_yields);
+    ("compile_caches_are_removed_if_the_disk_is_full", || {
+        run(compile_caches_are_removed_if_the_disk_is_full);
     }),
     ("a_deployment_that_does_not_fit_changes_nothing", || {
         run(a_deployment_that_does_not_fit_changes_nothing);

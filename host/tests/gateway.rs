@@ -41,7 +41,7 @@ async fn a_request_reaches_its_function_without_the_name_in_its_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_node_answers_for_itself() {
+async fn the_node_answers_its_own_paths() {
     let node = common::node().await;
     let address = node.address().unwrap();
     let health = get(address, "/healthz").await;
@@ -55,7 +55,7 @@ async fn the_node_answers_for_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_failure_is_a_problem_and_the_next_request_is_well() {
+async fn every_failure_is_a_problem_and_the_next_request_succeeds() {
     let node = common::start(common::builder().verbose_errors(true)).await;
     let address = node.address().unwrap();
     let options = FunctionOptions::default().first_byte(Duration::from_millis(50));
@@ -123,7 +123,7 @@ async fn clients_receive_the_kind_of_a_failure_and_the_log_has_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_taken_up_to_the_limit_however_it_is_sent() {
+async fn a_body_is_accepted_up_to_the_limit_however_it_is_sent() {
     let mut limits = Limits::default();
     limits.request_body = 1 << 20;
     let node = common::start(common::builder().limits(limits)).await;
@@ -259,7 +259,7 @@ async fn functions_cannot_touch_the_framing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timing_is_for_those_who_ask_where_the_operator_lets_them() {
+async fn server_timing_is_sent_on_request_if_the_operator_allows_it() {
     let ask = async |address| request(address, "GET", "/f/", "X-Faasw-Timing: 1\r\n", "").await;
     let closed = common::node().await;
     let answer = ask(closed.address().unwrap()).await;
@@ -284,7 +284,7 @@ async fn timing_is_for_those_who_ask_where_the_operator_lets_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_clients_are_not_waited_for() {
+async fn slow_clients_are_disconnected() {
     let mut limits = Limits::default();
     limits.request_read = Duration::from_millis(200);
     limits.idle_connection = Duration::from_millis(200);
@@ -309,7 +309,7 @@ async fn slow_clients_are_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_are_not_http_do_no_harm() {
+async fn garbage_bytes_do_not_harm_the_node() {
     let node = common::node().await;
     let address = node.address().unwrap();
     for bytes in [
@@ -326,7 +326,7 @@ async fn bytes_that_are_not_http_do_no_harm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shutdown_lets_requests_finish_and_takes_no_more() {
+async fn shutdown_finishes_requests_and_accepts_no_more() {
     let backend = common::FakeBackend::default();
     let node = common::start_on(common::builder(), &backend).await;
     let address = node.address().unwrap();

@@ -57,7 +57,7 @@ async fn a_node_needs_neither_a_socket_nor_a_disk() {
 /// A request that goes on after its function was removed cannot use the store of the function that
 /// is deployed under the same name afterwards.
 #[tokio::test]
-async fn a_store_is_a_functions_only_as_long_as_that_is_there() {
+async fn a_store_is_inaccessible_after_its_function_was_removed() {
     let backend = FakeBackend::default();
     let node = common::start_on(Node::builder(), &backend).await;
     let opened = async |store: &Arc<dyn StoreService>| {
@@ -104,7 +104,7 @@ async fn several_nodes_live_in_one_process() {
 }
 
 #[tokio::test]
-async fn a_deployment_says_what_came_of_it() {
+async fn a_deployment_returns_its_result() {
     let node = common::start(Node::builder()).await;
     let plain = node
         .deploy("plain", "module", FunctionOptions::default())
@@ -123,7 +123,7 @@ async fn a_deployment_says_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn a_failed_deployment_leaves_what_was_there() {
+async fn a_failed_deployment_keeps_the_previous_version() {
     let node = common::start(Node::builder()).await;
     for (name, module, word) in [
         ("f", "bad", "not WebAssembly"),
@@ -164,7 +164,7 @@ async fn a_module_over_the_limit_is_refused_unread() {
 }
 
 #[tokio::test]
-async fn requests_finish_on_the_function_they_began_with() {
+async fn requests_finish_on_the_version_they_began_with() {
     let backend = FakeBackend::default();
     let node = common::start_on(Node::builder(), &backend).await;
     let begun = {
@@ -187,7 +187,7 @@ async fn requests_finish_on_the_function_they_began_with() {
 
 /// Dropping a seed takes a while, and the node answers calls meanwhile.
 #[tokio::test]
-async fn nobody_waits_for_the_end_of_a_function_that_was_replaced() {
+async fn replacing_a_function_does_not_wait_for_its_requests() {
     let backend = FakeBackend::default();
     let node = common::start_on(Node::builder(), &backend).await;
     let looked = Arc::new(Mutex::new(Vec::new()));
@@ -241,7 +241,7 @@ async fn others_are_deployed_while_versions_wait_for_their_instances() {
 /// The number of concurrent deployments of one function is limited, because they hold memory until
 /// their instances are there. Deployments of another function do not wait for them.
 #[tokio::test]
-async fn four_deployments_of_a_function_are_under_way_and_others_of_it_wait() {
+async fn four_deployments_of_a_function_run_and_more_wait() {
     let backend = FakeBackend::default();
     let compiled = backend.compiled.clone();
     let node = common::start_on(Node::builder(), &backend).await;
@@ -280,7 +280,7 @@ async fn four_deployments_of_a_function_are_under_way_and_others_of_it_wait() {
 
 /// A version that was about to replace another one is not there after the next start, either.
 #[tokio::test]
-async fn a_node_that_ends_stores_nothing_that_nobody_is_told_of() {
+async fn an_ending_node_stores_no_unreported_version() {
     let folder = tempfile::tempdir().unwrap();
     let backend = FakeBackend::default();
     let seeds = backend.seeds.clone();
@@ -303,7 +303,7 @@ async fn a_node_that_ends_stores_nothing_that_nobody_is_told_of() {
 }
 
 #[tokio::test]
-async fn versions_count_up_and_can_be_gone_back_to() {
+async fn versions_count_up_and_can_be_rolled_back() {
     let folder = tempfile::tempdir().unwrap();
     for node in [
         common::start(Node::builder()).await,
@@ -343,7 +343,7 @@ async fn versions_count_up_and_can_be_gone_back_to() {
 }
 
 #[tokio::test]
-async fn the_version_that_was_gone_back_to_serves_after_a_restart() {
+async fn a_rolled_back_version_serves_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::start(Node::builder().data_dir(folder.path())).await;
     let options = FunctionOptions::default();
@@ -361,7 +361,7 @@ async fn the_version_that_was_gone_back_to_serves_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_function_takes_as_many_requests_at_once_as_it_wants() {
+async fn concurrent_requests_follow_the_functions_own_limit() {
     let backend = FakeBackend::default();
     let node = common::start_on(Node::builder(), &backend).await;
     let options = FunctionOptions::default().concurrency(1);
@@ -420,7 +420,7 @@ async fn requests_failures_and_deployments_are_counted() {
 }
 
 #[tokio::test]
-async fn the_log_of_the_node_before_is_there_and_a_new_functions_is_empty() {
+async fn a_log_survives_a_restart_and_a_new_functions_is_empty() {
     let folder = tempfile::tempdir().unwrap();
     let node = common::start(Node::builder().data_dir(folder.path())).await;
     node.invoke("f", get("/log")).await;
@@ -467,7 +467,7 @@ async fn the_observer_sees_deployments_and_logs() {
 }
 
 #[tokio::test]
-async fn a_deployment_that_nobody_waits_for_ends() {
+async fn an_abandoned_deployment_ends() {
     let backend = FakeBackend::default();
     let node = common::start_on(Node::builder(), &backend).await;
     let before = backend.compiled.load(Ordering::Relaxed);
@@ -484,7 +484,7 @@ async fn a_deployment_that_nobody_waits_for_ends() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_said_at_the_start() {
+async fn unavailable_resources_are_reported_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let first = common::node_in(folder.path()).await;
     let backend = || Arc::new(FakeBackend::default());

@@ -30,7 +30,7 @@ async fn ready(node: &Node) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_opens_later_is_not_connected_to_before() {
+async fn a_node_that_opens_later_accepts_no_connection_before() {
     let node = common::start(builder().opens_later(true)).await;
     let address = node.address().unwrap();
     assert!(address.port() != 0 && TcpStream::connect(address).is_err());
@@ -38,7 +38,9 @@ async fn a_node_that_opens_later_is_not_connected_to_before() {
     assert_eq!(ready(&node).await, (503, "starting\n".to_owned()));
     let live = get(node.metrics_address().unwrap(), "/livez").await;
     assert_eq!((live.status, live.body.as_str()), (200, "ok\n"));
-    let (waits, opens) = tokio::join!(node.reaches(Readiness::Ready), async { node.open() });
+    let (waits, opens) = tokio::join!(node.wait_for_readiness(Readiness::Ready), async {
+        node.open()
+    });
     assert_eq!((waits, opens.unwrap()), (Readiness::Ready, ()));
     // A second call changes nothing.
     node.open().unwrap();
@@ -59,7 +61,7 @@ async fn a_node_that_was_shut_down_does_not_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
+async fn a_draining_node_serves_on_and_is_not_ready() {
     let node = common::start(builder()).await;
     assert_eq!(ready(&node).await, (200, "ok\n".to_owned()));
     let address = node.address().unwrap();
@@ -68,7 +70,10 @@ async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
         // Longer than a busy machine needs for three requests.
         async move { node.drain(Duration::from_secs(5)).await }
     });
-    assert_eq!(node.reaches(Readiness::Stopping).await, Readiness::Stopping);
+    assert_eq!(
+        node.wait_for_readiness(Readiness::Stopping).await,
+        Readiness::Stopping
+    );
     assert_eq!(ready(&node).await, (503, "stopping\n".to_owned()));
     assert_eq!(get(address, "/f/").await.status, 200);
     assert!(!draining.is_finished());
@@ -79,7 +84,7 @@ async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
 /// A client that kept its connection would never connect to another node, and would be refused in
 /// the end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_drains_answers_once_more_and_ends_connections() {
+async fn a_draining_node_answers_and_then_closes_connections() {
     let node = common::start(builder()).await;
     let address = node.address().unwrap();
     let mut kept = h2::Connection::open(address).await;
@@ -95,7 +100,7 @@ async fn a_node_that_drains_answers_once_more_and_ends_connections() {
         let node = node.clone();
         async move { node.drain(common::time_limit(30)).await }
     });
-    node.reaches(Readiness::Stopping).await;
+    node.wait_for_readiness(Readiness::Stopping).await;
     let answer = kept.get("/f/").await;
     assert_eq!(answer.status(), 200);
     // The node sends GOAWAY and still the whole answer.
@@ -109,7 +114,7 @@ async fn a_node_that_drains_answers_once_more_and_ends_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_root_has_all_paths_with_nothing_taken_off() {
+async fn a_root_function_receives_unchanged_paths() {
     let root = FunctionName::new("f").unwrap();
     let node = common::start(builder().root(root)).await;
     let address = node.address().unwrap();

@@ -154,7 +154,7 @@ async fn clients_choose_among_certificates_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changed_certificates_are_taken_and_bad_ones_are_not() {
+async fn changed_certificates_are_loaded_and_bad_ones_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "first");
     let old = files.write(&["one.test"]);
@@ -199,7 +199,7 @@ async fn changed_certificates_are_taken_and_bad_ones_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_does_not_start_with_what_it_cannot_use() {
+async fn a_node_does_not_start_with_unusable_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "first");
     files.write(&["one.test"]);
@@ -214,7 +214,7 @@ async fn a_node_does_not_start_with_what_it_cannot_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_tls_hears_so_and_reaches_nothing() {
+async fn plain_http_on_a_tls_port_is_rejected_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address, root) = node(folder.path(), &["one.test"]).await;
     let hello_of_64k = {
@@ -341,7 +341,7 @@ async fn a_client_that_cuts_the_connection_short_is_no_truncation_of_a_response(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plain_http_is_sent_to_https_and_served_nothing() {
+async fn plain_http_is_redirected_and_never_served() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "first");
     let root = files.write(&["one.test", "*.wild.test"]);

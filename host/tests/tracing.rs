@@ -22,22 +22,22 @@ use http::Request;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The access records of requests, one by one, and the lines of logs.
-struct Told {
+struct Observed {
     requests: UnboundedReceiver<AccessRecord>,
     lines: Arc<Mutex<Vec<LogLine>>>,
 }
 
-impl Told {
+impl Observed {
     async fn next(&mut self) -> AccessRecord {
         let next = tokio::time::timeout(common::time_limit(30), self.requests.recv());
         next.await.expect("a record in time").unwrap()
     }
 }
 
-fn telling(builder: NodeBuilder) -> (NodeBuilder, Told) {
+fn observe(builder: NodeBuilder) -> (NodeBuilder, Observed) {
     let (sender, requests) = unbounded_channel();
     let lines = Arc::<Mutex<Vec<LogLine>>>::default();
-    let told = Told {
+    let observed = Observed {
         requests,
         lines: lines.clone(),
     };
@@ -48,7 +48,7 @@ fn telling(builder: NodeBuilder) -> (NodeBuilder, Told) {
             Event::Log { line, .. } => lines.lock().unwrap().push(line.clone()),
             _ => {}
         });
-    (builder, told)
+    (builder, observed)
 }
 
 /// Returns the id in a response, which must be one that the node has made.
@@ -72,8 +72,8 @@ fn seen(answer: &RawResponse, name: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_has_an_id_and_problems_have_the_same() {
-    let (builder, mut told) = telling(common::builder());
+async fn every_response_has_an_id_and_problems_repeat_it() {
+    let (builder, mut observed) = observe(common::builder());
     let node = common::start(builder).await;
     let address = node.address().unwrap();
     let mut ids = Vec::new();
@@ -102,7 +102,7 @@ async fn every_answer_has_an_id_and_problems_have_the_same() {
         if status >= 400 {
             assert_eq!(answer.problem("request_id"), id, "{request:?}");
         }
-        let record = told.next().await;
+        let record = observed.next().await;
         assert_eq!(record.request_id.as_str(), id, "{request:?}");
         assert_eq!(record.status, Some(status), "{request:?}");
         assert_eq!(record.function.as_deref(), function, "{request:?}");
@@ -119,7 +119,7 @@ async fn every_answer_has_an_id_and_problems_have_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_a_proxy_that_is_believed_gives_a_request_its_id() {
+async fn only_a_trusted_proxy_sets_a_request_id() {
     let proxy = "127.0.0.1/32".parse().unwrap();
     for (builder, is_believed) in [
         (common::builder(), false),
@@ -132,25 +132,25 @@ async fn nobody_but_a_proxy_that_is_believed_gives_a_request_its_id() {
             true,
         ),
     ] {
-        let (builder, mut told) = telling(builder);
+        let (builder, mut observed) = observe(builder);
         let node = common::start(builder).await;
         let address = node.address().unwrap();
         let longest = "x".repeat(64);
         for id in ["edge-1", "a.b_c:D", &longest] {
             let field = format!("X-Request-Id: {id}\r\n");
             let answer = request(address, "GET", "/f/", &field, "").await;
-            let told = told.next().await;
+            let observed = observed.next().await;
             if is_believed {
                 assert_eq!(answer.header("x-request-id"), Some(id));
                 assert_eq!(seen(&answer, "x-request-id"), [id]);
-                assert_eq!(told.request_id.as_str(), id);
-                assert_eq!(told.client_request_id, None);
+                assert_eq!(observed.request_id.as_str(), id);
+                assert_eq!(observed.client_request_id, None);
             } else {
                 let made = made_id(&answer);
                 assert_eq!(seen(&answer, "x-request-id"), std::slice::from_ref(&made));
-                assert_eq!(told.request_id.as_str(), made);
+                assert_eq!(observed.request_id.as_str(), made);
                 // The record has the client's id in a field of its own.
-                assert_eq!(told.client_request_id, Some(id.parse().unwrap()));
+                assert_eq!(observed.client_request_id, Some(id.parse().unwrap()));
             }
         }
         // A request with an invalid id, or with two, counts as one without an id.
@@ -178,13 +178,13 @@ async fn nobody_but_a_proxy_that_is_believed_gives_a_request_its_id() {
                 assert_eq!(answer.status, 400);
                 continue;
             }
-            let told = told.next().await;
+            let observed = observed.next().await;
             assert_eq!(
                 seen(&answer, "x-request-id"),
                 [made_id(&answer)],
                 "{value:?}"
             );
-            assert_eq!(told.client_request_id, None, "{value:?}");
+            assert_eq!(observed.client_request_id, None, "{value:?}");
         }
         let two = "X-Request-Id: a\r\nX-Request-Id: b\r\n";
         let answer = request(address, "GET", "/f/", two, "").await;
@@ -218,15 +218,15 @@ async fn a_line_break_in_an_id_makes_no_field_of_the_response() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_goes_on_where_it_can_be_read() {
+async fn a_valid_trace_is_continued() {
     const SENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let (builder, mut told) = telling(common::builder());
+    let (builder, mut observed) = observe(common::builder());
     let node = common::start(builder).await;
     let address = node.address().unwrap();
     let mut ask = async |fields: String| {
         let answer = request(address, "GET", "/f/", &fields, "").await;
         assert_eq!(answer.status, 200, "{fields}");
-        let trace = told.next().await.trace.map(|trace| trace.to_string());
+        let trace = observed.next().await.trace.map(|trace| trace.to_string());
         let seen = (seen(&answer, "traceparent"), seen(&answer, "tracestate"));
         (seen, trace)
     };
@@ -255,13 +255,13 @@ async fn a_trace_goes_on_where_it_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_with_too_many_requests_is_told_an_id_too() {
+async fn rejections_for_too_many_requests_have_an_id_too() {
     let mut limits = faasw::Limits::default();
     limits.connections_per_address = 1;
     let builder = common::builder()
         .limits(limits)
         .trusted_proxy("127.0.0.1/32".parse().unwrap());
-    let (builder, mut told) = telling(builder);
+    let (builder, mut observed) = observe(builder);
     let backend = common::FakeBackend::default();
     let node = common::start_on(builder, &backend).await;
     let address: SocketAddr = node.address().unwrap();
@@ -293,7 +293,7 @@ async fn an_address_with_too_many_requests_is_told_an_id_too() {
     let id = made_id(&refused);
     assert_eq!(refused.problem("request_id"), id);
     let record = loop {
-        let record = told.next().await;
+        let record = observed.next().await;
         if record.request_id.as_str() == id {
             break record;
         }
@@ -306,8 +306,8 @@ async fn an_address_with_too_many_requests_is_told_an_id_too() {
 }
 
 #[tokio::test]
-async fn an_embedding_program_is_told_and_may_give_ids() {
-    let (builder, mut told) = telling(faasw::Node::builder());
+async fn an_embedding_program_receives_records_and_may_set_ids() {
+    let (builder, mut observed) = observe(faasw::Node::builder());
     let node = common::start(builder).await;
     let mine: RequestId = "order:17".parse().unwrap();
     let request = Request::get("/trap").extension(mine);
@@ -316,9 +316,9 @@ async fn an_embedding_program_is_told_and_may_give_ids() {
     let body = response.into_body().into_bytes().await.unwrap();
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(body["request_id"], mine.as_str());
-    let record = told.next().await;
+    let record = observed.next().await;
     assert_eq!((record.request_id, record.instance), (mine, Some(42)));
-    let lines = told.lines.lock().unwrap().clone();
+    let lines = observed.lines.lock().unwrap().clone();
     let of_request: Vec<_> = lines.iter().map(|line| line.request_id).collect();
     // The line from the creation of the seed belongs to no request. Then follow the function's line
     // and the node's.
@@ -334,21 +334,21 @@ async fn an_embedding_program_is_told_and_may_give_ids() {
         assert!(ids.insert(id));
         // The record is sent when the body is dropped.
         drop(response);
-        assert!(!told.next().await.is_whole);
+        assert!(!observed.next().await.is_whole);
     }
     node.shutdown().await;
 }
 
 /// A request whose client goes away before there is an answer is recorded, too.
 #[tokio::test]
-async fn a_request_that_is_given_up_is_told() {
-    let (builder, mut told) = telling(faasw::Node::builder());
+async fn an_abandoned_request_is_reported() {
+    let (builder, mut observed) = observe(faasw::Node::builder());
     let node = common::start(builder).await;
     let request = Request::get("/endless").body(String::new()).unwrap();
     let mut invoking = Box::pin(node.invoke("f", request));
     assert!(is_pending(&mut invoking).await);
     drop(invoking);
-    let record = told.next().await;
+    let record = observed.next().await;
     assert_eq!((record.status, record.is_whole), (None, false));
     assert_eq!(
         (record.target.as_str(), record.function.as_deref()),

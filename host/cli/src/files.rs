@@ -8,8 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use faasw::{
+    file_fingerprint::FileFingerprint,
     files::{CONTENTS_MAX, ENTRIES_MAX, Files, Kind, is_mount},
-    stamp::Stamp,
 };
 
 use faasw_oci::artifact::{FileKind, FilesLimits, read_files};
@@ -85,16 +85,16 @@ pub fn unusable_files(folder: &Path, error: &io::Error) -> Exit {
 ///
 /// # Errors
 /// Returns an error if the upload or the files do not exist.
-pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stamp)>> {
+pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, FileFingerprint)>> {
     let mut stamps = script::stamp(path)?;
     if let Some(archive) = files.filter(|files| files.is_file()) {
-        stamps.push((archive.to_owned(), Stamp::of(archive)?));
+        stamps.push((archive.to_owned(), FileFingerprint::of(archive)?));
     } else if let Some(folder) = files {
         for found in list_entries(&SourceFolder::open(folder)?)? {
             let path = folder.join(&found.path);
             // Links and folders have no stamps: nothing is read from a link's target.
             if found.kind == Kind::File {
-                let stamp = Stamp::of(&path)?;
+                let stamp = FileFingerprint::of(&path)?;
                 stamps.push((path, stamp));
             }
         }

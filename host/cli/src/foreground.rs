@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use faasw::{Deployed, Extension, FunctionName, FunctionOptions, Limits, Node};
+use faasw::{DeployOutcome, Extension, FunctionName, FunctionOptions, Limits, Node};
 use faasw_common::text::Indented;
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ struct Ready<'a> {
     redirect: Option<SocketAddr>,
     /// The data directory by which other commands find the node.
     data_dir: &'a Path,
-    functions: &'a [Deployed],
+    functions: &'a [DeployOutcome],
 }
 
 /// The inputs that `up` reads and makes before it is confined.
@@ -319,7 +319,7 @@ async fn deploy_all(
     modules: &[Module],
     options: &FunctionOptions,
     log: LogFormat,
-) -> Result<Vec<Deployed>, Exit> {
+) -> Result<Vec<DeployOutcome>, Exit> {
     let mut all = Vec::new();
     for (name, _, module) in modules {
         let deploying = node.deploy(name.as_str(), module.clone(), options.clone());
@@ -364,7 +364,7 @@ async fn redeploy(
 /// Reports that the node accepts requests. With functions, prints a command to paste.
 fn ready(
     node: &Node,
-    deployed: &[Deployed],
+    deployed: &[DeployOutcome],
     (addresses, log, format): (&Addresses, LogFormat, &Format),
     data_dir: &Path,
 ) -> Result<(), Exit> {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use faasw_client::{
-    Client, ClientError, FunctionName, ImageInfo, ImageWorkingSet, Imported, SetReuse,
+    Client, ClientError, FunctionName, ImageInfo, ImageWorkingSet, ImportOutcome, SetReuse,
 };
 use faasw_common::text::Line;
 use tokio::{fs, io::AsyncRead, net::UnixStream};
@@ -145,7 +145,7 @@ async fn open(
 }
 
 /// Describes an import and the origin of its seed.
-fn describe_import(imported: &Imported) -> String {
+fn describe_import(imported: &ImportOutcome) -> String {
     let deployed = &imported.deployed;
     let (name, version) = (&deployed.function.name, deployed.function.version);
     match &imported.rebuilt {

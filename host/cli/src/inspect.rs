@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use faasw_client::{
-    Client, FunctionDetails, FunctionInfo, HostName, Initialised, Lacking, RequestLimits,
+    Client, FunctionDetails, FunctionInfo, HostName, Initialisation, Lacking, RequestLimits,
     SecretName, StoreName, spelling,
 };
 use faasw_common::text::Line;
@@ -74,14 +74,14 @@ fn text(details: &FunctionDetails) -> String {
         ),
     );
     match &function.init {
-        Some(Initialised::AsModule { export, upload }) => line(
+        Some(Initialisation::AsModule { export, upload }) => line(
             "init",
             format!(
                 "{}, called once; what was sent has the digest {upload}",
                 Line(export)
             ),
         ),
-        Some(Initialised::InMemory { export, reason }) => line(
+        Some(Initialisation::InMemory { export, reason }) => line(
             "init",
             format!(
                 "{}, called when its seed is made: {}",

@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use faasw::Limits;
 use faasw_client::{
-    Deployed, DeploymentInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionKind,
+    DeployOutcome, DeploymentInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionKind,
     FunctionName, LogLine, spelling,
 };
 use faasw_common::text::{ByteLines, Json, Line, Lines, TabbedLine};
@@ -173,7 +173,7 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// Describes a deployment in one or two lines.
-pub fn deployed(deployed: &Deployed) -> String {
+pub fn deployed(deployed: &DeployOutcome) -> String {
     let function = &deployed.function;
     let name = &function.name;
     let compiled = match (&function.engine, deployed.compile_time) {

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use faasw::{
     FunctionName, FunctionOptions, Limits, Node, StartError,
-    budgets::{Asked, Budgets, group_limits, machine, memory_used},
+    budgets::{BudgetInputs, Budgets, group_limits, machine, memory_used},
     shared::{Entry, SharedError, read_key},
 };
 use faasw_common::text::Line;
@@ -136,7 +136,7 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
     let count = |number: Option<usize>| number.map(|number| number as u64);
     let memory = options.own.memory.map(|memory| u64::from(memory) << 20);
     let has_stores_elsewhere = serving.kv_server.is_some() || args.data_dir.is_some();
-    let asked = Asked {
+    let asked = BudgetInputs {
         has_outbound: !options.outbound.is_empty(),
         stores: if has_stores_elsewhere {
             0
@@ -156,7 +156,7 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
             mebibytes(serving.kv_size)
         },
         instance_memory: mebibytes(serving.instance_memory),
-        ..Asked::of_function(memory.unwrap_or(Limits::default().memory))
+        ..BudgetInputs::of_function(memory.unwrap_or(Limits::default().memory))
     };
     asked.budgets(group_limits(), machine()).map_err(|small| {
         Exit::failure(small).hint("give the container more, or the function less with --memory")

@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 use faasw::{
     Extension, FunctionName, NameError,
+    file_fingerprint::FileFingerprint,
     script::{self, FILES_MAX, SCRIPT_MAX},
-    stamp::Stamp,
 };
 
 use rustix::fs::FileType;
@@ -252,14 +252,14 @@ fn resolve_link(
 ///
 /// # Errors
 /// Returns an error if the path does not exist.
-pub fn stamp(path: &Path) -> io::Result<Vec<(PathBuf, Stamp)>> {
+pub fn stamp(path: &Path) -> io::Result<Vec<(PathBuf, FileFingerprint)>> {
     let files = if path.is_dir() {
         let files = files_of(&SourceFolder::open(path)?)?;
         files.iter().map(|file| path.join(&file.path)).collect()
     } else {
         vec![path.to_owned()]
     };
-    let stamp = |file: PathBuf| Ok((file.clone(), Stamp::of(&file)?));
+    let stamp = |file: PathBuf| Ok((file.clone(), FileFingerprint::of(&file)?));
     files.into_iter().map(stamp).collect()
 }
 

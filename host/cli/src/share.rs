@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use faasw::{
     Limits, Node,
-    shared::{Begun, Found, Listed, SharedError, Store, What},
+    shared::{EntryLocation, EntryState, EntryStore, EntrySubject, ListedEntry, SharedError},
 };
 use faasw_client::{Digest, FunctionName, FunctionOptions};
 use rustix::process::geteuid;
@@ -30,7 +30,7 @@ use super::{
 /// The inputs that `add` reads and makes before it is confined.
 pub struct Prepared {
     upload: Bytes,
-    store: Store,
+    store: EntryStore,
     /// The folder of the namespace. An attacker who takes over the node cannot leave it.
     folder: PathBuf,
 }
@@ -68,8 +68,8 @@ impl Prepared {
     }
 }
 
-fn store(path: &Path) -> Result<Store, Exit> {
-    Store::open(path).map_err(Exit::failure)
+fn store(path: &Path) -> Result<EntryStore, Exit> {
+    EntryStore::open(path).map_err(Exit::failure)
 }
 
 fn upload(file: &Path, of: &Of) -> Result<Bytes, Exit> {
@@ -78,7 +78,7 @@ fn upload(file: &Path, of: &Of) -> Result<Bytes, Exit> {
 }
 
 /// Returns the description of an entry.
-fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<What, Exit> {
+fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<EntrySubject, Exit> {
     let name = match (of.name, file) {
         (Some(name), _) => name,
         (None, Some(file)) => {
@@ -86,7 +86,7 @@ fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<What, Exit> {
         }
         (None, None) => return Err(Exit::usage("a digest has no name: --name gives one")),
     };
-    Ok(What {
+    Ok(EntrySubject {
         namespace: of.namespace,
         name,
         upload,
@@ -103,7 +103,7 @@ struct EntryOutput<'a> {
 }
 
 impl<'a> EntryOutput<'a> {
-    fn of(found: &'a Found) -> Self {
+    fn of(found: &'a EntryLocation) -> Self {
         Self {
             entry: found.id,
             folder: &found.folder,
@@ -112,7 +112,7 @@ impl<'a> EntryOutput<'a> {
     }
 }
 
-fn show(found: &Found, is_json: bool) -> Result<(), Exit> {
+fn show(found: &EntryLocation, is_json: bool) -> Result<(), Exit> {
     if is_json {
         return print_json(&EntryOutput::of(found));
     }
@@ -131,8 +131,8 @@ pub async fn add(args: ShareAdd, prepared: Prepared, confinement: Confinement) -
     let name = what.name.clone();
     let namespace = what.namespace.clone();
     let (found, became) = match store.begin(&what).await.map_err(Exit::failure)? {
-        Begun::There(found) => (found, "was there"),
-        Begun::New(adding) => {
+        EntryState::Exists(found) => (found, "was there"),
+        EntryState::New(adding) => {
             let builder = Node::builder()
                 .limits(Limits::default())
                 .zygotes(1)
@@ -195,8 +195,8 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(listed: &'a Listed) -> Self {
-        let told = listed.told.as_ref();
+    fn of(listed: &'a ListedEntry) -> Self {
+        let description = listed.description.as_ref();
         let seconds = |time: SystemTime| {
             time.duration_since(UNIX_EPOCH)
                 .unwrap_or_default()
@@ -206,11 +206,13 @@ impl<'a> Row<'a> {
             namespace: listed.namespace.as_str(),
             shown: EntryOutput::of(&listed.found),
             bytes: listed.bytes,
-            name: told.ok().map(|told| &told.name),
-            upload: told.ok().map(|told| told.upload),
-            made: told.ok().map(|told| seconds(told.made)),
-            unused: match told {
-                Ok(told) => told.stale.map(ToOwned::to_owned),
+            name: description.ok().map(|description| &description.name),
+            upload: description.ok().map(|description| description.upload),
+            made: description
+                .ok()
+                .map(|description| seconds(description.made)),
+            unused: match description {
+                Ok(description) => description.stale.map(ToOwned::to_owned),
                 Err(error) => Some(error.to_string()),
             },
         }
@@ -241,8 +243,11 @@ fn list(args: &ShareLs) -> Result<(), Exit> {
 fn remove(args: &ShareRm) -> Result<(), Exit> {
     let store = store(&args.within.store)?;
     let all = store.list(args.namespace.as_ref()).map_err(Exit::failure)?;
-    let is_stale = |listed: &Listed| !matches!(&listed.told, Ok(told) if told.stale.is_none());
-    let is_meant = |listed: &&Listed| {
+    let is_stale = |listed: &ListedEntry| {
+        let description = &listed.description;
+        !matches!(description, Ok(description) if description.stale.is_none())
+    };
+    let is_meant = |listed: &&ListedEntry| {
         if args.stale {
             is_stale(listed)
         } else {

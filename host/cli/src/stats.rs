@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use faasw_client::{Client, GroupSummary, Summary, ZygoteSummary};
+use faasw_client::{Client, GroupSummary, NodeSummary, ZygoteSummary};
 
 use super::{
     args::Stats,
@@ -19,7 +19,7 @@ pub async fn stats(args: Stats) -> Result<(), Exit> {
     print(text(&summary))
 }
 
-fn text(summary: &Summary) -> String {
+fn text(summary: &NodeSummary) -> String {
     let mut text = format!(
         "functions    {}; deployments: {}\nmicroVMs     {}\nzygotes      {}\ngroups       \
          {}\nmemory       {}\n             {}\nunder way    {}\n",
@@ -157,7 +157,7 @@ fn of(counts: &BTreeMap<String, u64>, what: &str) -> u64 {
 }
 
 /// Describes the memory that functions hold, and their budgets.
-fn memory(summary: &Summary) -> String {
+fn memory(summary: &NodeSummary) -> String {
     let of = |sizes: &BTreeMap<String, u64>, what| size(of(sizes, what));
     format!(
         "{} of {} seeds, {} warm; a function at most {}",
@@ -169,7 +169,7 @@ fn memory(summary: &Summary) -> String {
 }
 
 /// Describes the memory that all microVMs use together, and its limit.
-fn instance_memory(summary: &Summary) -> String {
+fn instance_memory(summary: &NodeSummary) -> String {
     let max = match of(&summary.instance_memory, "max") {
         0 => return "no limit of all microVMs is told".to_owned(),
         max => size(max),
@@ -207,7 +207,7 @@ mod tests {
             let counts = counts.iter().map(|(what, count)| ((*what).into(), *count));
             counts.collect()
         };
-        let summary = Summary {
+        let summary = NodeSummary {
             zygotes: ZygoteSummary {
                 ready: counts(&[("generic", 1), ("specialised", 3)]),
                 wanted: counts(&[("low", 4), ("now", 8), ("high", 32)]),
@@ -222,7 +222,7 @@ mod tests {
             instance_memory: counts(&[("used", 1 << 20), ("max", 4 << 20)]),
             out_of_memory: 2,
             confinement: "reduced".to_owned(),
-            ..Summary::default()
+            ..NodeSummary::default()
         };
         let text = text(&summary);
         for line in [

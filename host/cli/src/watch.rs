@@ -9,7 +9,7 @@ use std::{future, path::PathBuf, time::Duration};
 use bytes::Bytes;
 use faasw::{
     Digest, Extension, FunctionName,
-    stamp::{Settling, Stamp},
+    file_fingerprint::{FileFingerprint, StableChange},
 };
 use tokio::time::{Instant, sleep_until};
 
@@ -42,7 +42,7 @@ struct Watched {
     /// The folder of the function's files, if there is one.
     files: Option<PathBuf>,
     digest: Digest,
-    stamp: Settling<Vec<(PathBuf, Stamp)>>,
+    stamp: StableChange<Vec<(PathBuf, FileFingerprint)>>,
     /// The time of the next check, and the minimum interval of checks.
     due: Instant,
     every: Duration,
@@ -67,7 +67,7 @@ impl Watch {
             files,
             digest: Digest::of(module),
             // There is no stamp yet, so the first checks notice a change since the file was read.
-            stamp: Settling::new(None),
+            stamp: StableChange::new(None),
             due: Instant::now(),
             every: if is_script {
                 SCRIPT_INTERVAL
@@ -134,7 +134,7 @@ mod tests {
             entry: None,
             files: None,
             digest: Digest::of(b"one"),
-            stamp: Settling::new(None),
+            stamp: StableChange::new(None),
             due: Instant::now(),
             every: MODULE_INTERVAL,
         };

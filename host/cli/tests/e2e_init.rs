@@ -20,7 +20,7 @@ use e2e::{
     },
     limits,
 };
-use faasw::{FreezePolicy, FunctionOptions, Initialised, Node};
+use faasw::{FreezePolicy, FunctionOptions, Initialisation, Node};
 
 const COMMAND: &str = "host/cli/tests/e2e/initialised.wat";
 
@@ -34,10 +34,10 @@ fn forms(path: &str) -> [Vec<u8>; 2] {
 }
 
 /// Whether a function was initialised by this export, and in the way of its form.
-fn is_initialised(init: Option<&Initialised>, form: usize, by: &str) -> bool {
+fn is_initialised(init: Option<&Initialisation>, form: usize, by: &str) -> bool {
     match (form, init) {
-        (0, Some(Initialised::AsModule { export, .. }))
-        | (1, Some(Initialised::InMemory { export, .. })) => export == by,
+        (0, Some(Initialisation::AsModule { export, .. }))
+        | (1, Some(Initialisation::InMemory { export, .. })) => export == by,
         _ => false,
     }
 }

@@ -22,7 +22,7 @@ use std::{
 
 use common::{give_up, raw};
 use e2e::process::{Running, descendants};
-use faasw::{FunctionName, FunctionOptions, admin::Client, metrics::Summary};
+use faasw::{FunctionName, FunctionOptions, admin::Client, metrics::NodeSummary};
 use tokio::{runtime::Runtime, task::JoinSet};
 
 /// A function that takes all the memory it can, touches every page, and then touches them all
@@ -154,7 +154,7 @@ impl Scene {
         }
     }
 
-    fn metrics(&self) -> Summary {
+    fn metrics(&self) -> NodeSummary {
         self.runtime.block_on(self.client.stats()).unwrap()
     }
 

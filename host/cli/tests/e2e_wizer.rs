@@ -20,7 +20,7 @@ use e2e::{
     },
     limits,
 };
-use faasw::{Digest, FreezePolicy, FunctionOptions, Initialised, Node};
+use faasw::{Digest, FreezePolicy, FunctionOptions, Initialisation, Node};
 
 const FOUND: &str = "host/cli/tests/e2e/wizened.wat";
 /// A component that reports its actions on standard error; its export is [`TELLING_INIT`].
@@ -43,7 +43,7 @@ fn a_module_that_brings_an_initialiser_is_initialised_once() {
             let deployed = bench.deploy("f", &upload, FunctionOptions::default());
             assert_eq!(deployed.notice, None);
             let function = deployed.function;
-            let initialised = Initialised::AsModule {
+            let initialised = Initialisation::AsModule {
                 export: FOUND_INIT.to_owned(),
                 upload: Digest::of(&upload),
             };
@@ -97,7 +97,7 @@ fn initialised_modules_make_no_host_calls_in_a_request() {
                 (&ready, FunctionOptions::default(), &[][..]),
             ] {
                 let function = bench.deploy(name, upload, options).function;
-                let is_now = matches!(function.init, Some(Initialised::AsModule { .. }));
+                let is_now = matches!(function.init, Some(Initialisation::AsModule { .. }));
                 assert_eq!(is_now, !initialised.is_empty(), "{function:?}");
                 for _ in 0..REQUESTS {
                     assert_eq!(bench.text(&format!("/{name}/")), answer);
@@ -234,7 +234,7 @@ fn a_module_that_changed_host_state_is_initialised_in_memory() {
         let renumbers = "(drop (call $renumber (i32.const 2) (i32.const 0)))";
         let module = text.replace(place, &format!("{renumbers} {place}"));
         let deployed = bench.deploy("f", module.as_bytes(), FunctionOptions::default());
-        let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {
+        let Some(Initialisation::InMemory { reason, .. }) = &deployed.function.init else {
             panic!("{deployed:?}");
         };
         assert!(reason.contains("descriptor"), "{reason}");
@@ -247,7 +247,7 @@ fn a_module_that_changed_host_state_is_initialised_in_memory() {
              (data (i32.const 24) \"\\60\\00\\00\\00\\0b\\00\\00\\00\") (data (i32.const 96) \"X-Early: 1\\n\")";
         let module = with_inserted(FOUND, place, start);
         let deployed = bench.deploy("f", &module, FunctionOptions::default());
-        let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {
+        let Some(Initialisation::InMemory { reason, .. }) = &deployed.function.init else {
             panic!("{deployed:?}");
         };
         assert!(reason.contains("response"), "{reason}");
@@ -286,7 +286,7 @@ fn modules_that_wizer_rejects_are_initialised_in_memory() {
         let module = with_inserted(FOUND, "(global $initialised", TABLE_SET);
         for version in 1..=2 {
             let deployed = bench.deploy("f", &module, FunctionOptions::default());
-            let Some(Initialised::InMemory { export, reason }) = &deployed.function.init else {
+            let Some(Initialisation::InMemory { export, reason }) = &deployed.function.init else {
                 panic!("{deployed:?}");
             };
             assert_eq!(export, FOUND_INIT);
@@ -308,7 +308,7 @@ fn a_component_with_host_resources_is_initialised_in_memory() {
     with_node(|bench| {
         let module = e2e::file("host/cli/tests/e2e/holding-component.wat");
         let deployed = bench.deploy("f", &module, init_by("prepare"));
-        let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {
+        let Some(Initialisation::InMemory { reason, .. }) = &deployed.function.init else {
             panic!("{deployed:?}");
         };
         assert!(reason.contains("1 resources of the host"), "{reason}");

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deployment_says_what_it_waits_for_or_does() {
+    fn deployment_info_shows_the_stage_or_the_queue_position() {
         let told = |stage, queued_behind| {
             let function = FunctionName::new("f").unwrap();
             let info = DeploymentInfo {

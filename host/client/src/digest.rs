@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_survives_being_text() {
+    fn a_digest_round_trips_through_text() {
         let digest = Digest::of(b"abc");
         let text = digest.to_string();
         assert_eq!(

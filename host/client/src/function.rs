@@ -115,7 +115,7 @@ pub struct FunctionInfo {
     pub freeze: FreezePolicy,
     /// How the function was initialised at its deployment, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub init: Option<Initialised>,
+    pub init: Option<Initialisation>,
     /// The warm-up requests that it answers whenever its seed is made: method and path of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_ups: Vec<String>,
@@ -162,7 +162,7 @@ pub struct FilesInfo {
 /// How a function was initialised at its deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Initialised {
+pub enum Initialisation {
     /// The initialised state became a new module. The function starts where the export left the
     /// uploaded module.
     AsModule {
@@ -180,7 +180,7 @@ pub enum Initialised {
     },
 }
 
-impl Initialised {
+impl Initialisation {
     /// Returns the name of the export that initialised the function.
     #[must_use]
     pub fn export(&self) -> &str {
@@ -207,7 +207,7 @@ pub struct FunctionDetails {
 
 /// A successful deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deployed {
+pub struct DeployOutcome {
     /// The function.
     pub function: FunctionInfo,
     /// The duration of the compilation. `None` if the code existed already.
@@ -224,9 +224,9 @@ pub struct Deployed {
 
 /// A function that was deployed from another node's export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Imported {
+pub struct ImportOutcome {
     /// The deployment.
-    pub deployed: Deployed,
+    pub deployed: DeployOutcome,
     /// The reason why the exported image was not used and the function was initialised anew. `None`
     /// if the image is used.
     pub rebuilt: Option<String>,

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_a_name_is_one() {
+    fn equivalent_host_names_compare_equal() {
         for name in ["a.test", "A.Test", "a.test."] {
             assert_eq!(HostName::new(name).unwrap().as_str(), "a.test");
         }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_host_names_are_rejected() {
         let long = format!("{}.test", "a".repeat(64));
         let longer = format!("{}test", "a.".repeat(125));
         for name in [
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_has_what_ends_in_it_label_by_label() {
+    fn a_domain_contains_hosts_by_whole_labels() {
         let domain = HostName::new("example.com").unwrap();
         for (host, below) in [
             ("example.com", Some("")),

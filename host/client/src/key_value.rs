@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_found_by_its_path_and_told_by_its_kind() {
+    fn a_store_is_parsed_from_its_path_and_shows_its_kind() {
         for (kind, name) in [("functions", "greeter"), ("shared", "users.v2")] {
             let store = Store::of_path(kind, name).unwrap();
             assert_eq!(store.path(), format!("kv/{kind}/{name}"));

@@ -7,12 +7,12 @@
 //! | --- | --- |
 //! | `GET /v1/node` | describes the node: [`NodeInfo`] |
 //! | `GET /v1/functions` | lists functions, in short: [`FunctionBrief`]s |
-//! | `PUT /v1/functions/NAME?…` | deploys the body: [`Deployed`] |
+//! | `PUT /v1/functions/NAME?…` | deploys the body: [`DeployOutcome`] |
 //! | `GET /v1/functions/NAME` | returns a function and its versions: [`FunctionDetails`] |
 //! | `POST /v1/functions/NAME/rollback?version=…` | makes a version current, or the one before: [`FunctionInfo`] |
 //! | `GET /v1/functions/NAME/image` | reads and describes the whole image of its seed: [`ImageInfo`] |
 //! | `GET /v1/functions/NAME/export` | returns module, options and image, sealed for nodes with the same key |
-//! | `POST /v1/import?name=…` | deploys a function from an export in the body: [`Imported`] |
+//! | `POST /v1/import?name=…` | deploys a function from an export in the body: [`ImportOutcome`] |
 //! | `DELETE /v1/functions/NAME` | removes a function |
 //! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes the function and returns its response |
 //! | `GET /v1/functions/NAME/logs?lines=…` | returns the newest log lines: a [`LogPage`] |
@@ -31,7 +31,7 @@
 //! | `PUT /v1/secrets/NAME/value?name=…` | sets a function's secret to the body, on disk |
 //! | `DELETE /v1/secrets/NAME/value?name=…` | removes a secret, on disk |
 //! | `GET /v1/tree` | returns the tree of seeds: [`SeedInfo`]s, parents first |
-//! | `GET /v1/stats` | summarises the metrics since the start: a [`Summary`] |
+//! | `GET /v1/stats` | summarises the metrics since the start: a [`NodeSummary`] |
 //! | `GET /metrics` | returns the metrics as OpenMetrics text |
 //!
 //! Options of a deployment are `memory` (bytes), `concurrency`, `poll` (`off`, `auto` or a time),
@@ -58,11 +58,11 @@ mod outbound;
 mod problem;
 pub mod query;
 mod request_id;
+mod request_limits;
 mod secret;
 pub mod spelling;
 mod stats;
 mod store_name;
-mod times;
 mod trace_context;
 mod warm_up;
 
@@ -76,7 +76,8 @@ pub use faasw_common::{
     SetReuse,
 };
 pub use function::{
-    Deployed, FilesInfo, FunctionBrief, FunctionDetails, FunctionInfo, Imported, Initialised,
+    DeployOutcome, FilesInfo, FunctionBrief, FunctionDetails, FunctionInfo, ImportOutcome,
+    Initialisation,
 };
 pub use host_name::{HostName, HostNameError};
 pub use key_value::{STORE_PAGE, STORE_VALUE_BYTES, Store, StoreInfo, StoreKeys};
@@ -87,9 +88,9 @@ pub use options::{CONFIGURATION_BYTES, FunctionOptions, OptionsError};
 pub use outbound::Outbound;
 pub use problem::{Problem, ProblemBody, ProblemSlug};
 pub use request_id::{RequestId, RequestIdError};
+pub use request_limits::{RequestLimits, TimeLimit};
 pub use secret::{SECRET_BYTES, SecretInfo, SecretName, SecretNameError};
-pub use stats::{FunctionSummary, GroupSummary, StageSummary, Summary, ZygoteSummary};
+pub use stats::{FunctionSummary, GroupSummary, NodeSummary, StageSummary, ZygoteSummary};
 pub use store_name::{StoreName, StoreNameError};
-pub use times::{RequestLimits, TimeLimit};
 pub use trace_context::TraceContext;
 pub use warm_up::{WarmUpError, WarmUpRequest};

@@ -122,14 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_documented_form_are_taken() {
+    fn documented_function_names_are_accepted() {
         for name in ["a", "0", "hello", "my-func-2", "-", &"x".repeat(63)] {
             assert_eq!(FunctionName::new(name).unwrap().as_str(), name);
         }
     }
 
     #[test]
-    fn other_names_are_refused() {
+    fn other_function_names_are_rejected() {
         for name in [
             "",
             "Hello",
@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_own_paths_are_refused() {
+    fn names_of_the_nodes_own_paths_are_rejected() {
         let refused = FunctionName::new("healthz").unwrap_err();
         assert_eq!(refused, NameError::Reserved("healthz".into()));
     }
 
     #[test]
-    fn a_file_suggests_its_stem() {
+    fn a_file_name_suggests_its_stem_as_function_name() {
         for (file, name) in [
             ("hello.wasm", "hello"),
             ("dir/my_func.wasm", "my-func"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_which_nothing_can_be_used_is_refused() {
+    fn a_file_name_without_usable_characters_is_rejected() {
         let refused = FunctionName::from_file(Path::new("__.wasm")).unwrap_err();
         assert_eq!(refused, NameError::File("__".into()));
     }

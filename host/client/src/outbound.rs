@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_is_told_as_it_is_spelled_best() {
+    fn a_grant_is_shown_in_its_canonical_form() {
         let grant = Outbound::new("HTTPS://Api.Example.com:443").unwrap();
         let json = serde_json::to_string(&grant).unwrap();
         assert_eq!(json, "\"https://api.example.com\"");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_members_are_left_out() {
+    fn unknown_problem_members_are_ignored() {
         let problem = Problem::new(StatusCode::NOT_FOUND, "x", "X", "none");
         let response = problem.response::<Vec<u8>>(RequestId::from_bits(7), false);
         let body = String::from_utf8(response.body().clone()).unwrap();

@@ -14,7 +14,7 @@ const LOG_LINES: usize = 100;
 
 /// The parameters of `invoke`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Invocation {
+pub struct InvokeParameters {
     /// The method.
     pub method: String,
     /// The path and query that the function sees.
@@ -222,8 +222,8 @@ pub fn write_extensions(extensions: &[Extension]) -> String {
 ///
 /// # Errors
 /// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
-pub fn read_invocation(query: Option<&str>) -> Result<Invocation, String> {
-    let mut invocation = Invocation {
+pub fn read_invocation(query: Option<&str>) -> Result<InvokeParameters, String> {
+    let mut invocation = InvokeParameters {
         method: "GET".into(),
         path: "/".into(),
     };
@@ -240,7 +240,7 @@ pub fn read_invocation(query: Option<&str>) -> Result<Invocation, String> {
 
 /// Writes an invocation for [`read_invocation`].
 #[must_use]
-pub fn write_invocation(invocation: &Invocation) -> String {
+pub fn write_invocation(invocation: &InvokeParameters) -> String {
     Serializer::new(String::new())
         .append_pair("method", &invocation.method)
         .append_pair("path", &invocation.path)
@@ -249,7 +249,7 @@ pub fn write_invocation(invocation: &Invocation) -> String {
 
 /// A selection of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lines {
+pub struct LogSelection {
     /// The number of newest lines.
     pub newest: usize,
     /// If set, the lines after this place are selected instead.
@@ -260,8 +260,8 @@ pub struct Lines {
 ///
 /// # Errors
 /// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
-pub fn read_lines(query: Option<&str>) -> Result<Lines, String> {
-    let mut lines = Lines {
+pub fn read_lines(query: Option<&str>) -> Result<LogSelection, String> {
+    let mut lines = LogSelection {
         newest: LOG_LINES,
         after: None,
     };
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn an_invocation_survives_the_query() {
-        let invocation = Invocation {
+        let invocation = InvokeParameters {
             method: "PATCH".into(),
             path: "/a b?c=d&e".into(),
         };
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn query_errors_name_the_bad_parameter() {
         for (query, word) in [
             ("memory=1k", "1k"),
             ("timeout=5", "5"),
@@ -419,7 +419,7 @@ mod tests {
         }
         assert!(read_invocation(Some("path=x")).is_err());
         assert!(read_lines(Some("lines=-1")).is_err());
-        let lines = Lines {
+        let lines = LogSelection {
             newest: 7,
             after: Some(8),
         };

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_others_are_held_to_their_characters_and_length() {
+    fn foreign_request_ids_are_checked_for_characters_and_length() {
         let longest = "x".repeat(LONGEST);
         for text in ["a", "A-b_c.d:9", "-", longest.as_str()] {
             assert_eq!(RequestId::read(text.as_bytes()).unwrap().as_str(), text);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_the_text_makes_no_difference() {
+    fn unused_bytes_of_a_request_id_do_not_affect_equality() {
         let (long, short) = (
             RequestId::read(b"abc").unwrap(),
             RequestId::read(b"ab").unwrap(),

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_means_the_value_that_it_spells() {
+    fn every_spelled_word_parses_back_to_its_value() {
         for word in kind::WORDS {
             assert_eq!(kind::word(kind::parse(word).unwrap()), *word);
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A summary of a node's metrics since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct NodeSummary {
     /// The number of functions.
     pub functions: u64,
     /// Requests in instances now.

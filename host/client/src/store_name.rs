@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_named_by_what_no_other_thing_is() {
+    fn store_names_are_valid_and_not_reserved() {
         assert_eq!(StoreName::new("users.v2").unwrap().as_str(), "users.v2");
         assert_eq!(StoreName::new("default"), Err(StoreNameError::Own));
         for name in ["", "a/b", ".a"] {

@@ -66,14 +66,14 @@ impl fmt::Debug for TraceContext {
 
 /// The ids as logs spell them.
 #[derive(Serialize, Deserialize)]
-struct Spelled {
+struct TraceContextText {
     trace_id: String,
     parent_id: String,
 }
 
 impl Serialize for TraceContext {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let spelled = Spelled {
+        let spelled = TraceContextText {
             trace_id: format!("{:032x}", self.trace_id),
             parent_id: format!("{:016x}", self.parent_id),
         };
@@ -83,7 +83,7 @@ impl Serialize for TraceContext {
 
 impl<'de> Deserialize<'de> for TraceContext {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spelled = Spelled::deserialize(deserializer)?;
+        let spelled = TraceContextText::deserialize(deserializer)?;
         Self::read(spelled.trace_id.as_bytes(), spelled.parent_id.as_bytes())
             .ok_or_else(|| D::Error::custom("no ids of a trace"))
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is() {
+    fn other_trace_parents_are_rejected() {
         let (trace, parent) = ("0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7");
         let long = format!("0{trace}");
         for (trace, parent) in [

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_warm_up_requests_are_rejected() {
         for text in [
             "",
             "a",

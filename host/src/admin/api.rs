@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::{
     metrics,
-    uploads::{UnderWay, Uploads},
+    uploads::{UploadLimiter, UploadPermit},
 };
 use crate::{
     failure::{Audience, Failure},
-    message::{self, Body, Correlation, Unfit},
+    message::{self, Body, Correlation, RequestRejection},
     node::Node,
-    server::{Handler, Received},
+    server::{Handler, RequestBodyStream},
 };
 
 /// Maximum time for a client to send a module. Waiting costs nothing, because the client is the
@@ -35,18 +35,22 @@ const LOG_WAIT: Duration = Duration::from_secs(30);
 pub(crate) struct Api {
     pub(super) node: Node,
     gateway: Option<SocketAddr>,
-    uploads: Uploads,
+    uploads: UploadLimiter,
 }
 
 /// The result of a handler: a response, or a problem that becomes one.
-pub(super) type Answer = Result<Response<Body>, Problem>;
+pub(super) type HandlerResult = Result<Response<Body>, Problem>;
 
 impl Handler for Api {
-    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
+    async fn answer(
+        self,
+        request: Request<RequestBodyStream>,
+        correlation: Correlation,
+    ) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let head_only = parts.method == Method::HEAD;
-        let refused = |problem: Problem| problem.response(known.request_id, head_only);
-        self.dispatch(&parts, body, &known)
+        let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
+        self.dispatch(&parts, body, &correlation)
             .await
             .unwrap_or_else(refused)
     }
@@ -59,11 +63,16 @@ impl Api {
         Self {
             node,
             gateway,
-            uploads: Uploads::new(largest),
+            uploads: UploadLimiter::new(largest),
         }
     }
 
-    async fn dispatch(&self, parts: &Parts, body: Received, known: &Correlation) -> Answer {
+    async fn dispatch(
+        &self,
+        parts: &Parts,
+        body: RequestBodyStream,
+        correlation: &Correlation,
+    ) -> HandlerResult {
         if (&parts.method, parts.uri.path()) == (&Method::GET, "/metrics") {
             return Ok(metrics::response(self.node.metrics()));
         }
@@ -82,7 +91,7 @@ impl Api {
                 self.rollback(name, &parts.uri).await
             }
             (&Method::POST, ["functions", name, "invoke"]) => {
-                self.invoke(name, parts, body, known).await
+                self.invoke(name, parts, body, correlation).await
             }
             (&Method::GET, ["engines"]) => json(&self.node.engines()),
             (&Method::PUT, ["engines", name]) => self.add_engine(name, &parts.uri, body).await,
@@ -153,7 +162,7 @@ impl Api {
         }
     }
 
-    fn node_info(&self) -> Answer {
+    fn node_info(&self) -> HandlerResult {
         let limits = self.node.limits();
         json(&NodeInfo {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -169,7 +178,7 @@ impl Api {
         })
     }
 
-    async fn deploy(&self, name: &str, uri: &Uri, body: Received) -> Answer {
+    async fn deploy(&self, name: &str, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
         let options = query::read_options(uri.query()).map_err(bad_query)?;
         let limit = self.node.limits().module.saturating_add(FILES_MAX);
         let (module, _upload) = self.upload(body, limit).await?;
@@ -177,7 +186,7 @@ impl Api {
         json(&deployed.map_err(|error| error.problem().of_function(name))?)
     }
 
-    async fn add_engine(&self, name: &str, uri: &Uri, body: Received) -> Answer {
+    async fn add_engine(&self, name: &str, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
         let extensions = query::read_extensions(uri.query()).map_err(bad_query)?;
         let (component, _upload) = self.upload(body, self.node.limits().module).await?;
         let engine = self.node.add_engine(name, component, extensions).await;
@@ -186,7 +195,11 @@ impl Api {
 
     /// Receives an upload of at most `limit` bytes. Returns it with its slot among all uploads,
     /// which the caller keeps until it has processed the upload.
-    async fn upload(&self, body: Received, limit: usize) -> Result<(Bytes, UnderWay), Problem> {
+    async fn upload(
+        &self,
+        body: RequestBodyStream,
+        limit: usize,
+    ) -> Result<(Bytes, UploadPermit), Problem> {
         // A body without a length may be as long as the limit.
         let announced = body.size_hint().exact();
         let announced = announced.map_or(limit, |bytes| usize::try_from(bytes).unwrap_or(limit));
@@ -201,7 +214,7 @@ impl Api {
         };
         let module = message::collect(body, limit, MODULE_TIME, false).await;
         let module = module.map_err(|unfit| match unfit {
-            Unfit::BodyTooLarge(limit) => Problem::new(
+            RequestRejection::BodyTooLarge(limit) => Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "module-too-large",
                 "The module is too large",
@@ -212,7 +225,7 @@ impl Api {
         Ok((module, place))
     }
 
-    async fn export(&self, name: &str) -> Answer {
+    async fn export(&self, name: &str) -> HandlerResult {
         let export = self.node.export(name).await;
         let export = export.map_err(|error| error.problem().of_function(name))?;
         let mut response = Response::new(export);
@@ -221,7 +234,7 @@ impl Api {
         Ok(response)
     }
 
-    async fn import(&self, uri: &Uri, body: Received) -> Answer {
+    async fn import(&self, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
         let name = query::read_name(uri.query()).map_err(bad_query)?;
         let mut export = pin!(body);
         let imported = self.node.import_from(export.as_mut(), name).await;
@@ -233,7 +246,7 @@ impl Api {
         json(&imported.map_err(|error| error.problem())?)
     }
 
-    async fn remove(&self, name: &str) -> Answer {
+    async fn remove(&self, name: &str) -> HandlerResult {
         self.node
             .remove(name)
             .await
@@ -246,9 +259,9 @@ impl Api {
         &self,
         name: &str,
         parts: &Parts,
-        body: Received,
-        known: &Correlation,
-    ) -> Answer {
+        body: RequestBodyStream,
+        correlation: &Correlation,
+    ) -> HandlerResult {
         let asked = query::read_invocation(parts.uri.query()).map_err(bad_query)?;
         let mut request = Request::builder()
             .method(asked.method.as_str())
@@ -257,22 +270,22 @@ impl Api {
             .map_err(|error| bad_query(error.to_string()))?;
         *request.headers_mut() = parts.headers.clone();
         request.extensions_mut().insert(message::FromOperator);
-        let follow = self.node.follow(&request, known);
-        Ok(self.node.answer(name, request, known, follow).await)
+        let follow = self.node.follow(&request, correlation);
+        Ok(self.node.answer(name, request, correlation, follow).await)
     }
 
-    async fn inspect(&self, name: &str) -> Answer {
+    async fn inspect(&self, name: &str) -> HandlerResult {
         let details = self.node.inspect(name).await;
         json(&details.map_err(|error| error.problem().of_function(name))?)
     }
 
-    async fn rollback(&self, name: &str, uri: &Uri) -> Answer {
+    async fn rollback(&self, name: &str, uri: &Uri) -> HandlerResult {
         let version = query::read_version(uri.query()).map_err(bad_query)?;
         let function = self.node.rollback(name, version).await;
         json(&function.map_err(|error| error.problem().of_function(name))?)
     }
 
-    async fn logs(&self, name: &str, uri: &Uri) -> Answer {
+    async fn logs(&self, name: &str, uri: &Uri) -> HandlerResult {
         let asked = query::read_lines(uri.query()).map_err(bad_query)?;
         let page = self.node.log_page(name, asked.newest, asked.after);
         let page = match tokio::time::timeout(LOG_WAIT, page).await {
@@ -289,7 +302,7 @@ pub(super) fn no_content() -> Response<Body> {
     response
 }
 
-pub(super) fn json(value: &impl Serialize) -> Answer {
+pub(super) fn json(value: &impl Serialize) -> HandlerResult {
     let mut text = serde_json::to_vec(value).map_err(|error| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,

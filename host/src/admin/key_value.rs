@@ -7,11 +7,11 @@ use faasw_abi::store::KEY_MAX;
 use faasw_client::{Problem, STORE_VALUE_BYTES, Store, key_value::read_parameter};
 use http::{HeaderValue, Response, StatusCode, Uri, header};
 
-use super::api::{Answer, Api, bad_query, json, no_content};
+use super::api::{Api, HandlerResult, bad_query, json, no_content};
 use crate::{
     failure::{Audience, Failure},
-    message::{self, Body, Unfit},
-    server::Received,
+    message::{self, Body, RequestRejection},
+    server::RequestBodyStream,
     services::key_value::StoreError,
 };
 
@@ -19,11 +19,11 @@ use crate::{
 const VALUE_TIME: Duration = Duration::from_secs(60);
 
 impl Api {
-    pub(super) async fn stores(&self) -> Answer {
+    pub(super) async fn stores(&self) -> HandlerResult {
         json(&self.node.stores().await.map_err(problem)?)
     }
 
-    pub(super) async fn store_keys(&self, kind: &str, name: &str, uri: &Uri) -> Answer {
+    pub(super) async fn store_keys(&self, kind: &str, name: &str, uri: &Uri) -> HandlerResult {
         let store = Store::of_path(kind, name).map_err(bad_query)?;
         let after = read_parameter(uri.query(), "after").map_err(bad_query)?;
         let after = after.unwrap_or_default();
@@ -32,7 +32,7 @@ impl Api {
     }
 
     /// Returns the value's bytes, or 204 if the key does not exist.
-    pub(super) async fn store_value(&self, kind: &str, name: &str, uri: &Uri) -> Answer {
+    pub(super) async fn store_value(&self, kind: &str, name: &str, uri: &Uri) -> HandlerResult {
         let (store, key) = of_key(kind, name, uri)?;
         let value = self.node.store_value(&store, &key).await.map_err(problem)?;
         let Some(value) = value else {
@@ -49,8 +49,8 @@ impl Api {
         kind: &str,
         name: &str,
         uri: &Uri,
-        body: Received,
-    ) -> Answer {
+        body: RequestBodyStream,
+    ) -> HandlerResult {
         let (store, key) = of_key(kind, name, uri)?;
         if let Store::Function(function) = &store
             && !self.node.has_function(function.as_str())
@@ -62,7 +62,7 @@ impl Api {
         }
         let value = message::collect(body, STORE_VALUE_BYTES, VALUE_TIME, false).await;
         let value: Bytes = value.map_err(|unfit| match unfit {
-            Unfit::BodyTooLarge(limit) => Problem::new(
+            RequestRejection::BodyTooLarge(limit) => Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "value-too-large",
                 "The value is too large",
@@ -75,7 +75,12 @@ impl Api {
         Ok(no_content())
     }
 
-    pub(super) async fn remove_store_key(&self, kind: &str, name: &str, uri: &Uri) -> Answer {
+    pub(super) async fn remove_store_key(
+        &self,
+        kind: &str,
+        name: &str,
+        uri: &Uri,
+    ) -> HandlerResult {
         let (store, key) = of_key(kind, name, uri)?;
         let removed = self.node.set_store_value(&store, &key, None);
         removed.await.map_err(problem)?;

@@ -6,7 +6,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use crate::{
     message::{Body, Correlation},
     node::Node,
-    server::{HEALTH, Handler, LIVE, READY, Received, health, ready},
+    server::{HEALTH, Handler, LIVE, READY, RequestBodyStream, health, ready},
 };
 
 /// The media type of OpenMetrics text.
@@ -15,20 +15,24 @@ const OPEN_METRICS: HeaderValue =
 
 /// Answers `GET /metrics`, the liveness probe and the readiness probe, and nothing else.
 #[derive(Clone, Debug)]
-pub(crate) struct Page {
+pub(crate) struct MetricsPage {
     node: Node,
 }
 
-impl Page {
+impl MetricsPage {
     pub(crate) fn new(node: Node) -> Self {
         Self { node }
     }
 }
 
-impl Handler for Page {
-    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
+impl Handler for MetricsPage {
+    async fn answer(
+        self,
+        request: Request<RequestBodyStream>,
+        correlation: Correlation,
+    ) -> Response<Body> {
         let head_only = request.method() == Method::HEAD;
-        let refused = |problem: Problem| problem.response(known.request_id, head_only);
+        let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
         match request.uri().path() {
             HEALTH | LIVE => return health(),
             READY => return ready(self.node.readiness()),

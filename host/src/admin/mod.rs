@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 
 pub(crate) use api::Api;
 pub use faasw_client::{Client, ClientError, NodeInfo};
-pub(crate) use metrics::Page;
+pub(crate) use metrics::MetricsPage;
 
 use crate::error::StartError;
 

@@ -5,29 +5,34 @@ use std::time::Duration;
 use faasw_client::{FunctionName, Problem, SECRET_BYTES, SecretName, key_value::read_parameter};
 use http::{StatusCode, Uri};
 
-use super::api::{Answer, Api, bad_query, json, no_content};
+use super::api::{Api, HandlerResult, bad_query, json, no_content};
 use crate::{
     failure::{Audience, Failure},
-    message::{self, Unfit},
+    message::{self, RequestRejection},
     node::SecretError,
     registry::RegistryError,
-    server::Received,
+    server::RequestBodyStream,
 };
 
 /// Maximum time for a client to send a value.
 const VALUE_TIME: Duration = Duration::from_secs(60);
 
 impl Api {
-    pub(super) async fn secrets(&self, function: Option<&str>) -> Answer {
+    pub(super) async fn secrets(&self, function: Option<&str>) -> HandlerResult {
         let function = function.map(of_function).transpose()?;
         json(&self.node.secrets(function).await.map_err(problem)?)
     }
 
-    pub(super) async fn set_secret(&self, function: &str, uri: &Uri, body: Received) -> Answer {
+    pub(super) async fn set_secret(
+        &self,
+        function: &str,
+        uri: &Uri,
+        body: RequestBodyStream,
+    ) -> HandlerResult {
         let (function, name) = of_secret(function, uri)?;
         let value = message::collect(body, SECRET_BYTES, VALUE_TIME, false).await;
         let value = value.map_err(|unfit| match unfit {
-            Unfit::BodyTooLarge(_) => problem(SecretError::TooLong),
+            RequestRejection::BodyTooLarge(_) => problem(SecretError::TooLong),
             other => Failure::from(other).problem(Audience::Operator),
         })?;
         let set = self.node.set_secret(&function, &name, &value);
@@ -35,7 +40,7 @@ impl Api {
         Ok(no_content())
     }
 
-    pub(super) async fn remove_secret(&self, function: &str, uri: &Uri) -> Answer {
+    pub(super) async fn remove_secret(&self, function: &str, uri: &Uri) -> HandlerResult {
         let (function, name) = of_secret(function, uri)?;
         let removed = self.node.remove_secret(&function, &name);
         removed.await.map_err(problem)?;

@@ -26,7 +26,7 @@ const RETRY_AFTER: u32 = 1;
 
 /// The uploads in progress and the bytes that they may need.
 #[derive(Clone, Debug)]
-pub(super) struct Uploads {
+pub(super) struct UploadLimiter {
     places: Arc<Semaphore>,
     units: Arc<Semaphore>,
     units_max: usize,
@@ -34,12 +34,12 @@ pub(super) struct Uploads {
 
 /// An upload in progress. Dropping it releases its slot and its bytes.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(super) struct UploadPermit {
     _place: OwnedSemaphorePermit,
     _units: OwnedSemaphorePermit,
 }
 
-impl Uploads {
+impl UploadLimiter {
     /// Returns a limiter without uploads. One upload has at most `largest` bytes.
     pub(super) fn new(largest: usize) -> Self {
         let units_max = units(largest)
@@ -56,7 +56,7 @@ impl Uploads {
     ///
     /// # Errors
     /// Returns a problem with status 503 if too many uploads, or too many bytes, are in progress.
-    pub(super) fn begin(&self, bytes: usize) -> Result<UnderWay, Problem> {
+    pub(super) fn begin(&self, bytes: usize) -> Result<UploadPermit, Problem> {
         let place = self.places.clone().try_acquire_owned();
         let place = place.map_err(|_| {
             too_many(format!(
@@ -74,7 +74,7 @@ impl Uploads {
                 all.saturating_sub(left)
             ))
         })?;
-        Ok(UnderWay {
+        Ok(UploadPermit {
             _place: place,
             _units: units,
         })
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_an_end_to_how_many_there_are_and_to_their_bytes() {
-        let uploads = Uploads::new(4096);
+    fn concurrent_uploads_are_limited_in_number_and_bytes() {
+        let uploads = UploadLimiter::new(4096);
         let mut all: Vec<_> = (0..UPLOADS).map(|_| uploads.begin(0).unwrap()).collect();
         let refused = uploads.begin(0).unwrap_err();
         assert_eq!(refused.retry_after, Some(RETRY_AFTER));

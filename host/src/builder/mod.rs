@@ -15,9 +15,9 @@ use crate::{
     gateway::Sites,
     limits::Limits,
     log::{Event, Observer},
-    node::{Node, Telling},
+    node::{Node, ReportOptions},
     open_files,
-    server::{Pair, Proxies},
+    server::{CertificatePaths, Proxies},
     services::{key_value::KeyValueServer, outbound::OutboundOptions},
     shared::Entry,
 };
@@ -46,10 +46,10 @@ pub struct NodeBuilder {
     listen: Option<SocketAddr>,
     opens_later: bool,
     metrics: Option<SocketAddr>,
-    tls: Vec<Pair>,
+    tls: Vec<CertificatePaths>,
     redirect: Option<SocketAddr>,
     sites: Sites,
-    telling: Telling,
+    report_options: ReportOptions,
     admin: bool,
     admin_folder: Option<PathBuf>,
     pub(crate) limits: Limits,
@@ -107,7 +107,7 @@ impl NodeBuilder {
     ///
     /// The node reads the files again when they change, and on [`Node::reload_certificates`].
     pub fn tls(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.tls.push(Pair {
+        self.tls.push(CertificatePaths {
             certificate: certificate.into(),
             key: key.into(),
         });
@@ -142,7 +142,7 @@ impl NodeBuilder {
     /// default, because it shows how busy others keep the node. The embedding program finds a
     /// [`crate::Timing`] among the extensions of a short response in either case.
     pub fn timing(mut self, on: bool) -> Self {
-        self.telling.timing = on;
+        self.report_options.timing = on;
         self
     }
 
@@ -151,7 +151,7 @@ impl NodeBuilder {
     /// because such text may quote secrets and shows the function's code. Then clients receive the
     /// kind of failure and the request's id, and the function's log has the reason.
     pub fn verbose_errors(mut self, on: bool) -> Self {
-        self.telling.verbose_errors = on;
+        self.report_options.verbose_errors = on;
         self
     }
 
@@ -389,7 +389,7 @@ impl NodeBuilder {
     /// Sets whether the callback of [`NodeBuilder::observe`] also receives each finished request
     /// ([`Event::Request`]). Off by default, because each record takes time and memory.
     pub fn observe_requests(mut self, on: bool) -> Self {
-        self.telling.requests = on;
+        self.report_options.requests = on;
         self
     }
 

@@ -20,14 +20,14 @@ use crate::{
     gateway::{Gateway, Redirect, Sites},
     limits::Limits,
     log::Observer,
-    node::{Core, Machinery, Node, Registered, Storage, Telling},
+    node::{Core, Machinery, Node, RegisteredFunctions, ReportOptions, Storage},
     open_files,
     readiness::Readiness,
     registry::Registry,
-    server::{self, Proxies, Servers, Taken, Tls},
+    server::{self, GatewaySocket, Proxies, Servers, Tls},
     services::{
         key_value::KeyValue,
-        outbound::{OutboundOptions, Outgoing},
+        outbound::{OutboundMaker, OutboundOptions},
         secrets::Vault,
     },
 };
@@ -49,7 +49,9 @@ impl NodeBuilder {
         } else {
             Some(Arc::new(Tls::new(self.tls.clone())?))
         };
-        let gateway = self.listen.map(|address| taken(address, self.opens_later));
+        let gateway = self
+            .listen
+            .map(|address| open_gateway(address, self.opens_later));
         let gateway = gateway.transpose()?;
         let redirect = self.redirect.map(listener).transpose()?;
         let metrics = self.metrics.map(listener).transpose()?;
@@ -101,11 +103,11 @@ impl NodeBuilder {
             metrics,
             admin,
             sites: self.sites.clone(),
-            telling: self.telling,
+            report_options: self.report_options,
             storage: Storage {
                 registry,
                 key_value: Arc::new(key_value),
-                secrets: Vault::new(key).tried_on(&samples),
+                secrets: Vault::new(key).checked_with(&samples),
                 directory,
                 images,
                 shared: Mutex::new(self.shared.clone()),
@@ -130,7 +132,7 @@ const IMAGE_DISK: u64 = 8 << 30;
 /// all images are removed and the result is `None`.
 fn images(
     directory: &DataDir,
-    functions: &Registered,
+    functions: &RegisteredFunctions,
     secret: &[u8; Images::SECRET],
     budget: u64,
 ) -> Result<Option<Arc<Images>>, StartError> {
@@ -147,13 +149,13 @@ fn images(
     Ok(Some(Arc::new(images)))
 }
 
-fn taken(address: SocketAddr, opens_later: bool) -> Result<Taken, StartError> {
+fn open_gateway(address: SocketAddr, opens_later: bool) -> Result<GatewaySocket, StartError> {
     let take = || {
         let socket = server::bind(address)?;
         Ok(if opens_later {
-            Taken::Bound(socket)
+            GatewaySocket::Bound(socket)
         } else {
-            Taken::Listening(server::listen(socket)?)
+            GatewaySocket::Listening(server::listen(socket)?)
         })
     };
     take().map_err(|error| StartError::Listen { address, error })
@@ -175,16 +177,16 @@ const SCRAPED: u64 = 2 << 20;
 
 /// A node that lacks only its backend.
 pub(super) struct WithoutBackend {
-    gateway: Option<Taken>,
+    gateway: Option<GatewaySocket>,
     opens_later: bool,
     tls: Option<Arc<Tls>>,
     redirect: Option<TcpListener>,
     sites: Sites,
-    telling: Telling,
+    report_options: ReportOptions,
     metrics: Option<TcpListener>,
     admin: Option<UnixListener>,
     storage: Storage,
-    functions: Registered,
+    functions: RegisteredFunctions,
     /// Images that another node has made.
     shared: Option<Arc<Images>>,
     limits: Limits,
@@ -213,7 +215,7 @@ impl WithoutBackend {
         backend: Arc<dyn Backend>,
         started: impl Future<Output = Result<(), StartError>>,
     ) -> Result<Node, StartError> {
-        let outbound = Outgoing::new(
+        let outbound = OutboundMaker::new(
             self.limits.outbound,
             self.outbound_by,
             backend.processes(),
@@ -229,7 +231,7 @@ impl WithoutBackend {
             self.storage,
             self.functions,
             self.sites.domain.clone(),
-            self.telling,
+            self.report_options,
         );
         let core = match core {
             Ok(core) => core,
@@ -242,11 +244,11 @@ impl WithoutBackend {
         // alive whose drop has to end the listener.
         let inner = Node::of(core.clone(), Servers::default());
         let mut servers = Servers::new(core.backlog.clone());
-        let tending = core.clone();
-        servers.background(async move { tending.tend().await });
+        let warming_core = core.clone();
+        servers.background(async move { warming_core.run_startup_warmup().await });
         // A readiness probe during the start receives a response that the node is not ready.
         if let Some(listener) = self.metrics {
-            let page = admin::Page::new(inner.clone());
+            let page = admin::MetricsPage::new(inner.clone());
             let limits = Limits {
                 connections: core.limits.connections.min(SCRAPERS),
                 connections_per_address: core.limits.connections_per_address.min(SCRAPERS_EACH),
@@ -281,8 +283,8 @@ impl WithoutBackend {
             );
         }
         if !self.opens_later {
-            core.readiness.goes_on(Readiness::Ready);
+            core.readiness.advance_to(Readiness::Ready);
         }
-        Ok(Node::of(core, servers).whole())
+        Ok(Node::of(core, servers).into_owner())
     }
 }

@@ -21,7 +21,7 @@ use http::StatusCode;
 use thiserror::Error;
 
 use self::words::Words;
-use crate::{error::DeployError, message::Unfit};
+use crate::{error::DeployError, message::RequestRejection};
 
 /// Seconds after which a rejected request may be retried.
 const RETRY_AFTER: u32 = 1;
@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     #[error("there is no function named {0:?}")]
     UnknownFunction(String),
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    Rejected(#[from] RequestRejection),
     #[error("the node has no room for a request whose body is still to come")]
     NoRoom,
     #[error("the function is at its limit of {0} requests at once")]
@@ -62,13 +62,15 @@ impl Failure {
     /// manner.
     pub(crate) fn fault(&self) -> (Fault, Manner) {
         match self {
-            Self::UnknownFunction(_) | Self::Unfit(Unfit::BodyUnreadable(_)) => {
+            Self::UnknownFunction(_) | Self::Rejected(RequestRejection::BodyUnreadable(_)) => {
                 (Fault::Caller, Manner::Failed)
             }
-            Self::Unfit(
-                Unfit::HeadTooLarge { .. } | Unfit::BodyTooLarge(_) | Unfit::LengthUnknown(_),
+            Self::Rejected(
+                RequestRejection::HeadTooLarge { .. }
+                | RequestRejection::BodyTooLarge(_)
+                | RequestRejection::LengthUnknown(_),
             ) => (Fault::Caller, Manner::TooLarge),
-            Self::Unfit(Unfit::BodyTimeout(_)) => (Fault::Caller, Manner::TimedOut),
+            Self::Rejected(RequestRejection::BodyTimeout(_)) => (Fault::Caller, Manner::TimedOut),
             // The operator chose the limit, and requests may exceed it very often.
             Self::NoRoom | Self::FunctionBusy(_) => (Fault::Caller, Manner::NoRoom),
             Self::NotReady(DeployError::Seed(
@@ -93,7 +95,9 @@ impl Failure {
     fn status(&self) -> StatusCode {
         match self {
             Self::UnknownFunction(_) => StatusCode::NOT_FOUND,
-            Self::Unfit(Unfit::HeadTooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Rejected(RequestRejection::HeadTooLarge { .. }) => {
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            }
             Self::Invoke(InvokeError::RequestTooLarge {
                 part: RequestPart::Head | RequestPart::Trailers,
                 ..
@@ -132,10 +136,12 @@ impl Failure {
     fn words(&self) -> Words {
         match self {
             Self::UnknownFunction(_) => words::UNKNOWN_FUNCTION,
-            Self::Unfit(Unfit::HeadTooLarge { .. }) => words::HEAD_TOO_LARGE,
-            Self::Unfit(Unfit::BodyTooLarge(_) | Unfit::LengthUnknown(_)) => words::BODY_TOO_LARGE,
-            Self::Unfit(Unfit::BodyUnreadable(_)) => words::BODY_UNREADABLE,
-            Self::Unfit(Unfit::BodyTimeout(_)) => words::BODY_TIMEOUT,
+            Self::Rejected(RequestRejection::HeadTooLarge { .. }) => words::HEAD_TOO_LARGE,
+            Self::Rejected(
+                RequestRejection::BodyTooLarge(_) | RequestRejection::LengthUnknown(_),
+            ) => words::BODY_TOO_LARGE,
+            Self::Rejected(RequestRejection::BodyUnreadable(_)) => words::BODY_UNREADABLE,
+            Self::Rejected(RequestRejection::BodyTimeout(_)) => words::BODY_TIMEOUT,
             Self::NoRoom => words::OVER_CAPACITY,
             Self::FunctionBusy(_) => words::FUNCTION_BUSY,
             Self::NotReady(DeployError::Seed(

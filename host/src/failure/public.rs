@@ -36,7 +36,7 @@ impl Failure {
             },
             Self::NotReady(_) | Self::Secrets(_) => NOT_READY.into(),
             Self::UnknownFunction(_)
-            | Self::Unfit(_)
+            | Self::Rejected(_)
             | Self::NoRoom
             | Self::FunctionBusy(_)
             | Self::ShuttingDown => self.to_string().into(),

@@ -12,7 +12,7 @@ fn status_of(failure: Failure) -> (u16, &'static str, Fault) {
 }
 
 #[test]
-fn every_failure_has_the_status_that_says_whose_fault_it_is() {
+fn every_failure_has_the_status_of_its_fault() {
     let trap = InvokeError::Trap {
         kind: TrapKind::Unreachable,
         report: "unreachable in spin".into(),
@@ -28,11 +28,11 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
             (404, "unknown-function", Fault::Caller),
         ),
         (
-            Unfit::BodyTooLarge(1).into(),
+            RequestRejection::BodyTooLarge(1).into(),
             (413, "request-body-too-large", Fault::Caller),
         ),
         (
-            Unfit::LengthUnknown(1).into(),
+            RequestRejection::LengthUnknown(1).into(),
             (413, "request-body-too-large", Fault::Caller),
         ),
         (head.into(), (431, "request-head-too-large", Fault::Caller)),
@@ -99,11 +99,11 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
         ),
         (Failure::NoRoom, (503, "over-capacity", Fault::Caller)),
         (
-            Unfit::BodyTimeout(Duration::from_secs(1)).into(),
+            RequestRejection::BodyTimeout(Duration::from_secs(1)).into(),
             (408, "request-body-timeout", Fault::Caller),
         ),
         (
-            Unfit::BodyUnreadable(String::new()).into(),
+            RequestRejection::BodyUnreadable(String::new()).into(),
             (400, "request-body-unreadable", Fault::Caller),
         ),
         (
@@ -160,7 +160,7 @@ fn failures_with_guest_text(text: &str) -> Vec<Failure> {
 }
 
 #[test]
-fn a_guests_text_is_for_the_operator_and_not_for_clients() {
+fn guest_text_is_shown_to_the_operator_only() {
     let text = "postgres://app:4711@db in trap_here";
     for failure in failures_with_guest_text(text) {
         let client = failure.problem(Audience::Client);
@@ -182,7 +182,7 @@ fn a_guests_text_is_for_the_operator_and_not_for_clients() {
 }
 
 #[test]
-fn limits_are_the_nodes_own_and_are_in_every_problem() {
+fn every_problem_shows_the_exceeded_limit() {
     let failure = Failure::from(InvokeError::TimedOut(Duration::from_secs(10)));
     for audience in [Audience::Client, Audience::Operator] {
         let detail = failure.problem(audience).detail;
@@ -191,7 +191,7 @@ fn limits_are_the_nodes_own_and_are_in_every_problem() {
 }
 
 #[test]
-fn no_problem_shows_why_the_platform_failed() {
+fn problems_hide_the_reason_of_platform_failures() {
     let platform = Failure::from(PlatformError::SandboxEnded("signal 9".into()));
     for audience in [Audience::Client, Audience::Operator] {
         let detail = platform.problem(audience).detail;
@@ -201,21 +201,21 @@ fn no_problem_shows_why_the_platform_failed() {
 }
 
 #[test]
-fn a_busy_node_says_when_to_try_again() {
+fn a_busy_node_sends_retry_after() {
     let problem = Failure::from(InvokeError::OverCapacity(4)).problem(Audience::Client);
     assert_eq!(problem.retry_after, Some(RETRY_AFTER));
     assert!(problem.detail.contains("4 instances"));
 }
 
 #[test]
-fn a_full_disk_is_told_apart_from_a_broken_one() {
+fn a_full_disk_has_a_status_of_its_own() {
     let problem = DeployError::Registry(RegistryError::NoSpace).problem();
     assert_eq!((problem.status.as_u16(), problem.slug), (507, "no-space"));
     assert!(problem.detail.contains("make room"), "{}", problem.detail);
 }
 
 #[test]
-fn a_module_that_is_to_blame_is_unprocessable() {
+fn a_faulty_module_is_422_unprocessable() {
     let error = DeployError::Compile(CompileError::Malformed("not Wasm".into()));
     let problem = error.problem();
     assert_eq!(
@@ -226,7 +226,7 @@ fn a_module_that_is_to_blame_is_unprocessable() {
 }
 
 #[test]
-fn every_deployment_has_the_status_that_says_whose_fault_it_is() {
+fn every_deployment_error_has_the_status_of_its_fault() {
     let platform = || PlatformError::SandboxEnded("signal 9".into());
     let warm_up = |error| SeedError::WarmUp {
         request: "GET /".into(),

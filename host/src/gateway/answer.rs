@@ -4,23 +4,23 @@ use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 
 use crate::{
     message::{self, Body},
-    server::Received,
+    server::RequestBodyStream,
 };
 
 /// The fate of an HTTP/1 connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Afterwards {
+pub(super) enum ConnectionFate {
     GoOn,
     Close,
 }
 
 /// Responds without a function, once the client is ready to read.
-pub(super) async fn answer_here(
-    request: Request<Received>,
+pub(super) async fn answer_without_function(
+    request: Request<RequestBodyStream>,
     mut response: Response<Body>,
-    afterwards: Afterwards,
+    afterwards: ConnectionFate,
 ) -> Response<Body> {
-    let ends = afterwards == Afterwards::Close || message::asks_first(&request);
+    let ends = afterwards == ConnectionFate::Close || message::expects_continue(&request);
     if ends && may_close(&request) {
         close(&mut response);
     }

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_together_at_random_stays_below_the_path() {
+    fn random_cookies_stay_below_the_functions_path() {
         let given = std::env::var("FAASW_TEST_SEED").ok();
         let seed = given.map_or_else(|| fastrand::u64(..), |number| number.parse().unwrap());
         println!("again with FAASW_TEST_SEED={seed}");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_for_the_whole_origin() {
+    fn headers_for_the_whole_origin_are_removed() {
         let mut headers = HeaderMap::new();
         for field in OF_THE_ORIGIN {
             headers.append(field, HeaderValue::from_static("1"));

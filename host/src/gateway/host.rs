@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_a_host_is_one() {
+    fn equivalent_host_fields_give_one_host() {
         let host = |target: &str, field: &str| {
             let request = Request::get(target).header("host", field);
             host_of(&request.body(()).unwrap())

@@ -9,7 +9,7 @@ mod answer;
 mod confine;
 mod host;
 mod redirect;
-mod refusal;
+mod rejection;
 mod route;
 
 pub(crate) use redirect::Redirect;
@@ -21,15 +21,15 @@ use faasw_client::Problem;
 use http::{Method, Request, Response, StatusCode, Version, header, uri::Scheme};
 
 use self::{
-    answer::{Afterwards, answer_here, close, may_close, no_content},
-    refusal::refusal,
+    answer::{ConnectionFate, answer_without_function, close, may_close, no_content},
+    rejection::rejection,
     route::{Route, Site},
 };
 use crate::{
-    message::{self, Body, Correlation, Follow},
+    message::{self, Body, Correlation, RequestRecorder},
     node::Node,
     readiness::Readiness,
-    server::{Handler, Received, health},
+    server::{Handler, RequestBodyStream, health},
 };
 
 /// Answers the requests of the public listener.
@@ -53,18 +53,31 @@ impl Gateway {
 }
 
 impl Handler for Gateway {
-    fn follow(&self, request: &Request<Received>, known: &Correlation) -> Option<Box<Follow>> {
-        self.node.follow(request, known)
+    fn follow(
+        &self,
+        request: &Request<RequestBodyStream>,
+        correlation: &Correlation,
+    ) -> Option<Box<RequestRecorder>> {
+        self.node.follow(request, correlation)
     }
 
-    async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
-        let follow = self.follow(&request, &known);
+    async fn answer(
+        self,
+        request: Request<RequestBodyStream>,
+        correlation: Correlation,
+    ) -> Response<Body> {
+        let follow = self.follow(&request, &correlation);
         let head_only = request.method() == Method::HEAD;
-        let refused = |problem: Problem| problem.response(known.request_id, head_only);
-        if let Some(problem) = refusal(&request) {
+        let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
+        if let Some(problem) = rejection(&request) {
             let response = refused(problem);
-            let response = Box::pin(answer_here(request, response, Afterwards::Close)).await;
-            return Follow::response(follow, response);
+            let response = Box::pin(answer_without_function(
+                request,
+                response,
+                ConnectionFate::Close,
+            ))
+            .await;
+            return RequestRecorder::response(follow, response);
         }
         let route = self
             .sites
@@ -75,29 +88,36 @@ impl Handler for Gateway {
                 ..
             } if request.headers().contains_key(SERVICE_WORKER) => refused(no_service_worker()),
             Route::Function { name, site } => {
-                return self.ask(&name, site, request, &known, follow).await;
+                return self
+                    .invoke_function(&name, site, request, &correlation, follow)
+                    .await;
             }
             Route::Health => health(),
             Route::Asterisk => no_content(),
             Route::Nothing(detail) => refused(no_function(detail)),
         };
-        let response = Box::pin(answer_here(request, response, Afterwards::GoOn)).await;
-        Follow::response(follow, response)
+        let response = Box::pin(answer_without_function(
+            request,
+            response,
+            ConnectionFate::GoOn,
+        ))
+        .await;
+        RequestRecorder::response(follow, response)
     }
 }
 
 impl Gateway {
     /// Answers a request with a function.
-    async fn ask(
+    async fn invoke_function(
         self,
         name: &str,
         site: Site,
-        mut request: Request<Received>,
-        known: &Correlation,
-        follow: Option<Box<Follow>>,
+        mut request: Request<RequestBodyStream>,
+        correlation: &Correlation,
+        follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body> {
         let may_close = may_close(&request);
-        let asks_first = message::asks_first(&request);
+        let expects_continue = message::expects_continue(&request);
         let has_host = matches!(site, Site::Host);
         if let Site::Path { uri, .. } = site {
             *request.uri_mut() = uri;
@@ -107,7 +127,7 @@ impl Gateway {
             has_host,
         });
         let is_http1 = request.version() < Version::HTTP_2;
-        let mut response = self.node.answer(name, request, known, follow).await;
+        let mut response = self.node.answer(name, request, correlation, follow).await;
         if is_http1 && let Some(length) = announced(&response) {
             response = response.map(|body| body.announcing(length));
         }
@@ -116,7 +136,7 @@ impl Gateway {
         } else {
             confine::to_path(response.headers_mut(), name);
         }
-        let is_unread = may_close && asks_first && response.status().as_u16() >= 400;
+        let is_unread = may_close && expects_continue && response.status().as_u16() >= 400;
         // A client that keeps its connection to a stopping node would send requests over it until
         // the end, and be refused then. It must reconnect, so that a load balancer selects another
         // node.

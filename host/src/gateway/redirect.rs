@@ -7,13 +7,13 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 
 use super::{
-    answer::{Afterwards, answer_here, no_content},
+    answer::{ConnectionFate, answer_without_function, no_content},
     host::host_of,
-    refusal::refusal,
+    rejection::rejection,
 };
 use crate::{
     message::{Body, Correlation},
-    server::{Handler, Received, Tls},
+    server::{Handler, RequestBodyStream, Tls},
 };
 
 /// The default port of https.
@@ -60,17 +60,17 @@ impl Redirect {
 impl Handler for Redirect {
     fn answer(
         self,
-        request: Request<Received>,
-        known: Correlation,
+        request: Request<RequestBodyStream>,
+        correlation: Correlation,
     ) -> impl Future<Output = Response<Body>> + Send {
         let head_only = request.method() == http::Method::HEAD;
-        let (response, afterwards) = match refusal(&request) {
-            Some(problem) => (Err(problem), Afterwards::Close),
-            None => (self.response(&request), Afterwards::GoOn),
+        let (response, afterwards) = match rejection(&request) {
+            Some(problem) => (Err(problem), ConnectionFate::Close),
+            None => (self.response(&request), ConnectionFate::GoOn),
         };
-        let refused = |problem: Problem| problem.response(known.request_id, head_only);
+        let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
         let response = response.unwrap_or_else(refused);
-        answer_here(request, response, afterwards)
+        answer_without_function(request, response, afterwards)
     }
 }
 
@@ -87,13 +87,13 @@ fn no_certificate() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Pair;
+    use crate::server::CertificatePaths;
 
     fn redirect(port: u16, names: &[&str]) -> Redirect {
         let folder = tempfile::tempdir().unwrap();
         let names: Vec<String> = names.iter().copied().map(String::from).collect();
         let made = rcgen::generate_simple_self_signed(names).unwrap();
-        let pair = Pair {
+        let pair = CertificatePaths {
             certificate: folder.path().join("cert.pem"),
             key: folder.path().join("key.pem"),
         };
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_to_a_host_of_the_clients_choice() {
+    fn a_redirect_never_targets_a_host_chosen_by_the_client() {
         let redirect = redirect(443, &["a.test", "*.b.test"]);
         for host in [
             "evil.test",

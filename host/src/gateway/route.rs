@@ -8,7 +8,7 @@ use faasw_client::{FunctionName, HostName};
 use http::{Request, Uri};
 
 use super::host::host_of;
-use crate::message::Named;
+use crate::message::FunctionTarget;
 
 /// How functions are found.
 #[derive(Clone, Debug, Default)]
@@ -102,8 +102,8 @@ impl Route {
 const NO_NAME: Route = Route::Nothing("the path names no function: it begins with /NAME/");
 
 fn by_path(uri: &Uri) -> Route {
-    match Named::of(uri) {
-        Some(Named { name, uri, is_bare }) => Route::Function {
+    match FunctionTarget::of(uri) {
+        Some(FunctionTarget { name, uri, is_bare }) => Route::Function {
             name,
             site: Site::Path { uri, is_bare },
         },
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_taken_off_the_path() {
+    fn the_function_name_is_removed_from_the_path() {
         for (uri, expected) in [
             ("/hello/", by_path("hello", "/")),
             ("/hello//x/../y?a?b/c", by_path("hello", "//x/../y?a?b/c")),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_the_root_has_all_there_is() {
+    fn a_root_function_receives_all_paths_and_hosts() {
         let sites = Sites {
             root: Some(FunctionName::new("f").unwrap()),
             ..sites(Some("example.com"), Some(true))
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_without_a_name_lead_nowhere() {
+    fn paths_without_a_function_name_have_no_route() {
         for uri in ["/", "//", "//hello", "host:1", "/?q"] {
             assert_eq!(route(&Sites::default(), "h", uri), NO_NAME, "{uri}");
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_below_the_domain_is_its_functions_and_nobody_elses() {
+    fn a_host_below_the_domain_belongs_to_its_function_only() {
         for paths in [None, Some(true), Some(false)] {
             let sites = sites(Some("example.com"), paths);
             for host in ["a.example.com", "A.Example.Com:80", "a.example.com."] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_a_function_was_deployed_with_is_its_own() {
+    fn a_deployed_host_routes_to_its_function_only() {
         for sites in [
             sites(None, None),
             sites(None, Some(false)),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_found_by_path_without_a_domain_or_where_asked_for() {
+    fn functions_are_routed_by_path_without_a_domain_or_if_enabled() {
         for (domain, paths, expected) in [
             (None, None, true),
             (None, Some(false), false),

@@ -17,11 +17,11 @@ const ROTATE_AT: u64 = 4 << 20;
 pub(super) struct LogFile {
     path: PathBuf,
     /// Opened with the first line: a function that logs nothing has no file.
-    open: Option<Open>,
+    open: Option<OpenLogFile>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenLogFile {
     file: File,
     bytes: u64,
 }
@@ -39,11 +39,11 @@ impl LogFile {
     pub(super) fn add(&mut self, line: &LogLine) -> io::Result<()> {
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => Open::append(&self.path)?,
+            None => OpenLogFile::append(&self.path)?,
         };
         if open.bytes >= ROTATE_AT {
             fs::rename(&self.path, old(&self.path))?;
-            open = Open::append(&self.path)?;
+            open = OpenLogFile::append(&self.path)?;
         }
         let text = format!("{line}\n");
         open.file.write_all(text.as_bytes())?;
@@ -86,7 +86,7 @@ impl LogFile {
     }
 }
 
-impl Open {
+impl OpenLogFile {
     fn append(path: &Path) -> io::Result<Self> {
         let file = File::options()
             .append(true)
@@ -109,7 +109,7 @@ mod tests {
     use std::{os::unix::fs::PermissionsExt as _, time::SystemTime};
 
     #[test]
-    fn a_file_that_has_grown_makes_room_once() {
+    fn a_grown_log_file_is_rotated_once() {
         let folder = tempfile::tempdir().unwrap();
         let name = FunctionName::new("f").unwrap();
         let mut file = LogFile::new(folder.path(), &name);

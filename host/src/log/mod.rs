@@ -31,8 +31,8 @@ pub(crate) use limiter::suppressed;
 pub(crate) use observer::Observer;
 
 use file::LogFile;
-use rate::{Allowance, Rate};
-use recent::Recent;
+use rate::{Allowance, LineRate};
+use recent::RecentLines;
 
 /// Pause after a file could not be written: its disk is usually full.
 const FILE_REST: Duration = Duration::from_secs(10);
@@ -41,14 +41,14 @@ const FILE_REST: Duration = Duration::from_secs(10);
 pub(crate) struct FunctionLog {
     name: FunctionName,
     observer: Observer,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     /// Wakes tasks that wait for a line.
     added: Notify,
 }
 
-struct State {
-    recent: Recent,
-    rate: Rate,
+struct LogState {
+    recent: RecentLines,
+    rate: LineRate,
     file: Option<LogFile>,
     /// Whether the recent lines include those that the file had when the node started. The file is
     /// read on the first read or write of the log, not for every function at the start.
@@ -65,9 +65,9 @@ impl FunctionLog {
         Self {
             name,
             observer,
-            state: Mutex::new(State {
-                recent: Recent::default(),
-                rate: Rate::starting(Instant::now()),
+            state: Mutex::new(LogState {
+                recent: RecentLines::default(),
+                rate: LineRate::starting(Instant::now()),
                 continued: file.is_none(),
                 file,
                 failed: None,
@@ -91,7 +91,7 @@ impl FunctionLog {
         let line = || {
             let line = LogLine::new(SystemTime::now(), instance, stream, bytes);
             match request {
-                Some(known) => line.of_request(known.request_id, known.trace()),
+                Some(correlation) => line.of_request(correlation.request_id, correlation.trace()),
                 None => line,
             }
         };
@@ -157,7 +157,7 @@ impl FunctionLog {
     }
 
     /// Returns the state, with the lines of earlier nodes.
-    fn continued(&self) -> MutexGuard<'_, State> {
+    fn continued(&self) -> MutexGuard<'_, LogState> {
         let mut state = self.state();
         if !state.continued {
             state.continued = true;
@@ -176,13 +176,13 @@ impl FunctionLog {
         state
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         // After a panic while the lock was held, at most one line is counted incompletely.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LogState {
     fn write_file(&mut self, name: &FunctionName, line: &LogLine) {
         let Some(file) = &mut self.file else { return };
         if self.failed.is_some_and(|when| when.elapsed() < FILE_REST) {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_continued_after_a_restart_and_ends_with_its_function() {
+    fn a_log_continues_after_a_restart_until_its_function_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         log(Some(folder.path())).add(1, None, LogStream::Out, b"before");
         let again = log(Some(folder.path()));
@@ -270,18 +270,18 @@ mod tests {
     fn lines_of_a_request_have_its_id_in_memory_and_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(Some(folder.path()));
-        let known = Correlation::new(&http::HeaderMap::new(), Some("mine".parse().unwrap()));
+        let correlation = Correlation::new(&http::HeaderMap::new(), Some("mine".parse().unwrap()));
         // The id in the function's own text does not count.
-        log.add(7, Some(&known), LogStream::Out, b"7/theirs out x");
+        log.add(7, Some(&correlation), LogStream::Out, b"7/theirs out x");
         let lines = log.newest(9).lines;
         let ids: Vec<_> = lines.iter().map(|line| line.request_id).collect();
-        assert_eq!(ids, [Some(known.request_id)]);
+        assert_eq!(ids, [Some(correlation.request_id)]);
         let file = std::fs::read_to_string(folder.path().join("f.log")).unwrap();
         assert!(file.ends_with(" 7/mine out 7/theirs out x\n"), "{file}");
     }
 
     #[tokio::test]
-    async fn who_waits_gets_the_next_line() {
+    async fn a_waiting_reader_receives_the_next_line() {
         let log = std::sync::Arc::new(log(None));
         log.add(1, None, LogStream::Out, b"one");
         let place = log.newest(9).next;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_only_writes_is_cut_and_told_so() {
+    fn excess_log_lines_are_dropped_and_the_log_says_so() {
         let log = log(None);
         for _ in 0..1000 {
             log.add(1, None, LogStream::Out, &[b'x'; 16 << 10]);

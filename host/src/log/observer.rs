@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use faasw_client::{FunctionName, LogLine};
 
-use crate::message::{AccessRecord, TellRequest};
+use crate::message::{AccessRecord, RequestCallback};
 
 /// Something that happened to a function.
 #[derive(Clone, Copy, Debug)]
@@ -51,23 +51,23 @@ pub enum Event<'a> {
 
 /// The callback for events, if one is set.
 #[derive(Clone, Default)]
-pub(crate) struct Observer(Option<Arc<Tell>>);
+pub(crate) struct Observer(Option<Arc<EventCallback>>);
 
-type Tell = dyn Fn(Event<'_>) + Send + Sync;
+type EventCallback = dyn Fn(Event<'_>) + Send + Sync;
 
 impl Observer {
     pub(crate) fn new(tell: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(tell)))
     }
 
-    pub(crate) fn tell(&self, event: Event<'_>) {
+    pub(crate) fn notify(&self, event: Event<'_>) {
         if let Some(tell) = &self.0 {
             tell(event);
         }
     }
 
     /// Returns the callback for finished requests, if one is set.
-    pub(crate) fn of_requests(&self) -> Option<Arc<TellRequest>> {
+    pub(crate) fn of_requests(&self) -> Option<Arc<RequestCallback>> {
         let tell = self.0.clone()?;
         Some(Arc::new(move |record: &AccessRecord| {
             tell(Event::Request { record });
@@ -75,7 +75,7 @@ impl Observer {
     }
 
     pub(crate) fn log(&self, function: &FunctionName, line: &LogLine) {
-        self.tell(Event::Log { function, line });
+        self.notify(Event::Log { function, line });
     }
 }
 

@@ -10,7 +10,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Counts one function's lines in the current period.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub(super) struct LineRate {
     since: Instant,
     bytes: usize,
     lines: usize,
@@ -28,7 +28,7 @@ pub(super) enum Allowance {
     Dropped,
 }
 
-impl Rate {
+impl LineRate {
     pub(super) fn starting(now: Instant) -> Self {
         Self {
             since: now,
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn too_many_lines_are_dropped_until_the_next_period() {
         let start = Instant::now();
-        let mut rate = Rate::starting(start);
+        let mut rate = LineRate::starting(start);
         for _ in 0..LINES {
             assert_eq!(rate.take(1, start), Allowance::Taken);
         }
@@ -81,9 +81,9 @@ mod tests {
     }
 
     #[test]
-    fn so_are_too_many_bytes() {
+    fn too_many_bytes_are_dropped_until_the_next_period() {
         let start = Instant::now();
-        let mut rate = Rate::starting(start);
+        let mut rate = LineRate::starting(start);
         assert_eq!(rate.take(BYTES, start), Allowance::Taken);
         assert_eq!(rate.take(1, start), Allowance::Dropped);
     }

@@ -12,14 +12,14 @@ const LINES: usize = 1000;
 pub(super) const BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentLines {
     lines: VecDeque<LogLine>,
     bytes: usize,
     /// The number of lines so far: the place after the last one.
     next: u64,
 }
 
-impl Recent {
+impl RecentLines {
     pub(super) fn add(&mut self, line: LogLine) {
         self.bytes += line.text.len();
         self.next += 1;
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_newest_lines_are_kept() {
-        let mut recent = Recent::default();
+        let mut recent = RecentLines::default();
         for number in 0..LINES + 5 {
             recent.add(line(&number.to_string()));
         }
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_found_after_a_place_and_lost_ones_are_counted() {
-        let mut recent = Recent::default();
+    fn lines_are_read_from_a_position_and_lost_ones_are_counted() {
+        let mut recent = RecentLines::default();
         assert_eq!(recent.after(0), None);
         for number in 0..LINES + 5 {
             recent.add(line(&number.to_string()));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn long_lines_push_out_more_of_the_old_ones() {
-        let mut recent = Recent::default();
+        let mut recent = RecentLines::default();
         for _ in 0..100 {
             recent.add(line(&"x".repeat(16 << 10)));
         }

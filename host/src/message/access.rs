@@ -85,23 +85,23 @@ pub struct AccessRecord {
 }
 
 /// The callback for finished requests.
-pub(crate) type TellRequest = dyn Fn(&AccessRecord) + Send + Sync;
+pub(crate) type RequestCallback = dyn Fn(&AccessRecord) + Send + Sync;
 
 /// A request that is followed to its end. The record is reported when this is dropped.
-pub(crate) struct Follow {
+pub(crate) struct RequestRecorder {
     record: AccessRecord,
     /// The number of the instance that serves the request; 0 until there is one.
     instance: Arc<AtomicU64>,
     begun: Instant,
-    tell: Arc<TellRequest>,
+    tell: Arc<RequestCallback>,
 }
 
-impl Follow {
+impl RequestRecorder {
     /// Follows a request that has just arrived.
     pub(crate) fn begin<B>(
-        tell: &Arc<TellRequest>,
+        tell: &Arc<RequestCallback>,
         request: &Request<B>,
-        known: &Correlation,
+        correlation: &Correlation,
     ) -> Box<Self> {
         let headers = request.headers();
         let uri = request.uri();
@@ -114,9 +114,9 @@ impl Follow {
         Box::new(Self {
             record: AccessRecord {
                 time: SystemTime::now(),
-                request_id: known.request_id,
-                trace: known.trace(),
-                client_request_id: client_id(headers, known.request_id),
+                request_id: correlation.request_id,
+                trace: correlation.trace(),
+                client_request_id: client_id(headers, correlation.request_id),
                 remote_address: remote_address.map(|RemoteAddress(address)| *address),
                 method: text(request.method().as_str().as_bytes(), WORDS_BYTES),
                 host: authority
@@ -140,7 +140,7 @@ impl Follow {
     }
 
     /// Sets the function that the request is for.
-    pub(crate) fn asks(&mut self, function: &str) {
+    pub(crate) fn set_function(&mut self, function: &str) {
         self.record.function = Some(function.to_owned());
     }
 
@@ -151,7 +151,7 @@ impl Follow {
     }
 
     /// Counts bytes of the body that were passed on. `is_end` says whether they were the last.
-    pub(super) fn gave(&mut self, bytes: usize, is_end: bool) {
+    pub(super) fn count_body_bytes(&mut self, bytes: usize, is_end: bool) {
         self.record.body_bytes += bytes as u64;
         self.record.is_whole = is_end;
     }
@@ -164,11 +164,11 @@ impl Follow {
         follow.record.status = Some(response.status().as_u16());
         let slug = response.extensions().get();
         follow.record.problem = slug.map(|ProblemSlug(slug)| *slug);
-        response.map(|body| body.followed(follow))
+        response.map(|body| body.with_recorder(follow))
     }
 }
 
-impl Drop for Follow {
+impl Drop for RequestRecorder {
     fn drop(&mut self) {
         let instance = self.instance.load(Ordering::Relaxed);
         self.record.instance = (instance != 0).then_some(instance);
@@ -177,9 +177,9 @@ impl Drop for Follow {
     }
 }
 
-impl fmt::Debug for Follow {
+impl fmt::Debug for RequestRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Follow")
+        f.debug_struct("RequestRecorder")
             .field("record", &self.record)
             .finish_non_exhaustive()
     }
@@ -228,7 +228,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     /// Returns the reported records, and the callback that reports.
-    fn told() -> (Arc<Mutex<Vec<AccessRecord>>>, Arc<TellRequest>) {
+    fn told() -> (Arc<Mutex<Vec<AccessRecord>>>, Arc<RequestCallback>) {
         let told = Arc::<Mutex<Vec<AccessRecord>>>::default();
         let tell = {
             let told = told.clone();
@@ -237,11 +237,14 @@ mod tests {
         (told, tell)
     }
 
-    fn follow(tell: &Arc<TellRequest>, request: http::request::Builder) -> Box<Follow> {
+    fn follow(
+        tell: &Arc<RequestCallback>,
+        request: http::request::Builder,
+    ) -> Box<RequestRecorder> {
         let request = request.body(()).unwrap();
         let id = request.extensions().get().copied();
-        let known = Correlation::new(request.headers(), id);
-        Follow::begin(tell, &request, &known)
+        let correlation = Correlation::new(request.headers(), id);
+        RequestRecorder::begin(tell, &request, &correlation)
     }
 
     fn mine() -> RequestId {
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_told_once_when_its_response_is_over() {
+    async fn a_request_is_reported_once_after_its_response() {
         let (told, tell) = told();
         let request = Request::post("/f/x?y=z")
             .header("host", "a.test")
@@ -262,9 +265,9 @@ mod tests {
             .extension(RemoteAddress("192.0.2.1".parse().unwrap()))
             .extension(mine());
         let mut follow = follow(&tell, request);
-        follow.asks("f");
+        follow.set_function("f");
         follow.instance().store(7, Ordering::Relaxed);
-        let response = Follow::response(Some(follow), Response::new(Body::from("hello")));
+        let response = RequestRecorder::response(Some(follow), Response::new(Body::from("hello")));
         assert!(told.lock().unwrap().is_empty());
         response.into_body().collect().await.unwrap();
         let records = told.lock().unwrap();
@@ -296,20 +299,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_breaks_off_is_told_as_that() {
+    async fn a_response_that_breaks_off_is_reported_as_incomplete() {
         let (told, tell) = told();
         // The client disconnects before there is a response, and before it has read any of the
         // response.
         drop(follow(&tell, Request::get("/")));
         let following = follow(&tell, Request::get("/"));
-        drop(Follow::response(
+        drop(RequestRecorder::response(
             Some(following),
             Response::new(Body::from("hello")),
         ));
         // This response has no body to read.
         let following = follow(&tell, Request::get("/"));
         let problem = faasw_client::Problem::new(http::StatusCode::NOT_FOUND, "none", "", "");
-        drop(Follow::response(
+        drop(RequestRecorder::response(
             Some(following),
             problem.response(mine(), true),
         ));
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_is_cut() {
+    fn client_text_in_a_record_is_truncated() {
         let (told, tell) = told();
         let long = "x".repeat(10_000);
         let request = Request::get(format!("/{long}"))
@@ -343,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_a_host_is_told_to_nobody() {
+    fn user_and_password_of_a_target_are_never_recorded() {
         let (told, tell) = told();
         drop(follow(&tell, Request::get("http://alice:secret@a.test/")));
         let request = Request::get("/").header("host", "alice:secret@b.test:80");

@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-use super::{access::Follow, export::Exporting, fields, timing};
+use super::{access::RequestRecorder, export::ExportStream, fields, timing};
 
 /// The reason why a body was cut off. What came before is incomplete.
 #[derive(Debug, Error)]
@@ -37,7 +37,7 @@ pub enum BodyError {
 pub struct Body {
     content: Content,
     /// The access record, which is reported when the body is dropped, if the request is followed.
-    follow: Option<Box<Follow>>,
+    follow: Option<Box<RequestRecorder>>,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ enum Content {
         trailers: Option<HeaderMap>,
     },
     Stream(Streamed),
-    Export(Exporting),
+    Export(ExportStream),
     /// No content, although the message announces the length of a content.
     Announced(u64),
 }
@@ -96,13 +96,13 @@ impl Drop for Streamed {
             && let Some(parts) = self.parts.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(see_out(parts));
+            runtime.spawn(drain_to_end(parts));
         }
     }
 }
 
 /// Waits for the end after the last announced byte. Stops if more bytes arrive.
-async fn see_out(mut parts: ResponseStream) {
+async fn drain_to_end(mut parts: ResponseStream) {
     let mut next = async || std::future::poll_fn(|context| parts.poll_part(context)).await;
     while let Some(Ok(Part::Data(bytes))) = next().await {
         if !bytes.is_empty() {
@@ -146,19 +146,19 @@ impl Body {
 
     /// Returns an export that is made as it is read. Each piece takes a permit of `turns`.
     pub(crate) fn export(export: Sealing, turns: Arc<Semaphore>) -> Self {
-        Content::Export(Exporting::new(export, turns)).into()
+        Content::Export(ExportStream::new(export, turns)).into()
     }
 
     /// Attaches an access record to the body.
-    pub(super) fn followed(mut self, mut follow: Box<Follow>) -> Self {
-        follow.gave(0, self.is_given());
+    pub(super) fn with_recorder(mut self, mut follow: Box<RequestRecorder>) -> Self {
+        follow.count_body_bytes(0, self.is_fully_passed_on());
         self.follow = Some(follow);
         self
     }
 
     /// Whether all announced bytes were passed on, so that the end is known without reading
     /// further.
-    fn is_given(&self) -> bool {
+    fn is_fully_passed_on(&self) -> bool {
         let has_nothing_left = matches!(
             &self.content,
             Content::Stream(Streamed { left: Some(0), .. }) | Content::Announced(_)
@@ -247,7 +247,7 @@ impl http_body::Body for Body {
                 Some(Ok(frame)) => frame.data_ref(),
                 _ => None,
             };
-            follow.gave(data.map_or(0, Bytes::len), self.is_given());
+            follow.count_body_bytes(data.map_or(0, Bytes::len), self.is_fully_passed_on());
             self.follow = Some(follow);
         }
         Poll::Ready(next)

@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Unfit, Within};
+use super::{CallerContext, RequestRejection};
 
 /// Bytes of a body that is too large, and time, for which it is read and discarded. A client that
 /// sends before it reads then still receives the response instead of a connection reset.
@@ -24,23 +24,25 @@ pub(crate) async fn collect<B>(
     limit: usize,
     timeout: Duration,
     may_refuse_unread: bool,
-) -> Result<Bytes, Unfit>
+) -> Result<Bytes, RequestRejection>
 where
     B: Body,
     B::Error: std::fmt::Display,
 {
     let announced = body.size_hint().lower();
     if may_refuse_unread && announced > limit as u64 {
-        return Err(Unfit::BodyTooLarge(limit));
+        return Err(RequestRejection::BodyTooLarge(limit));
     }
     let deadline = Instant::now() + timeout;
     let mut body = pin!(body);
     let mut whole = BytesMut::new();
     loop {
         let frame = match timeout_at(deadline, body.frame()).await {
-            Err(_) => return Err(Unfit::BodyTimeout(timeout)),
+            Err(_) => return Err(RequestRejection::BodyTimeout(timeout)),
             Ok(None) => return Ok(whole.freeze()),
-            Ok(Some(Err(error))) => return Err(Unfit::BodyUnreadable(error.to_string())),
+            Ok(Some(Err(error))) => {
+                return Err(RequestRejection::BodyUnreadable(error.to_string()));
+            }
             Ok(Some(Ok(frame))) => frame,
         };
         // A frame without data holds trailers, which are ignored.
@@ -50,7 +52,7 @@ where
         let size = bytes::Buf::remaining(&data);
         if size > limit - whole.len() {
             discard(body).await;
-            return Err(Unfit::BodyTooLarge(limit));
+            return Err(RequestRejection::BodyTooLarge(limit));
         }
         let data = bytes::Buf::copy_to_bytes(&mut data, size);
         if whole.is_empty() && body.is_end_stream() {
@@ -64,14 +66,14 @@ where
 /// A client that waits for `100-continue` has sent nothing. A function that made the request
 /// receives the response in any case.
 pub(crate) async fn refuse<B: Body>(request: Request<B>) {
-    if !asks_first(&request) && request.extensions().get::<Within>().is_none() {
+    if !expects_continue(&request) && request.extensions().get::<CallerContext>().is_none() {
         discard(request.into_body()).await;
     }
 }
 
 /// Whether the client waits for `100-continue` before it sends the body. HTTP/1.0 does not have
 /// this (RFC 9110, section 10.1.1).
-pub(crate) fn asks_first<B>(request: &Request<B>) -> bool {
+pub(crate) fn expects_continue<B>(request: &Request<B>) -> bool {
     request.version() >= Version::HTTP_11 && request.headers().contains_key(header::EXPECT)
 }
 
@@ -134,18 +136,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_larger_body_is_refused_announced_or_not() {
+    async fn a_larger_body_is_rejected_with_or_without_a_length() {
         let parts = collect(in_parts(&[b"abc", b"def"]), 5, TIMEOUT, false).await;
-        assert!(matches!(parts, Err(Unfit::BodyTooLarge(5))));
+        assert!(matches!(parts, Err(RequestRejection::BodyTooLarge(5))));
         for asked in [false, true] {
             let full = Full::new(Bytes::from_static(b"abcdef"));
             let refused = collect(full, 5, TIMEOUT, asked).await;
-            assert!(matches!(refused, Err(Unfit::BodyTooLarge(5))));
+            assert!(matches!(refused, Err(RequestRejection::BodyTooLarge(5))));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_not_waited_for_forever() {
+    async fn a_missing_body_times_out() {
         struct Never;
         impl Body for Never {
             type Data = Bytes;
@@ -158,6 +160,9 @@ mod tests {
             }
         }
         let refused = collect(Never, 5, TIMEOUT, false).await;
-        assert!(matches!(refused, Err(Unfit::BodyTimeout(TIMEOUT))));
+        assert!(matches!(
+            refused,
+            Err(RequestRejection::BodyTimeout(TIMEOUT))
+        ));
     }
 }

@@ -38,7 +38,7 @@ impl Correlation {
     }
 
     /// Sets the id in a response, in place of one that the function has set.
-    pub(crate) fn tell(&self, response: &mut HeaderMap) {
+    pub(crate) fn write_response_id(&self, response: &mut HeaderMap) {
         // Every character of an id is allowed in fields.
         if let Ok(value) = HeaderValue::from_str(self.request_id.as_str()) {
             response.insert(X_REQUEST_ID, value);
@@ -55,7 +55,7 @@ pub(crate) fn sent_id(headers: &HeaderMap) -> Option<RequestId> {
 
 /// Removes fields from a request's trailers that are valid only in the head, where they were
 /// checked.
-pub(crate) fn leave_out(trailers: &mut HeaderMap) {
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
     for name in [X_REQUEST_ID, TRACEPARENT, TRACESTATE] {
         trailers.remove(name);
     }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn one_id_that_is_sent_is_an_id() {
+    fn a_single_valid_request_id_is_accepted() {
         let sent = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -119,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_says_that_its_id_is_does_not_count() {
-        let known = Correlation::new(&HeaderMap::new(), Some("mine".parse().unwrap()));
+    fn a_functions_own_request_id_header_is_replaced() {
+        let correlation = Correlation::new(&HeaderMap::new(), Some("mine".parse().unwrap()));
         let mut response = HeaderMap::new();
         response.append(X_REQUEST_ID, HeaderValue::from_static("forged"));
         response.append(X_REQUEST_ID, HeaderValue::from_static("twice"));
-        known.tell(&mut response);
+        correlation.write_response_id(&mut response);
         let told: Vec<_> = response.get_all(X_REQUEST_ID).iter().collect();
         assert_eq!(told, ["mine"]);
     }

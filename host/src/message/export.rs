@@ -14,39 +14,39 @@ use faasw_pool::{ParcelError, Sealing};
 use tokio::{runtime::Handle, sync::Semaphore, task::JoinHandle};
 
 /// A piece, or `None` after the last one.
-type Sealed = Result<Option<Vec<u8>>, ParcelError>;
+type SealedPiece = Result<Option<Vec<u8>>, ParcelError>;
 
 /// The rest of an export.
 #[derive(Debug)]
-pub(super) struct Exporting {
-    state: State,
+pub(super) struct ExportStream {
+    state: ExportState,
     left: u64,
     turns: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
-enum State {
+enum ExportState {
     /// Waits until the next piece is polled for.
-    Resting(Open),
+    Resting(OpenExport),
     /// A piece has its permit, or waits for it.
-    Sealing(JoinHandle<io::Result<(Open, Sealed)>>),
+    Sealing(JoinHandle<io::Result<(OpenExport, SealedPiece)>>),
     Over,
 }
 
 /// An export with open files. A blocking thread closes them, because closing may wait for the disk:
 /// a file that was unlinked in the meantime is deleted then.
 #[derive(Debug)]
-struct Open(Option<Box<Sealing>>);
+struct OpenExport(Option<Box<Sealing>>);
 
-impl Open {
-    fn next_piece(&mut self) -> Sealed {
+impl OpenExport {
+    fn next_piece(&mut self) -> SealedPiece {
         self.0
             .as_mut()
             .map_or(Ok(None), |export| export.next_piece())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenExport {
     fn drop(&mut self) {
         if let Some(export) = self.0.take()
             && let Ok(runtime) = Handle::try_current()
@@ -56,11 +56,11 @@ impl Drop for Open {
     }
 }
 
-impl Exporting {
+impl ExportStream {
     pub(super) fn new(export: Sealing, turns: Arc<Semaphore>) -> Self {
         Self {
             left: export.bytes(),
-            state: State::Resting(Open(Some(Box::new(export)))),
+            state: ExportState::Resting(OpenExport(Some(Box::new(export)))),
             turns,
         }
     }
@@ -76,13 +76,13 @@ impl Exporting {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, ParcelError>>> {
         loop {
-            match std::mem::replace(&mut self.state, State::Over) {
-                State::Over => return Poll::Ready(None),
-                State::Resting(mut export) => {
+            match std::mem::replace(&mut self.state, ExportState::Over) {
+                ExportState::Over => return Poll::Ready(None),
+                ExportState::Resting(mut export) => {
                     // A task waits for the permit. A permit that was passed to a body that is not
                     // polled would be lost to all others.
                     let turns = self.turns.clone();
-                    self.state = State::Sealing(tokio::spawn(async move {
+                    self.state = ExportState::Sealing(tokio::spawn(async move {
                         let turn = turns.acquire_owned().await;
                         let sealing = tokio::task::spawn_blocking(move || {
                             let sealed = export.next_piece();
@@ -92,9 +92,9 @@ impl Exporting {
                         sealing.await.map_err(io::Error::other)
                     }));
                 }
-                State::Sealing(mut sealing) => {
+                ExportState::Sealing(mut sealing) => {
                     let Poll::Ready(sealed) = Pin::new(&mut sealing).poll(context) else {
-                        self.state = State::Sealing(sealing);
+                        self.state = ExportState::Sealing(sealing);
                         return Poll::Pending;
                     };
                     let sealed = sealed.map_err(io::Error::other).flatten();
@@ -104,12 +104,15 @@ impl Exporting {
         }
     }
 
-    fn sealed(&mut self, sealed: io::Result<(Open, Sealed)>) -> Option<Result<Bytes, ParcelError>> {
+    fn sealed(
+        &mut self,
+        sealed: io::Result<(OpenExport, SealedPiece)>,
+    ) -> Option<Result<Bytes, ParcelError>> {
         let sealed = sealed.map_err(ParcelError::from);
         match sealed.and_then(|(export, piece)| Ok((export, piece?))) {
             Ok((_, None)) => None,
             Ok((export, Some(piece))) => {
-                self.state = State::Resting(export);
+                self.state = ExportState::Resting(export);
                 self.left = self.left.saturating_sub(piece.len() as u64);
                 Some(Ok(piece.into()))
             }
@@ -121,10 +124,10 @@ impl Exporting {
     }
 }
 
-impl Drop for Exporting {
+impl Drop for ExportStream {
     fn drop(&mut self) {
         // A piece that waits for its permit stops waiting.
-        if let State::Sealing(sealing) = &self.state {
+        if let ExportState::Sealing(sealing) = &self.state {
             sealing.abort();
         }
     }

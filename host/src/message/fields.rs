@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_connection_names_goes_with_it() {
+    fn fields_named_by_connection_are_removed() {
         let mut headers = HeaderMap::new();
         headers.append("connection", HeaderValue::from_static("close, X-Private"));
         headers.append("connection", HeaderValue::from_static(" x-other ,, (bad)"));

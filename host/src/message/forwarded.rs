@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_address_that_is_no_proxy_counts() {
+    fn the_last_forwarded_address_that_is_not_a_proxy_counts() {
         for (values, expected) in [
             (&[][..], None),
             (&["192.0.2.1"], Some("192.0.2.1")),

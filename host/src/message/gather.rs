@@ -24,14 +24,14 @@ const ENOUGH: usize = 64 << 10;
 /// what one connection may hold by default ([`crate::Limits::undelivered_connection`]).
 const LENGTH_MAX: u64 = 1 << 20;
 /// Minimum bytes of a piece of a body that is kept as it arrived.
-const LARGE: usize = 4 << 10;
+const LARGE_PIECE_BYTES: usize = 4 << 10;
 /// Bytes by which memory for smaller pieces is reserved: at least the size of a piece.
-const STEP: usize = 8 << 10;
+const LEASE_STEP_BYTES: usize = 8 << 10;
 /// Time to wait for a body while there are free slots.
-const MOMENT: Duration = Duration::from_millis(50);
+const EARLY_START_DELAY: Duration = Duration::from_millis(50);
 
 /// A body of which a part, or all, has arrived.
-pub(crate) struct Gathered {
+pub(crate) struct GatheredBody {
     /// The whole body, including the part that has not arrived yet.
     pub(crate) body: RequestBody,
     /// Whether the request proceeds although little of its body has arrived.
@@ -42,9 +42,9 @@ pub(crate) struct Gathered {
 
 /// The part of a body that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum GatherGoal {
     /// Enough of the body to show that the client sends it.
-    Signs,
+    EnoughSigns,
     /// The body's end, for its length. Programs in CGI style read it in `CONTENT_LENGTH` (RFC 3875,
     /// section 4.1.2), and would find the body empty without it.
     Length,
@@ -83,26 +83,26 @@ impl From<ClientError> for GatherError {
 pub(crate) async fn gather(
     mut body: RequestBody,
     account: &Account,
-    wanted: Wanted,
+    wanted: GatherGoal,
     has_room: impl Fn() -> bool,
-) -> Result<Gathered, GatherError> {
+) -> Result<GatheredBody, GatherError> {
     if body.is_end_stream() {
-        return Ok(Gathered {
+        return Ok(GatheredBody {
             body,
             is_early: false,
             length: Some(0),
         });
     }
     let enough = match wanted {
-        Wanted::Signs => ENOUGH,
-        Wanted::Length => usize::MAX,
+        GatherGoal::EnoughSigns => ENOUGH,
+        GatherGoal::Length => usize::MAX,
     };
-    let mut taken = Taken::default();
+    let mut taken = ReceivedPrefix::default();
     let mut is_early = false;
     let mut has_ended = false;
-    let mut moment_ends = Instant::now() + MOMENT;
+    let mut moment_ends = Instant::now() + EARLY_START_DELAY;
     while taken.bytes < enough && !body.is_end_stream() {
-        if wanted == Wanted::Length {
+        if wanted == GatherGoal::Length {
             let limit = account.connection_limit().min(LENGTH_MAX);
             if taken.bytes as u64 > limit || taken.is_full && limit < LENGTH_MAX {
                 return Err(GatherError::LengthUnknown { limit, rest: body });
@@ -120,11 +120,11 @@ pub(crate) async fn gather(
             }
         };
         let Ok(frame) = timeout_at(moment_ends, next).await else {
-            is_early = wanted == Wanted::Signs && has_room();
+            is_early = wanted == GatherGoal::EnoughSigns && has_room();
             if is_early {
                 break;
             }
-            moment_ends = Instant::now() + MOMENT;
+            moment_ends = Instant::now() + EARLY_START_DELAY;
             continue;
         };
         let Some(frame) = frame.transpose()? else {
@@ -148,12 +148,12 @@ pub(crate) async fn gather(
         body
     } else {
         // A body that has ended must not be polled again.
-        RequestBody::new(Held {
+        RequestBody::new(PrefixedBody {
             held: taken.held,
             body: (!has_ended).then_some(body),
         })
     };
-    Ok(Gathered {
+    Ok(GatheredBody {
         body,
         is_early,
         length,
@@ -163,7 +163,7 @@ pub(crate) async fn gather(
 /// The part of a body that has arrived. Small pieces are joined: each would take far more memory
 /// than it has bytes, and may keep a whole read buffer in memory.
 #[derive(Default)]
-struct Taken {
+struct ReceivedPrefix {
     held: VecDeque<Frame<Bytes>>,
     small: BytesMut,
     /// The reservation for joined pieces, and its size in bytes.
@@ -174,10 +174,10 @@ struct Taken {
     is_full: bool,
 }
 
-impl Taken {
+impl ReceivedPrefix {
     fn data(&mut self, data: Bytes, account: &Account) {
         self.bytes += data.len();
-        if data.len() >= LARGE {
+        if data.len() >= LARGE_PIECE_BYTES {
             self.flush();
             let room = account.try_lease(data.len() as u64);
             self.is_full |= room.is_none();
@@ -190,9 +190,9 @@ impl Taken {
         }
         self.small.extend_from_slice(&data);
         if self.small.len() > self.room_bytes {
-            match account.try_lease(STEP as u64) {
+            match account.try_lease(LEASE_STEP_BYTES as u64) {
                 Some(more) => {
-                    self.room_bytes += STEP;
+                    self.room_bytes += LEASE_STEP_BYTES;
                     match &mut self.room {
                         Some(room) => room.join(more),
                         none => *none = Some(more),
@@ -219,13 +219,13 @@ impl Taken {
 }
 
 /// A body with the part that was taken already.
-struct Held {
+struct PrefixedBody {
     held: VecDeque<Frame<Bytes>>,
     /// The rest, if more is to come.
     body: Option<RequestBody>,
 }
 
-impl http_body::Body for Held {
+impl http_body::Body for PrefixedBody {
     type Data = Bytes;
     type Error = ClientError;
 
@@ -259,16 +259,19 @@ mod tests {
         RequestBody::new(Full::new(Bytes::from_static(bytes)).map_err(|never| match never {}))
     }
 
-    async fn gathered(body: RequestBody, has_room: bool) -> Gathered {
-        let gathered = gather(body, &Account::default(), Wanted::Signs, || has_room).await;
+    async fn gathered(body: RequestBody, has_room: bool) -> GatheredBody {
+        let gathered = gather(body, &Account::default(), GatherGoal::EnoughSigns, || {
+            has_room
+        })
+        .await;
         gathered.ok().unwrap()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_there_is_not_waited_for() {
+    async fn a_complete_body_is_gathered_at_once() {
         let begun = Instant::now();
         for bytes in [&b""[..], b"abc"] {
-            let Gathered { body, is_early, .. } = gathered(whole(bytes), true).await;
+            let GatheredBody { body, is_early, .. } = gathered(whole(bytes), true).await;
             assert!(!is_early);
             assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
         }
@@ -276,26 +279,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_waited_for_as_long_as_there_is_no_room() {
+    async fn a_missing_body_is_awaited_while_no_slot_is_free() {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);
         sender.send_data(Bytes::from_static(b"x")).await.unwrap();
-        let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
+        let GatheredBody { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
         assert!(is_early);
         let account = Account::default();
-        let waiting = gather(body, &account, Wanted::Signs, || false);
-        let waiting = tokio::time::timeout(MOMENT * 20, waiting);
+        let waiting = gather(body, &account, GatherGoal::EnoughSigns, || false);
+        let waiting = tokio::time::timeout(EARLY_START_DELAY * 20, waiting);
         assert!(waiting.await.is_err());
         drop(sender);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn much_of_a_body_is_enough_and_nothing_of_it_is_lost() {
+    async fn a_large_part_of_a_body_suffices_and_no_byte_is_lost() {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(100);
         let part = Bytes::from(vec![b'x'; 10_000]);
         for _ in 0..9 {
             sender.send_data(part.clone()).await.unwrap();
         }
-        let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), false).await;
+        let GatheredBody { body, is_early, .. } = gathered(RequestBody::new(body), false).await;
         assert!(!is_early);
         let mut fields = http::HeaderMap::new();
         fields.insert("x-t", http::HeaderValue::from_static("1"));
@@ -312,7 +315,7 @@ mod tests {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
         let sending = tokio::spawn(async move {
             for _ in 0..parts {
-                tokio::time::sleep(MOMENT * 2).await;
+                tokio::time::sleep(EARLY_START_DELAY * 2).await;
                 let part = Bytes::from(vec![b'x'; 10_000]);
                 // The receiver of a rejected body is gone.
                 let _ = sender.send_data(part).await;
@@ -322,12 +325,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_length_that_is_wanted_is_waited_for() {
+    async fn a_required_length_is_awaited() {
         let account = Account::default();
         // 104 parts, which are 1,040,000 bytes, are the most that fit into a MiB.
         for (parts, length) in [(0, 0), (9, 90_000), (104, 1_040_000)] {
             let (body, sending) = sent_slowly(parts);
-            let gathering = gather(body, &account, Wanted::Length, || true);
+            let gathering = gather(body, &account, GatherGoal::Length, || true);
             let gathered = gathering.await.ok().unwrap();
             assert_eq!((gathered.length, gathered.is_early), (Some(length), false));
             let all = gathered.body.collect().await.unwrap().to_bytes();
@@ -337,10 +340,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_whose_length_is_wanted_is_refused_beyond_the_limit() {
+    async fn a_body_with_required_length_is_rejected_beyond_the_limit() {
         let (body, sending) = sent_slowly(120);
         let account = Account::default();
-        let gathering = gather(body, &account, Wanted::Length, || true);
+        let gathering = gather(body, &account, GatherGoal::Length, || true);
         let Err(GatherError::LengthUnknown { limit, rest }) = gathering.await else {
             panic!("a body of 1,200,000 bytes is held");
         };
@@ -352,25 +355,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_may_hold_less_has_a_lower_limit() {
+    async fn a_lower_connection_limit_lowers_the_body_limit() {
         let (sender, body, account) = without_room().await;
-        let gathering = gather(body, &account, Wanted::Length, || true);
+        let gathering = gather(body, &account, GatherGoal::Length, || true);
         let Err(GatherError::LengthUnknown { limit, .. }) = gathering.await else {
             panic!("more is held than the connection may hold");
         };
-        assert_eq!(limit, 2 * LARGE as u64);
+        assert_eq!(limit, 2 * LARGE_PIECE_BYTES as u64);
         drop(sender);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_whose_length_is_wanted_is_refused_where_others_hold_the_room() {
+    async fn a_body_with_required_length_is_rejected_if_the_memory_is_in_use() {
         let backlog = Backlog::new(BacklogLimits::default());
         let account = Account::new(backlog.function(), backlog.connection());
         // The lease stands for another request that holds all that the connection may hold.
         let held = account.try_lease(BacklogLimits::default().connection);
         assert!(held.is_some());
         let (body, sending) = sent_slowly(9);
-        let gathering = gather(body, &account, Wanted::Length, || true);
+        let gathering = gather(body, &account, GatherGoal::Length, || true);
         assert!(matches!(gathering.await, Err(GatherError::NoRoom { .. })));
         sending.await.unwrap();
     }
@@ -383,11 +386,11 @@ mod tests {
     ) {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(9);
         for _ in 0..9 {
-            let part = Bytes::from(vec![b'x'; LARGE]);
+            let part = Bytes::from(vec![b'x'; LARGE_PIECE_BYTES]);
             sender.send_data(part).await.unwrap();
         }
         let limits = BacklogLimits {
-            connection: 2 * LARGE as u64,
+            connection: 2 * LARGE_PIECE_BYTES as u64,
             ..BacklogLimits::default()
         };
         let backlog = Backlog::new(limits);
@@ -396,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_in_crumbs_takes_no_more_memory_than_it_has_bytes() {
+    async fn small_pieces_are_joined_to_bound_memory() {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
         let sending = tokio::spawn(async move {
             for place in 0..20_000_u32 {
@@ -407,12 +410,17 @@ mod tests {
         });
         let backlog = Backlog::new(BacklogLimits::default());
         let account = Account::new(backlog.function(), backlog.connection());
-        let gathering = gather(RequestBody::new(body), &account, Wanted::Signs, || true);
-        let Gathered {
+        let gathering = gather(
+            RequestBody::new(body),
+            &account,
+            GatherGoal::EnoughSigns,
+            || true,
+        );
+        let GatheredBody {
             mut body, is_early, ..
         } = gathering.await.ok().unwrap();
         assert!(is_early);
-        assert!((20_000..=3 * STEP as u64).contains(&backlog.held()));
+        assert!((20_000..=3 * LEASE_STEP_BYTES as u64).contains(&backlog.held()));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first.len(), 20_000, "in one piece");
         assert!(
@@ -427,16 +435,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_no_room_stays_with_its_client_until_there_is_a_place() {
+    async fn a_body_without_memory_stays_with_its_client_until_a_slot_is_free() {
         let (mut sender, body, account) = without_room().await;
-        let mut gathering = std::pin::pin!(gather(body, &account, Wanted::Signs, || false));
-        let waiting = tokio::time::timeout(MOMENT * 20, &mut gathering);
+        let mut gathering =
+            std::pin::pin!(gather(body, &account, GatherGoal::EnoughSigns, || false));
+        let waiting = tokio::time::timeout(EARLY_START_DELAY * 20, &mut gathering);
         assert!(waiting.await.is_err());
         assert_eq!(sender.capacity(), 3, "three were taken");
     }
 
     #[tokio::test]
-    async fn a_body_that_has_ended_is_not_asked_again() {
+    async fn an_ended_body_is_not_polled_again() {
         // Polling it again would panic.
         for bytes in [&b""[..], b"abc"] {
             let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);
@@ -445,7 +454,7 @@ mod tests {
                 sender.send_data(bytes).await.unwrap();
             }
             drop(sender);
-            let Gathered { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
+            let GatheredBody { body, is_early, .. } = gathered(RequestBody::new(body), true).await;
             assert!(!is_early);
             assert_eq!(body.collect().await.unwrap().to_bytes(), bytes);
         }

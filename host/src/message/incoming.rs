@@ -148,7 +148,7 @@ where
                 Err(_) if self.surplus.is_some() => continue,
                 Err(frame) => {
                     let mut trailers = frame.into_trailers().unwrap_or_default();
-                    correlation::leave_out(&mut trailers);
+                    correlation::strip_trailers(&mut trailers);
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                 }
             };
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_comes_too_slowly_is_given_up_unless_it_is_answered() {
+    async fn a_slow_body_times_out_unless_the_response_has_begun() {
         for is_answered in [false, true] {
             let (mut sender, body) = http_body_util::Channel::<Bytes, &str>::new(1);
             let limits = at_most(1 << 30);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_in_which_nobody_waits_does_not_count() {
+    async fn time_without_a_waiting_reader_does_not_count() {
         let (mut sender, body) = http_body_util::Channel::<Bytes, &str>::new(1);
         let mut body = limited(body, at_most(1 << 30));
         for _ in 0..10 {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fits_passes_and_what_does_not_is_refused_after_it_was_read() {
+    async fn a_body_within_its_limit_passes_and_a_larger_one_is_rejected() {
         let fits = limited(Full::new(Bytes::from_static(b"12345")), at_most(5));
         assert_eq!(fits.collect().await.unwrap().to_bytes(), "12345");
         let frames = (0..4).map(|_| Ok(Frame::data(Bytes::from("12"))));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_breaks_off_says_so_and_trailers_pass() {
+    async fn a_broken_body_is_an_error_and_trailers_pass() {
         let broken = [Ok(Frame::data(Bytes::from("x"))), Err("gone")];
         let broken = limited(Frames(broken.into()), at_most(5));
         let error = broken.collect().await.unwrap_err();

@@ -28,7 +28,7 @@ pub(crate) struct FromOperator;
 
 /// An extension of a request that another function of the node made and waits for.
 #[derive(Clone, Debug)]
-pub(crate) struct Within {
+pub(crate) struct CallerContext {
     /// The function whose share of the node's capacity the request counts in, if it is known.
     pub(crate) share: Option<Share>,
     /// The budget of the client's request that caused this one.
@@ -57,7 +57,7 @@ pub(crate) fn request_head(
     name: &str,
     parts: &Parts,
     length: Option<u64>,
-    known: Option<&Correlation>,
+    correlation: Option<&Correlation>,
 ) -> RequestHead {
     let uri = &parts.uri;
     let authority = match (uri.authority(), parts.headers.get(header::HOST)) {
@@ -93,11 +93,15 @@ pub(crate) fn request_head(
         script_name: script_name.into_bytes(),
         remote_address: remote_address.into_bytes(),
         protocol: format!("{:?}", parts.version).into_bytes(),
-        headers: visible_fields(parts, length, known),
+        headers: visible_fields(parts, length, correlation),
     }
 }
 
-fn visible_fields(parts: &Parts, length: Option<u64>, known: Option<&Correlation>) -> Vec<Pair> {
+fn visible_fields(
+    parts: &Parts,
+    length: Option<u64>,
+    correlation: Option<&Correlation>,
+) -> Vec<Pair> {
     let headers = &parts.headers;
     let connection = ConnectionFields::of(headers);
     let authority = parts.uri.authority();
@@ -111,9 +115,10 @@ fn visible_fields(parts: &Parts, length: Option<u64>, known: Option<&Correlation
                 // HTTP/2 may split it into pieces, which functions do not expect.
                 header::COOKIE => parts.version == Version::HTTP_2,
                 _ => {
-                    let is_told =
-                        |known: &Correlation| *name == X_REQUEST_ID || known.trace.hides(name);
-                    *name == timing::ASKING || known.is_some_and(is_told)
+                    let is_replaced = |correlation: &Correlation| {
+                        *name == X_REQUEST_ID || correlation.trace.hides(name)
+                    };
+                    *name == timing::ASKING || correlation.is_some_and(is_replaced)
                 }
             }
     };
@@ -126,8 +131,8 @@ fn visible_fields(parts: &Parts, length: Option<u64>, known: Option<&Correlation
     if parts.version == Version::HTTP_2 {
         fields.extend(whole_cookie(headers));
     }
-    if let Some(known) = known {
-        let id = known.request_id.as_str();
+    if let Some(correlation) = correlation {
+        let id = correlation.request_id.as_str();
         fields.push((X_REQUEST_ID.as_str().into(), id.into()));
     }
     let announced = headers.contains_key(header::CONTENT_LENGTH)
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_function_sees_its_requests_id_and_a_trace_that_can_be_read() {
+    fn the_function_receives_request_id_and_valid_trace() {
         const SENT: &str = "00-12345678901234567890123456789012-1234567890123456-01";
         let seen = |pairs: &[(&str, &str)]| {
             let request = pairs
@@ -212,8 +217,8 @@ mod tests {
                 });
             let parts = parts(request);
             let id = "mine".parse().unwrap();
-            let known = Correlation::new(&parts.headers, Some(id));
-            let head = super::request_head("f", &parts, None, Some(&known));
+            let correlation = Correlation::new(&parts.headers, Some(id));
+            let head = super::request_head("f", &parts, None, Some(&correlation));
             let text = |bytes| String::from_utf8(bytes).unwrap();
             let pairs = head.headers.into_iter();
             let pairs: Vec<_> = pairs.map(|(a, b)| (text(a), text(b))).collect();
@@ -244,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_length_is_the_bodys_own() {
+    fn the_content_length_matches_the_body() {
         let lying = parts(Request::post("/").header("content-length", "99"));
         assert_eq!(
             field(&request_head("f", &lying, Some(3)), "content-length"),
@@ -261,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_the_targets() {
+    fn the_host_field_is_that_of_the_target() {
         let absolute = parts(Request::get("http://one/").header("host", "other"));
         let head = request_head("f", &absolute, None);
         assert_eq!(head.authority, b"one");
@@ -269,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_the_connections_where_there_is_one() {
+    fn the_scheme_is_that_of_the_connection_if_known() {
         let scheme = |target: &str, connection: Option<Scheme>| {
             let mut request = Request::get(target);
             if let Some(scheme) = connection {

@@ -14,7 +14,7 @@ use super::{body::Body, fields, fields::ConnectionFields, timing};
 
 /// The properties of a request that affect its response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ResponseContext {
     head_only: bool,
     /// Whether the client accepts trailers.
     trailers: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Asked {
     pub(crate) timing: bool,
 }
 
-impl Asked {
+impl ResponseContext {
     pub(crate) fn of(parts: &http::request::Parts) -> Self {
         // HTTP/1 clients must announce it (RFC 9110, section 6.5.1); later versions always have a
         // place for trailers.
@@ -44,7 +44,7 @@ impl Asked {
 /// # Errors
 /// Returns [`InvokeError::BadResponse`] if the response breaks a rule of HTTP.
 pub(crate) fn response(
-    asked: Asked,
+    asked: ResponseContext,
     head: &ResponseHead,
     body: ReplyBody,
 ) -> Result<Response<Body>, InvokeError> {
@@ -178,8 +178,8 @@ mod tests {
         }
     }
 
-    fn asked(method: &Method) -> Asked {
-        Asked {
+    fn asked(method: &Method) -> ResponseContext {
+        ResponseContext {
             head_only: method == Method::HEAD,
             trailers: true,
             timing: false,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_full_of_names_takes_no_time_to_speak_of() {
+    fn a_head_with_many_connection_names_is_processed_quickly() {
         // The names and fields fill a head.
         let names = "a,".repeat(16 << 10) + "x-last";
         let mut fields = vec![("connection".to_owned(), names)];
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_announced_and_take_the_length_away() {
+    fn trailers_are_announced_and_remove_the_content_length() {
         let answer = |head: &ResponseHead| answer(Method::GET, head).unwrap();
         for head in [head(200, &[("trailer", "X-Sum")]), head(200, &[])] {
             let response = answer(&head);
             assert_eq!(response.headers().get_all("trailer").iter().count(), 1);
             assert_eq!(http_body::Body::size_hint(response.body()).exact(), None);
         }
-        let deaf = Asked {
+        let deaf = ResponseContext {
             trailers: false,
             ..asked(&Method::GET)
         };
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_there_has_the_length_that_it_has() {
+    fn a_complete_body_has_a_content_length() {
         let response = answer(Method::GET, &head(200, &[("content-length", "5")])).unwrap();
         assert!(!response.headers().contains_key("content-length"));
         assert_eq!(response.body().as_bytes(), Some(&b"body"[..]));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_304_announces_what_a_200_would_have_and_a_204_and_a_205_announce_nothing() {
+    fn only_a_304_keeps_its_content_length_without_a_body() {
         for method in [Method::GET, Method::HEAD] {
             for (status, announced) in [(204, None), (205, None), (304, Some("1234"))] {
                 let head = head(status, &[("content-length", "1234"), ("etag", "\"v7\"")]);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_head_may_announce_what_get_would_send() {
+    fn a_response_to_head_may_announce_a_length() {
         let head = head(200, &[("content-length", "1000")]);
         let answer = answer(Method::HEAD, &head).unwrap();
         assert_eq!(answer.headers()["content-length"], "1000");

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::Unfit;
+use super::RequestRejection;
 use crate::limits::Limits;
 
 /// Maximum length of path and query of a request to a function, in bytes. RFC 9110, section 4.1,
@@ -26,10 +26,10 @@ pub(crate) fn head_cost(fields: &HeaderMap) -> u64 {
 }
 
 /// Rejects a head that is larger than the node accepts.
-pub(crate) fn check_size(fields: &HeaderMap, limits: &Limits) -> Result<(), Unfit> {
+pub(crate) fn check_size(fields: &HeaderMap, limits: &Limits) -> Result<(), RequestRejection> {
     let count = fields.len();
     if count > limits.request_fields {
-        return Err(Unfit::HeadTooLarge {
+        return Err(RequestRejection::HeadTooLarge {
             size: count,
             unit: "fields",
             limit: limits.request_fields,
@@ -37,7 +37,7 @@ pub(crate) fn check_size(fields: &HeaderMap, limits: &Limits) -> Result<(), Unfi
     }
     let size = head_size(fields);
     if size > limits.request_head {
-        return Err(Unfit::HeadTooLarge {
+        return Err(RequestRejection::HeadTooLarge {
             size,
             unit: "bytes",
             limit: limits.request_head,
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_costs_what_it_takes_beside_its_bytes() {
+    fn each_field_counts_its_memory_overhead() {
         assert_eq!(head_cost(&head(&[("a", "12345")])), 6 + FIELD as u64);
         assert_eq!(head_cost(&HeaderMap::new()), 0);
     }

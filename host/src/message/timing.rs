@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_value_1_asks() {
+    fn server_timing_requires_the_value_1() {
         let mut headers = HeaderMap::new();
         assert!(!wants_timing(&headers));
         headers.insert(ASKING, HeaderValue::from_static("0"));

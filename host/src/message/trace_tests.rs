@@ -32,7 +32,7 @@ fn assert_nothing_passes(headers: &HeaderMap) {
 }
 
 #[test]
-fn what_the_specification_takes_is_taken() {
+fn valid_trace_parents_are_forwarded() {
     for value in [
         SENT,
         "00-12345678901234567890123456789012-1234567890123456-00",
@@ -52,7 +52,7 @@ fn what_the_specification_takes_is_taken() {
 }
 
 #[test]
-fn what_the_specification_refuses_is_removed() {
+fn invalid_trace_parents_are_removed() {
     for value in [
         "",
         "-",
@@ -107,7 +107,7 @@ fn what_the_specification_refuses_is_removed() {
 }
 
 #[test]
-fn two_of_them_are_none() {
+fn two_trace_parents_are_removed() {
     // test_traceparent_duplicated.
     let other = SENT.replace("9012-1", "9011-1");
     for second in [SENT, &other, ""] {
@@ -133,7 +133,7 @@ fn state(values: &[&str]) -> bool {
 }
 
 #[test]
-fn states_that_can_be_read_are_kept() {
+fn valid_trace_states_are_forwarded() {
     let members = |from: usize, to: usize| {
         let members: Vec<_> = (from..=to).map(|n| format!("bar{n:02}={n:02}")).collect();
         members.join(",")
@@ -193,7 +193,7 @@ fn states_that_can_be_read_are_kept() {
 }
 
 #[test]
-fn nothing_that_is_sent_makes_it_panic() {
+fn trace_parsing_never_panics() {
     let mut random = fastrand::Rng::new();
     for _ in 0..20_000 {
         let mut value = SENT.as_bytes().to_vec();

@@ -9,17 +9,17 @@ use prometheus_client::metrics::{
 };
 
 /// A metric with a count.
-pub(super) trait Count {
+pub(super) trait CountedMetric {
     fn count(&self) -> u64;
 }
 
-impl Count for Counter {
+impl CountedMetric for Counter {
     fn count(&self) -> u64 {
         self.get()
     }
 }
 
-impl Count for Gauge {
+impl CountedMetric for Gauge {
     fn count(&self) -> u64 {
         // The gauge is never below 0.
         u64::try_from(self.get()).unwrap_or(0)
@@ -33,7 +33,7 @@ pub(super) fn counted<S, M, C>(
 ) -> BTreeMap<String, u64>
 where
     S: Clone + Eq + Hash,
-    M: Count,
+    M: CountedMetric,
     C: MetricConstructor<M>,
 {
     let counts = labels.into_iter().filter_map(|(name, label)| {

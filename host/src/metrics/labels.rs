@@ -24,104 +24,104 @@ pub(super) fn whole(count: impl TryInto<i64>) -> i64 {
 
 /// A function by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Name(FunctionName);
+pub(super) struct NameLabel(FunctionName);
 
 /// The function that a request was for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Function {
-    Named(Name),
+pub(super) enum FunctionLabel {
+    Named(NameLabel),
     /// No function; Prometheus treats an empty label as a missing one.
     Unknown,
 }
 
 /// A level of confinement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Level {
+pub(super) struct LevelLabels {
     pub(super) level: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Status {
-    pub(super) function: Function,
+pub(super) struct StatusLabels {
+    pub(super) function: FunctionLabel,
     pub(super) status: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ProblemOf {
-    pub(super) function: Function,
+pub(super) struct ProblemLabels {
+    pub(super) function: FunctionLabel,
     pub(super) problem: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct TrapOf {
-    pub(super) function: Name,
+pub(super) struct TrapLabels {
+    pub(super) function: NameLabel,
     pub(super) kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct OfFunction {
-    pub(super) function: Name,
+pub(super) struct FunctionLabels {
+    pub(super) function: NameLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Stage {
+pub(super) struct StageLabels {
     pub(super) stage: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct State {
+pub(super) struct StateLabels {
     pub(super) state: &'static str,
 }
 
 /// The minimum, current or maximum number of wanted zygotes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Watermark {
+pub(super) struct WatermarkLabels {
     pub(super) mark: &'static str,
 }
 
 /// The reason why instances are not made ahead of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct LackOf {
+pub(super) struct LackLabels {
     pub(super) why: &'static str,
 }
 
 /// The account or budget of an amount of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct MemoryOf {
+pub(super) struct MemoryLabels {
     pub(super) of: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ServedOf {
-    pub(super) function: Name,
+pub(super) struct ServedLabels {
+    pub(super) function: NameLabel,
     pub(super) by: &'static str,
 }
 
 /// Outbound calls of a function by result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct OutboundOf {
-    pub(super) function: Name,
+pub(super) struct OutboundLabels {
+    pub(super) function: NameLabel,
     pub(super) result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Outcome {
+pub(super) struct OutcomeLabels {
     pub(super) result: &'static str,
 }
 
-impl From<&FunctionName> for Name {
+impl From<&FunctionName> for NameLabel {
     fn from(name: &FunctionName) -> Self {
         Self(name.clone())
     }
 }
 
-impl EncodeLabelValue for Name {
+impl EncodeLabelValue for NameLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
         encoder.write_str(self.0.as_str())
     }
 }
 
-impl EncodeLabelValue for Function {
+impl EncodeLabelValue for FunctionLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
         match self {
             Self::Named(name) => EncodeLabelValue::encode(name, encoder),

@@ -6,8 +6,8 @@
 //! The number of series is bounded: statuses, problems and kinds are fixed sets, and a function's
 //! series are removed with the function.
 
+mod admission;
 mod counted;
-mod crowd;
 mod labels;
 mod pools;
 mod summary;
@@ -27,21 +27,22 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-pub use faasw_client::{FunctionSummary, GroupSummary, StageSummary, Summary, ZygoteSummary};
+pub use faasw_client::{FunctionSummary, GroupSummary, NodeSummary, StageSummary, ZygoteSummary};
 
 use faasw_client::{FunctionName, Problem};
 
 use crate::{failure::Failure, log};
-use crowd::Crowd;
+use admission::AdmissionMetrics;
 use labels::{
-    BUDGETS, Function, HELD, Level, MemoryOf, OUTBOUND, OfFunction, OutboundOf, Outcome, ProblemOf,
-    STAGES, ServedOf, Stage, State, Status, TrapOf, whole,
+    BUDGETS, FunctionLabel, FunctionLabels, HELD, LevelLabels, MemoryLabels, OUTBOUND,
+    OutboundLabels, OutcomeLabels, ProblemLabels, STAGES, ServedLabels, StageLabels, StateLabels,
+    StatusLabels, TrapLabels, whole,
 };
-use pools::Pools;
-use times::Times;
+use pools::PoolMetrics;
+use times::TimeHistogram;
 
 /// The values that are only known when the metrics are read.
-pub(crate) struct Now<'a> {
+pub(crate) struct CurrentValues<'a> {
     /// The existing functions.
     pub(crate) functions: &'a [FunctionName],
     /// The number of requests in instances.
@@ -54,27 +55,27 @@ pub(crate) struct Now<'a> {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Status, Counter>,
-    failures: Family<ProblemOf, Counter>,
-    traps: Family<TrapOf, Counter>,
-    page_faults: Family<OfFunction, Counter>,
-    exits: Family<OfFunction, Counter>,
-    cpu: Family<OfFunction, Counter<f64>>,
-    served: Family<ServedOf, Counter>,
-    outbound: Family<OutboundOf, Counter>,
+    requests: Family<StatusLabels, Counter>,
+    failures: Family<ProblemLabels, Counter>,
+    traps: Family<TrapLabels, Counter>,
+    page_faults: Family<FunctionLabels, Counter>,
+    exits: Family<FunctionLabels, Counter>,
+    cpu: Family<FunctionLabels, Counter<f64>>,
+    served: Family<ServedLabels, Counter>,
+    outbound: Family<OutboundLabels, Counter>,
     /// The histograms of the stages, in the order of [`STAGES`].
-    stages: [Times; 6],
-    deployments: Family<Outcome, Counter>,
+    stages: [TimeHistogram; 6],
+    deployments: Family<OutcomeLabels, Counter>,
     functions: Gauge,
     under_way: Gauge,
-    microvms: Family<State, Gauge>,
-    pools: Pools,
-    crowd: Crowd,
+    microvms: Family<StateLabels, Gauge>,
+    pools: PoolMetrics,
+    admission: AdmissionMetrics,
     forbidden_calls: Counter,
     log_suppressed: Counter,
-    confinement: Family<Level, Gauge>,
-    memory_held: Family<MemoryOf, Gauge>,
-    memory_budget: Family<MemoryOf, Gauge>,
+    confinement: Family<LevelLabels, Gauge>,
+    memory_held: Family<MemoryLabels, Gauge>,
+    memory_budget: Family<MemoryLabels, Gauge>,
     /// Every problem that ever occurred, because a function's series are removed by name.
     problems: Mutex<BTreeSet<&'static str>>,
 }
@@ -82,21 +83,21 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Records a request that its function has answered. `timing` is `None` if the rest of the
     /// response is still to come.
-    pub(crate) fn answered(
+    pub(crate) fn record_answer(
         &self,
         function: &FunctionName,
         status: StatusCode,
         timing: Option<&Timing>,
     ) {
-        self.count(Function::Named(function.into()), status);
+        self.count(FunctionLabel::Named(function.into()), status);
         if let Some(timing) = timing {
-            self.ran(function, timing);
+            self.record_run(function, timing);
         }
     }
 
     /// Records the times of an instance that has finished a request: with its response, or with the
     /// stream after it.
-    pub(crate) fn ran(&self, function: &FunctionName, timing: &Timing) {
+    pub(crate) fn record_run(&self, function: &FunctionName, timing: &Timing) {
         let stages = [
             timing.queue,
             timing.fork,
@@ -107,7 +108,7 @@ impl Metrics {
         for (histogram, took) in self.stages.iter().zip(stages) {
             histogram.observe(took);
         }
-        let of = ServedOf {
+        let of = ServedLabels {
             function: function.into(),
             by: timing.served.name(),
         };
@@ -115,8 +116,8 @@ impl Metrics {
     }
 
     /// Records the effort of an instance that has stopped by itself after its request.
-    pub(crate) fn retired(&self, function: &FunctionName, effort: &Effort) {
-        let of = OfFunction {
+    pub(crate) fn record_retirement(&self, function: &FunctionName, effort: &Effort) {
+        let of = FunctionLabels {
             function: function.into(),
         };
         self.page_faults
@@ -129,17 +130,17 @@ impl Metrics {
     }
 
     /// Records the CPU time of an instance for a request, whatever its result.
-    pub(crate) fn charged(&self, function: &FunctionName, cpu: Duration) {
-        let of = OfFunction {
+    pub(crate) fn record_cpu_time(&self, function: &FunctionName, cpu: Duration) {
+        let of = FunctionLabels {
             function: function.into(),
         };
         self.cpu.get_or_create(&of).inc_by(cpu.as_secs_f64());
     }
 
     /// Records an outbound call of a function, made or refused.
-    pub(crate) fn outbound(&self, function: &FunctionName, is_made: bool) {
+    pub(crate) fn record_outbound_call(&self, function: &FunctionName, is_made: bool) {
         let [made, refused] = OUTBOUND;
-        let of = OutboundOf {
+        let of = OutboundLabels {
             function: function.into(),
             result: if is_made { made } else { refused },
         };
@@ -147,9 +148,14 @@ impl Metrics {
     }
 
     /// Records a request that the node answered with a problem.
-    pub(crate) fn failed(&self, function: &FunctionName, failure: &Failure, problem: &Problem) {
+    pub(crate) fn record_failure(
+        &self,
+        function: &FunctionName,
+        failure: &Failure,
+        problem: &Problem,
+    ) {
         self.failure(
-            Function::Named(function.into()),
+            FunctionLabel::Named(function.into()),
             problem.slug,
             problem.status,
         );
@@ -158,12 +164,12 @@ impl Metrics {
 
     /// Records a response that was cut off after it had begun, or whose handler failed after it.
     /// The request was counted when its response began.
-    pub(crate) fn cut_off(&self, function: &FunctionName, failure: &Failure) {
+    pub(crate) fn record_cut_off(&self, function: &FunctionName, failure: &Failure) {
         let problem = failure.slug();
         self.problems().insert(problem);
-        let function_label = Function::Named(function.into());
+        let function_label = FunctionLabel::Named(function.into());
         self.failures
-            .get_or_create(&ProblemOf {
+            .get_or_create(&ProblemLabels {
                 function: function_label,
                 problem,
             })
@@ -173,7 +179,7 @@ impl Metrics {
 
     fn trapped(&self, function: &FunctionName, failure: &Failure) {
         if let Failure::Invoke(InvokeError::Trap { kind, .. }) = failure {
-            let of = TrapOf {
+            let of = TrapLabels {
                 function: function.into(),
                 kind: kind.name(),
             };
@@ -183,39 +189,45 @@ impl Metrics {
 
     /// Records a request for a function that does not exist. The client has invented its name, so
     /// the name is not a label.
-    pub(crate) fn unknown(&self) {
-        self.failure(Function::Unknown, "unknown-function", StatusCode::NOT_FOUND);
+    pub(crate) fn record_unknown_function(&self) {
+        self.failure(
+            FunctionLabel::Unknown,
+            "unknown-function",
+            StatusCode::NOT_FOUND,
+        );
     }
 
     /// Records the end of a deployment.
-    pub(crate) fn deployed(&self, well: bool) {
+    pub(crate) fn record_deployment(&self, well: bool) {
         let result = if well { "done" } else { "failed" };
-        self.deployments.get_or_create(&Outcome { result }).inc();
+        self.deployments
+            .get_or_create(&OutcomeLabels { result })
+            .inc();
     }
 
     /// Removes the series of a function that was removed.
-    pub(crate) fn forget(&self, function: &FunctionName) {
-        let named = Function::Named(function.into());
+    pub(crate) fn remove_function(&self, function: &FunctionName) {
+        let named = FunctionLabel::Named(function.into());
         for status in 100..600 {
-            self.requests.remove(&Status {
+            self.requests.remove(&StatusLabels {
                 function: named.clone(),
                 status,
             });
         }
         for problem in self.problems().iter() {
-            self.failures.remove(&ProblemOf {
+            self.failures.remove(&ProblemLabels {
                 function: named.clone(),
                 problem,
             });
         }
         for kind in TrapKind::ALL {
-            let of = TrapOf {
+            let of = TrapLabels {
                 function: function.into(),
                 kind: kind.name(),
             };
             self.traps.remove(&of);
         }
-        let of = OfFunction {
+        let of = FunctionLabels {
             function: function.into(),
         };
         self.page_faults.remove(&of);
@@ -223,16 +235,16 @@ impl Metrics {
         self.cpu.remove(&of);
         for result in OUTBOUND {
             let function = function.into();
-            self.outbound.remove(&OutboundOf { function, result });
+            self.outbound.remove(&OutboundLabels { function, result });
         }
         for by in Served::ALL.map(Served::name) {
             let function = function.into();
-            self.served.remove(&ServedOf { function, by });
+            self.served.remove(&ServedLabels { function, by });
         }
     }
 
     /// Returns all metrics as OpenMetrics text.
-    pub(crate) fn text(&self, now: &Now<'_>) -> String {
+    pub(crate) fn encode_text(&self, now: &CurrentValues<'_>) -> String {
         self.set(now);
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -241,8 +253,8 @@ impl Metrics {
     }
 
     /// Updates the values that are only known when the metrics are read.
-    fn set(&self, now: &Now<'_>) {
-        let Now { vms, backlog, .. } = now;
+    fn set(&self, now: &CurrentValues<'_>) {
+        let CurrentValues { vms, backlog, .. } = now;
         self.functions.set(whole(now.functions.len()));
         self.under_way.set(whole(now.under_way));
         for (state, count) in [
@@ -251,13 +263,15 @@ impl Metrics {
             ("busy", vms.busy),
         ] {
             self.microvms
-                .get_or_create(&State { state })
+                .get_or_create(&StateLabels { state })
                 .set(whole(count));
         }
         self.pools.set(vms);
-        self.crowd.set(vms, backlog);
+        self.admission.set(vms, backlog);
         let level = vms.confinement.name();
-        self.confinement.get_or_create(&Level { level }).set(1);
+        self.confinement
+            .get_or_create(&LevelLabels { level })
+            .set(1);
         for (counter, count) in [
             (&self.forbidden_calls, vms.forbidden_calls),
             (&self.log_suppressed, log::suppressed()),
@@ -273,28 +287,28 @@ impl Metrics {
         let budgets = [backlog.limits().node, vms.seed_budget, vms.function_budget];
         for (of, bytes) in HELD.into_iter().zip(held) {
             self.memory_held
-                .get_or_create(&MemoryOf { of })
+                .get_or_create(&MemoryLabels { of })
                 .set(whole(bytes));
         }
         for (of, bytes) in BUDGETS.into_iter().zip(budgets) {
             self.memory_budget
-                .get_or_create(&MemoryOf { of })
+                .get_or_create(&MemoryLabels { of })
                 .set(whole(bytes));
         }
     }
 
-    fn failure(&self, function: Function, problem: &'static str, status: StatusCode) {
+    fn failure(&self, function: FunctionLabel, problem: &'static str, status: StatusCode) {
         self.problems().insert(problem);
         self.count(function.clone(), status);
         self.failures
-            .get_or_create(&ProblemOf { function, problem })
+            .get_or_create(&ProblemLabels { function, problem })
             .inc();
     }
 
-    fn count(&self, function: Function, status: StatusCode) {
+    fn count(&self, function: FunctionLabel, status: StatusCode) {
         let status = status.as_u16();
         self.requests
-            .get_or_create(&Status { function, status })
+            .get_or_create(&StatusLabels { function, status })
             .inc();
     }
 
@@ -306,7 +320,7 @@ impl Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let stages = Family::<Stage, Times>::default();
+        let stages = Family::<StageLabels, TimeHistogram>::default();
         let mut metrics = Self {
             registry: Registry::with_prefix("faasw"),
             requests: Family::default(),
@@ -317,13 +331,13 @@ impl Default for Metrics {
             cpu: Family::default(),
             outbound: Family::default(),
             served: Family::default(),
-            stages: STAGES.map(|stage| stages.get_or_create_owned(&Stage { stage })),
+            stages: STAGES.map(|stage| stages.get_or_create_owned(&StageLabels { stage })),
             deployments: Family::default(),
             functions: Gauge::default(),
             under_way: Gauge::default(),
             microvms: Family::default(),
-            pools: Pools::default(),
-            crowd: Crowd::default(),
+            pools: PoolMetrics::default(),
+            admission: AdmissionMetrics::default(),
             forbidden_calls: Counter::default(),
             log_suppressed: Counter::default(),
             confinement: Family::default(),
@@ -396,7 +410,7 @@ impl Default for Metrics {
             metrics.microvms.clone(),
         );
         metrics.pools.register(registry);
-        metrics.crowd.register(registry);
+        metrics.admission.register(registry);
         registry.register_with_unit(
             "memory_held",
             "What functions hold between requests, by account: layers of their seeds, private \

@@ -11,30 +11,30 @@ use prometheus_client::{
 
 use super::{
     counted::counted,
-    labels::{LackOf, Outcome, State, Watermark, whole},
+    labels::{LackLabels, OutcomeLabels, StateLabels, WatermarkLabels, whole},
 };
 
 /// The gauges and counters of the pools.
 #[derive(Debug, Default)]
-pub(super) struct Pools {
-    pub(super) zygotes: Family<State, Gauge>,
-    zygotes_wanted: Family<Watermark, Gauge>,
-    pub(super) zygote_takes: Family<Outcome, Counter>,
+pub(super) struct PoolMetrics {
+    pub(super) zygotes: Family<StateLabels, Gauge>,
+    zygotes_wanted: Family<WatermarkLabels, Gauge>,
+    pub(super) zygote_takes: Family<OutcomeLabels, Counter>,
     zygote_near_hits: Counter,
     zygote_parents: Gauge,
     zygote_specialise_failures: Counter,
     zygote_parents_abandoned: Counter,
-    pub(super) resets: Family<Outcome, Counter>,
-    lacking: Family<LackOf, Gauge>,
-    pub(super) groups: Family<State, Gauge>,
+    pub(super) resets: Family<OutcomeLabels, Counter>,
+    lacking: Family<LackLabels, Gauge>,
+    pub(super) groups: Family<StateLabels, Gauge>,
     pub(super) groups_free_max: Gauge,
-    pub(super) group_takes: Family<Outcome, Counter>,
+    pub(super) group_takes: Family<OutcomeLabels, Counter>,
     pub(super) memory_used: Gauge,
     pub(super) memory_max: Gauge,
     pub(super) out_of_memory: Counter,
 }
 
-impl Pools {
+impl PoolMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "zygotes",
@@ -124,7 +124,7 @@ impl Pools {
         let marks = ["low", "now", "high"];
         counted(
             &self.zygotes_wanted,
-            marks.map(|mark| (mark, Watermark { mark })),
+            marks.map(|mark| (mark, WatermarkLabels { mark })),
         )
     }
 
@@ -136,7 +136,7 @@ impl Pools {
     /// Returns the number of missing instances ahead of requests by reason, without reasons that
     /// apply to none.
     pub(super) fn lacking(&self) -> BTreeMap<String, u64> {
-        let all = Lack::ALL.map(|why| (why.name(), LackOf { why: why.name() }));
+        let all = Lack::ALL.map(|why| (why.name(), LackLabels { why: why.name() }));
         let mut lacking = counted(&self.lacking, all);
         lacking.retain(|_, count| *count > 0);
         lacking
@@ -152,7 +152,7 @@ impl Pools {
         } = stats;
         let bare = stats.zygotes.saturating_sub(stats.preset);
         for (state, count) in [("generic", bare), ("specialised", stats.preset)] {
-            let of = State { state };
+            let of = StateLabels { state };
             self.zygotes.get_or_create(&of).set(whole(count));
         }
         for (mark, count) in [
@@ -160,16 +160,16 @@ impl Pools {
             ("now", stock.wanted),
             ("high", stock.high),
         ] {
-            let of = Watermark { mark };
+            let of = WatermarkLabels { mark };
             self.zygotes_wanted.get_or_create(&of).set(whole(count));
         }
         for why in Lack::ALL {
-            let of = LackOf { why: why.name() };
+            let of = LackLabels { why: why.name() };
             let count = stats.lacking.of(why);
             self.lacking.get_or_create(&of).set(whole(count));
         }
         for (state, count) in [("free", groups.free), ("used", groups.used)] {
-            let of = State { state };
+            let of = StateLabels { state };
             self.groups.get_or_create(&of).set(whole(count));
         }
         self.zygote_parents.set(whole(stock.parents));
@@ -181,7 +181,7 @@ impl Pools {
             counter.inner().fetch_max(count, Ordering::Relaxed);
         }
         for (result, count) in [("done", stats.resets.done), ("failed", stats.resets.failed)] {
-            let counter = self.resets.get_or_create(&Outcome { result });
+            let counter = self.resets.get_or_create(&OutcomeLabels { result });
             counter.inner().fetch_max(count, Ordering::Relaxed);
         }
         self.groups_free_max.set(whole(groups.free_max));
@@ -195,7 +195,7 @@ impl Pools {
             (&self.group_takes, groups.hits, groups.misses),
         ] {
             for (result, count) in [("hit", hits), ("miss", misses)] {
-                let counter = takes.get_or_create(&Outcome { result });
+                let counter = takes.get_or_create(&OutcomeLabels { result });
                 counter.inner().fetch_max(count, Ordering::Relaxed);
             }
         }

@@ -3,38 +3,44 @@
 use std::collections::BTreeMap;
 
 use faasw_client::{
-    FunctionName, FunctionSummary, GroupSummary, StageSummary, Summary, ZygoteSummary,
+    FunctionName, FunctionSummary, GroupSummary, NodeSummary, StageSummary, ZygoteSummary,
 };
 use faasw_pool::{Served, TrapKind};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 
 use super::{
-    Metrics, Now,
+    CurrentValues, Metrics,
     counted::{Count as _, counted},
     labels::{
-        BUDGETS, Function, HELD, MemoryOf, OfFunction, Outcome, ProblemOf, STAGES, ServedOf, State,
-        Status, TrapOf,
+        BUDGETS, FunctionLabel, FunctionLabels, HELD, MemoryLabels, OutcomeLabels, ProblemLabels,
+        STAGES, ServedLabels, StateLabels, StatusLabels, TrapLabels,
     },
 };
 
 impl Metrics {
     /// Returns the counts, and the values that are only known now.
-    pub(crate) fn summary(&self, now: &Now<'_>) -> Summary {
+    pub(crate) fn summary(&self, now: &CurrentValues<'_>) -> NodeSummary {
         self.set(now);
-        let gauges = |family: &Family<MemoryOf, Gauge>, accounts: &[&'static str]| {
-            counted(family, accounts.iter().map(|of| (*of, MemoryOf { of })))
+        let gauges = |family: &Family<MemoryLabels, Gauge>, accounts: &[&'static str]| {
+            counted(family, accounts.iter().map(|of| (*of, MemoryLabels { of })))
         };
-        let states = |family: &Family<State, Gauge>, states: &[&'static str]| {
-            counted(family, states.iter().map(|state| (*state, State { state })))
+        let states = |family: &Family<StateLabels, Gauge>, states: &[&'static str]| {
+            counted(
+                family,
+                states.iter().map(|state| (*state, StateLabels { state })),
+            )
         };
-        let outcomes = |family: &Family<Outcome, Counter>, results: [&'static str; 2]| {
-            counted(family, results.map(|result| (result, Outcome { result })))
+        let outcomes = |family: &Family<OutcomeLabels, Counter>, results: [&'static str; 2]| {
+            counted(
+                family,
+                results.map(|result| (result, OutcomeLabels { result })),
+            )
         };
         let pools = &self.pools;
-        Summary {
+        NodeSummary {
             functions: self.functions.count(),
             under_way: self.under_way.count(),
-            unknown: self.by_status(&Function::Unknown).values().sum(),
+            unknown: self.by_status(&FunctionLabel::Unknown).values().sum(),
             forbidden_calls: self.forbidden_calls.get(),
             resets: outcomes(&pools.resets, ["done", "failed"]),
             abandoned_parents: pools.abandoned_parents(),
@@ -77,31 +83,31 @@ impl Metrics {
     /// Returns the counts of a function, if there are any.
     fn of_function(&self, name: &FunctionName) -> Option<FunctionSummary> {
         let function = || name.into();
-        let of = OfFunction {
+        let of = FunctionLabels {
             function: function(),
         };
         let problems = self.problems().clone();
         let summary = FunctionSummary {
-            requests: self.by_status(&Function::Named(function())),
+            requests: self.by_status(&FunctionLabel::Named(function())),
             problems: counted(
                 &self.failures,
                 problems.into_iter().map(|problem| {
-                    let function = Function::Named(function());
-                    (problem, ProblemOf { function, problem })
+                    let function = FunctionLabel::Named(function());
+                    (problem, ProblemLabels { function, problem })
                 }),
             ),
             traps: counted(
                 &self.traps,
                 TrapKind::ALL.map(TrapKind::name).map(|kind| {
                     let function = function();
-                    (kind, TrapOf { function, kind })
+                    (kind, TrapLabels { function, kind })
                 }),
             ),
             served: counted(
                 &self.served,
                 Served::ALL.map(Served::name).map(|by| {
                     let function = function();
-                    (by, ServedOf { function, by })
+                    (by, ServedLabels { function, by })
                 }),
             ),
             page_faults: self.page_faults.get(&of).map_or(0, |count| count.get()),
@@ -112,9 +118,9 @@ impl Metrics {
     }
 
     /// Returns the number of requests by status.
-    fn by_status(&self, function: &Function) -> BTreeMap<String, u64> {
+    fn by_status(&self, function: &FunctionLabel) -> BTreeMap<String, u64> {
         let statuses = (100..600_u16).filter_map(|status| {
-            let of = Status {
+            let of = StatusLabels {
                 function: function.clone(),
                 status,
             };
@@ -142,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_what_the_metrics_say() {
+    fn summary_and_metrics_agree() {
         let metrics = Metrics::default();
         let name = FunctionName::new("f").unwrap();
         for micros in [60, 70, 80, 900] {
@@ -150,16 +156,16 @@ mod tests {
                 fork: Duration::from_micros(micros),
                 ..Timing::default()
             };
-            metrics.answered(&name, StatusCode::OK, Some(&timing));
+            metrics.record_answer(&name, StatusCode::OK, Some(&timing));
             let effort = Effort {
                 exits: 1,
                 page_faults: 0,
                 reset: None,
             };
-            metrics.retired(&name, &effort);
+            metrics.record_retirement(&name, &effort);
         }
-        metrics.unknown();
-        metrics.deployed(false);
+        metrics.record_unknown_function();
+        metrics.record_deployment(false);
         let mut lacking = LackingStats::default();
         lacking.add(Lacking {
             instances: 4,
@@ -197,7 +203,7 @@ mod tests {
             function_budget: 7,
             ..PoolStats::default()
         };
-        let now = Now {
+        let now = CurrentValues {
             functions: std::slice::from_ref(&name),
             under_way: 2,
             vms: stats,
@@ -251,8 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_nothing() {
-        let summary = Metrics::default().summary(&Now {
+    fn an_empty_summary_has_no_values() {
+        let summary = Metrics::default().summary(&CurrentValues {
             functions: &[FunctionName::new("f").unwrap()],
             under_way: 0,
             vms: PoolStats::default(),

@@ -26,7 +26,7 @@ fn recorded() -> Metrics {
         served: Served::Warm,
         ..Timing::default()
     };
-    metrics.answered(&name("f"), StatusCode::OK, Some(&timing));
+    metrics.record_answer(&name("f"), StatusCode::OK, Some(&timing));
     let effort = Effort {
         exits: 2,
         page_faults: 7,
@@ -35,22 +35,22 @@ fn recorded() -> Metrics {
             ..ResetEffort::default()
         }),
     };
-    metrics.retired(&name("f"), &effort);
-    metrics.charged(&name("f"), Duration::from_millis(250));
-    metrics.charged(&name("f"), Duration::from_millis(500));
-    metrics.answered(&name("f"), StatusCode::IM_A_TEAPOT, None);
+    metrics.record_retirement(&name("f"), &effort);
+    metrics.record_cpu_time(&name("f"), Duration::from_millis(250));
+    metrics.record_cpu_time(&name("f"), Duration::from_millis(500));
+    metrics.record_answer(&name("f"), StatusCode::IM_A_TEAPOT, None);
     let trap = Failure::Invoke(InvokeError::Trap {
         kind: TrapKind::Unreachable,
         report: "wasm trap: wasm `unreachable` instruction executed in function 'x'".into(),
     });
-    metrics.failed(&name("g"), &trap, &trap.problem(Audience::Client));
-    metrics.unknown();
-    metrics.deployed(true);
+    metrics.record_failure(&name("g"), &trap, &trap.problem(Audience::Client));
+    metrics.record_unknown_function();
+    metrics.record_deployment(true);
     metrics
 }
 
 #[test]
-fn what_is_recorded_is_in_the_text() {
+fn recorded_values_are_in_the_metrics_text() {
     let stats = PoolStats {
         zygotes: 2,
         preset: 1,
@@ -109,7 +109,7 @@ fn what_is_recorded_is_in_the_text() {
     let backlog = Backlog::new(BacklogLimits::default());
     let connection = backlog.connection();
     connection.take(42);
-    let text = recorded().text(&Now {
+    let text = recorded().encode_text(&CurrentValues {
         functions: &[name("f"), name("g")],
         under_way: 1,
         vms: stats,
@@ -181,12 +181,12 @@ fn what_is_recorded_is_in_the_text() {
 }
 
 #[test]
-fn a_functions_series_go_with_it() {
+fn removing_a_function_removes_its_series() {
     let metrics = recorded();
-    metrics.forget(&name("f"));
-    metrics.forget(&name("g"));
+    metrics.remove_function(&name("f"));
+    metrics.remove_function(&name("g"));
     let backlog = Backlog::new(BacklogLimits::default());
-    let text = metrics.text(&Now {
+    let text = metrics.encode_text(&CurrentValues {
         functions: &[],
         under_way: 0,
         vms: PoolStats::default(),

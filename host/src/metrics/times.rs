@@ -23,10 +23,10 @@ const BUCKETS: [f64; 20] = [
 
 /// A histogram of times. Clones share their data.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Times(Arc<Mutex<Observed>>);
+pub(super) struct TimeHistogram(Arc<Mutex<HistogramData>>);
 
 #[derive(Clone, Debug)]
-struct Observed {
+struct HistogramData {
     /// Sum of all times in seconds.
     sum: f64,
     count: u64,
@@ -34,7 +34,7 @@ struct Observed {
     buckets: Vec<(f64, u64)>,
 }
 
-impl Default for Observed {
+impl Default for HistogramData {
     fn default() -> Self {
         let bounds = BUCKETS.into_iter().chain([f64::INFINITY]);
         Self {
@@ -45,7 +45,7 @@ impl Default for Observed {
     }
 }
 
-impl Times {
+impl TimeHistogram {
     pub(super) fn observe(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         let mut observed = self.observed();
@@ -74,13 +74,13 @@ impl Times {
         }
     }
 
-    fn observed(&self) -> MutexGuard<'_, Observed> {
+    fn observed(&self) -> MutexGuard<'_, HistogramData> {
         // Each change is by calls that do not panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Observed {
+impl HistogramData {
     /// Returns the value at a rank. Values are assumed to be evenly spread within their bucket, as
     /// in Prometheus.
     fn quantile(&self, rank: f64) -> f64 {
@@ -99,13 +99,13 @@ impl Observed {
     }
 }
 
-impl TypedMetric for Times {
+impl TypedMetric for TimeHistogram {
     const TYPE: MetricType = MetricType::Histogram;
 }
 
-impl EncodeMetric for Times {
+impl EncodeMetric for TimeHistogram {
     fn encode(&self, mut encoder: MetricEncoder) -> Result<(), fmt::Error> {
-        let Observed {
+        let HistogramData {
             sum,
             count,
             buckets,

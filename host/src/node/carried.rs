@@ -41,7 +41,10 @@ pub(super) fn is_carried(name: &FunctionName, digest: Digest) -> Option<&'static
 impl Core {
     /// Whether an engine of the operator displaces this carried engine.
     fn is_displaced(&self, carried: &BundledRuntime) -> bool {
-        let taken = |(name, _)| self.engines.taken(&name, &extensions(carried), true);
+        let taken = |(name, _)| {
+            self.engines
+                .conflicting_engine(&name, &extensions(carried), true)
+        };
         known(carried).and_then(taken).is_some()
     }
 
@@ -59,7 +62,7 @@ impl Core {
 
     /// Adds the carried engine for this script. Does nothing if the module is no script, if no
     /// carried engine fits, or if the engine was added before.
-    pub(super) async fn bring_engine_for(
+    pub(super) async fn add_carried_engine_for(
         self: &Arc<Self>,
         module: &[u8],
     ) -> Result<(), DeployError> {
@@ -71,7 +74,7 @@ impl Core {
         let Some(carried) = ALL.iter().find(is_its_script) else {
             return Ok(());
         };
-        match self.bring(carried).await {
+        match self.add_carried_engine(carried).await {
             Err(EngineError::NotReady(error)) => Err(error),
             // Meanwhile the operator added an engine for these scripts, or removed this one.
             Ok(()) | Err(_) => Ok(()),
@@ -80,14 +83,20 @@ impl Core {
 
     /// Adds the carried engine of this name. Does nothing if there is none, or if it was added
     /// before.
-    pub(super) async fn bring_engine_of(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn add_carried_engine_named(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<(), EngineError> {
         match ALL.iter().find(|carried| carried.name == name) {
-            Some(carried) => self.bring(carried).await,
+            Some(carried) => self.add_carried_engine(carried).await,
             None => Ok(()),
         }
     }
 
-    async fn bring(self: &Arc<Self>, carried: &'static BundledRuntime) -> Result<(), EngineError> {
+    async fn add_carried_engine(
+        self: &Arc<Self>,
+        carried: &'static BundledRuntime,
+    ) -> Result<(), EngineError> {
         let Some((name, digest)) = known(carried).filter(|_| !self.is_displaced(carried)) else {
             return Ok(());
         };
@@ -157,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_carried_is_what_it_is_said_to_be() {
+    fn carried_engines_match_their_recorded_digests() {
         for carried in ALL {
             let (_, digest) = known(carried).unwrap();
             assert_eq!(Digest::of(&carried.component().unwrap()), digest);

@@ -18,12 +18,12 @@ use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::{
     deployments::Deployments,
-    engine_table::Engines,
-    function::{Function, UnderWay, VersionCell},
-    images::Moves,
+    engine_table::EngineTable,
+    function::{Function, RequestCounter, VersionCell},
+    images::TransferPermits,
     info::{SeedState, function_brief, function_info},
-    secrets::Given,
-    table::Table,
+    secrets::VersionSecrets,
+    table::FunctionTable,
 };
 use crate::{
     backend::Backend,
@@ -31,11 +31,11 @@ use crate::{
     error::{DeployError, FunctionError},
     limits::Limits,
     log::{FunctionLog, Observer},
-    message::TellRequest,
-    metrics::{Metrics, Now, Summary},
-    readiness::State,
+    message::RequestCallback,
+    metrics::{CurrentValues, Metrics, NodeSummary},
+    readiness::ReadinessState,
     registry::{Registry, RegistryError, VersionRecord},
-    services::{key_value::KeyValue, outbound::Outgoing, secrets::Vault},
+    services::{key_value::KeyValue, outbound::OutboundMaker, secrets::Vault},
     shared::Entry,
 };
 
@@ -45,7 +45,7 @@ const READINGS: usize = 8;
 
 /// The registry's functions when a node starts: each with the number and the record of its current
 /// version.
-pub(crate) type Registered = Vec<(FunctionName, u64, VersionRecord)>;
+pub(crate) type RegisteredFunctions = Vec<(FunctionName, u64, VersionRecord)>;
 
 /// A node's storage: its registry, key-value store, secrets, directory and func-images.
 #[derive(Debug)]
@@ -77,12 +77,12 @@ pub(crate) struct Machinery {
     /// Runs functions.
     pub(crate) backend: Arc<dyn Backend>,
     /// Makes the outbound calls of functions.
-    pub(crate) outbound: Outgoing,
+    pub(crate) outbound: OutboundMaker,
 }
 
 /// Which reports clients and the observer receive.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Telling {
+pub(crate) struct ReportOptions {
     /// Clients may request the timing of their requests.
     pub(crate) timing: bool,
     /// Clients receive the complete reason of a function's failure.
@@ -99,11 +99,11 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     pub(super) observer: Observer,
     /// Receives reports about requests.
-    pub(super) tell_request: Option<Arc<TellRequest>>,
+    pub(super) tell_request: Option<Arc<RequestCallback>>,
     pub(super) storage: Arc<Storage>,
     pub(super) metrics: Arc<Metrics>,
-    table: RwLock<Table>,
-    pub(super) engines: Engines,
+    table: RwLock<FunctionTable>,
+    pub(super) engines: EngineTable,
     /// A request for the host `NAME.domain` is for the function `NAME`.
     domain: Option<HostName>,
     /// Clients may request the timing of their requests.
@@ -113,15 +113,15 @@ pub(crate) struct Core {
     /// Response bytes that clients have not read yet.
     pub(crate) backlog: Arc<Backlog>,
     /// Makes the outbound calls of functions.
-    pub(super) outbound: Outgoing,
+    pub(super) outbound: OutboundMaker,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Arc<Deployments>,
-    pub(super) moves: Moves,
+    pub(super) transfer_permits: TransferPermits,
     /// Permits to read code from the registry.
     pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
-    pub(crate) readiness: State,
+    pub(crate) readiness: ReadinessState,
     /// Becomes true when the program that started the node has dropped its last handle. The
     /// handles of the node's own servers do not count.
     gone: watch::Sender<bool>,
@@ -129,9 +129,9 @@ pub(crate) struct Core {
 
 /// Reports when dropped that the node is gone.
 #[derive(Debug)]
-pub(crate) struct Here(watch::Sender<bool>);
+pub(crate) struct AliveGuard(watch::Sender<bool>);
 
-impl Drop for Here {
+impl Drop for AliveGuard {
     fn drop(&mut self) {
         self.0.send_replace(true);
     }
@@ -143,9 +143,9 @@ impl Core {
         limits: Limits,
         observer: Observer,
         storage: Storage,
-        functions: Registered,
+        functions: RegisteredFunctions,
         domain: Option<HostName>,
-        telling: Telling,
+        report_options: ReportOptions,
     ) -> Result<Arc<Self>, RegistryError> {
         let backlog = Backlog::new(BacklogLimits {
             node: limits.undelivered,
@@ -153,7 +153,7 @@ impl Core {
             connection: limits.undelivered_connection,
         });
         let Machinery { backend, outbound } = machinery;
-        let engines = Engines::new(storage.registry.engines()?);
+        let engines = EngineTable::new(storage.registry.engines()?);
         let core = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             engines,
@@ -161,7 +161,7 @@ impl Core {
             deployments: Deployments::new(limits.module),
             limits,
             backlog,
-            tell_request: if telling.requests {
+            tell_request: if report_options.requests {
                 observer.of_requests()
             } else {
                 None
@@ -171,21 +171,21 @@ impl Core {
             metrics: Arc::default(),
             table: RwLock::default(),
             domain,
-            timing: telling.timing,
-            verbose_errors: telling.verbose_errors,
+            timing: report_options.timing,
+            verbose_errors: report_options.verbose_errors,
             outbound,
             committing: Mutex::new(()),
-            moves: Moves::default(),
+            transfer_permits: TransferPermits::default(),
             reading: Semaphore::new(READINGS),
             ended: watch::Sender::new(false),
-            readiness: State::default(),
+            readiness: ReadinessState::default(),
             gone: watch::Sender::new(false),
         });
-        core.take_up(functions);
+        core.load_registered(functions);
         Ok(core)
     }
 
-    fn take_up(&self, functions: Registered) {
+    fn load_registered(&self, functions: RegisteredFunctions) {
         for (name, version, record) in functions {
             let log = self.new_log(&name);
             if let Err(error) = self.check_hosts(&name, &record.options) {
@@ -193,19 +193,19 @@ impl Core {
                      its own");
             }
             let stores = self.stores(&name, &record);
-            let reaches = self.reaches(&record);
-            let secrets = Given::to(&record);
+            let outbound_grants = self.outbound_grants(&record);
+            let secrets = VersionSecrets::of(&record);
             self.put(Arc::new(Function {
                 name,
                 stores,
                 secrets,
-                reaches,
+                outbound_grants,
                 version,
                 record,
                 log,
                 under_way: Arc::default(),
                 backlog: self.backlog.function(),
-                made: VersionCell::default(),
+                version_cell: VersionCell::default(),
             }));
         }
     }
@@ -247,18 +247,18 @@ impl Core {
                 return Err(DeployError::HostOfDomain { host, domain });
             }
         }
-        match self.table().taken(name, options) {
+        match self.table().conflicting_host(name, options) {
             Some((host, function)) => Err(DeployError::HostTaken { host, function }),
             None => Ok(()),
         }
     }
 
-    fn table(&self) -> RwLockReadGuard<'_, Table> {
+    fn table(&self) -> RwLockReadGuard<'_, FunctionTable> {
         // The lock's holders do not panic while they change the data.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {
+    fn table_mut(&self) -> RwLockWriteGuard<'_, FunctionTable> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -288,7 +288,7 @@ impl Core {
     }
 
     /// Collects what `take` returns for each function. The table is locked for reading meanwhile.
-    pub(super) fn each<T, All>(&self, take: impl Fn(&Function) -> Option<T>) -> All
+    pub(super) fn map_functions<T, All>(&self, take: impl Fn(&Function) -> Option<T>) -> All
     where
         All: FromIterator<T>,
     {
@@ -300,7 +300,10 @@ impl Core {
         let functions = self.all();
         let brief = |function: &Arc<Function>| {
             let (name, version) = (&function.name, function.version);
-            let is_in_memory = function.made.get().is_some_and(|made| made.is_in_memory());
+            let is_in_memory = function
+                .version_cell
+                .get()
+                .is_some_and(|made| made.is_in_memory());
             function_brief(name, version, &function.record, &self.limits, is_in_memory)
         };
         functions.iter().map(brief).collect()
@@ -314,7 +317,7 @@ impl Core {
 
     /// Returns where a function's seed is.
     pub(super) fn state_of(&self, function: &Function) -> SeedState {
-        match function.made.get() {
+        match function.version_cell.get() {
             Some(made) => SeedState {
                 is_in_memory: made.is_in_memory(),
                 image_bytes: made.image_bytes(),
@@ -325,7 +328,7 @@ impl Core {
 
     /// Returns how many of a function's instances warm ahead of requests are missing, and why.
     fn lacking(&self, function: &Function) -> Option<Lacking> {
-        match function.made.get() {
+        match function.version_cell.get() {
             Some(made) => made.lacking(),
             None => self.lacks_at_rest(),
         }
@@ -378,7 +381,7 @@ impl Core {
     }
 
     pub(super) fn logs(&self, name: &str, newest: usize) -> Result<Vec<LogLine>, FunctionError> {
-        Ok(self.known(name)?.log.newest(newest).lines)
+        Ok(self.require_function(name)?.log.newest(newest).lines)
     }
 
     /// Returns the newest lines of a log, or the lines after the position `after`. If there are
@@ -389,7 +392,7 @@ impl Core {
         newest: usize,
         after: Option<u64>,
     ) -> Result<LogPage, FunctionError> {
-        let log = self.known(name)?.log.clone();
+        let log = self.require_function(name)?.log.clone();
         let Some(after) = after else {
             return Ok(log.newest(newest));
         };
@@ -400,7 +403,7 @@ impl Core {
         }
     }
 
-    pub(super) fn known(&self, name: &str) -> Result<Arc<Function>, FunctionError> {
+    pub(super) fn require_function(&self, name: &str) -> Result<Arc<Function>, FunctionError> {
         self.function(name)
             .ok_or_else(|| FunctionError::Unknown(name.into()))
     }
@@ -412,15 +415,17 @@ impl Core {
             function.log = other.log.clone();
             function.under_way = other.under_way.clone();
             function.backlog = other.backlog.clone();
-            if let (Some(reaches), Some(before)) = (&mut function.reaches, &other.reaches) {
-                reaches.share_limits(before);
+            if let (Some(outbound_grants), Some(before)) =
+                (&mut function.outbound_grants, &other.outbound_grants)
+            {
+                outbound_grants.share_limits(before);
             }
         } else {
             // Meanwhile the function may have been removed together with its log.
             if function.is_removed() {
                 function.log = self.new_log(&function.name);
             }
-            function.under_way = Arc::<UnderWay>::default();
+            function.under_way = Arc::<RequestCounter>::default();
         }
         let function = Arc::new(function);
         self.put(function.clone());
@@ -430,7 +435,7 @@ impl Core {
 
     /// Removes a function from registry and table.
     pub(super) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), FunctionError> {
-        let name = self.known(name)?.name.clone();
+        let name = self.require_function(name)?.name.clone();
         // A task, so that dropping this future does not interrupt it: table and registry would
         // disagree.
         let core = Arc::clone(self);
@@ -442,7 +447,7 @@ impl Core {
 
     async fn commit_removal(&self, name: FunctionName) -> Result<(), FunctionError> {
         let _committing = self.committing.lock().await;
-        let function = self.known(name.as_str())?;
+        let function = self.require_function(name.as_str())?;
         let storage = self.storage.clone();
         let (name, images) = blocking(move || {
             let images = storage.registry.images_of(&name).unwrap_or_default();
@@ -456,26 +461,26 @@ impl Core {
             self.backend.note_function_removed(memory);
         }
         drop(removed);
-        self.images_serve(None, images).await;
+        self.keep_serving_image(None, images).await;
         self.prune_engines();
         function.log.delete_files();
-        self.metrics.forget(&name);
+        self.metrics.remove_function(&name);
         tracing::info!(function = %name, "function removed");
         Ok(())
     }
 
     /// Returns the current metrics as OpenMetrics text.
     pub(super) fn metrics_text(&self) -> String {
-        self.measured(|now| self.metrics.text(now))
+        self.measured(|now| self.metrics.encode_text(now))
     }
 
     /// Returns a summary of the current metrics for people.
-    pub(super) fn stats(&self) -> Summary {
+    pub(super) fn stats(&self) -> NodeSummary {
         self.measured(|now| self.metrics.summary(now))
     }
 
     /// Passes values that only the node knows to `read`, which reads its metrics.
-    fn measured<T>(&self, read: impl FnOnce(&Now<'_>) -> T) -> T {
+    fn measured<T>(&self, read: impl FnOnce(&CurrentValues<'_>) -> T) -> T {
         let functions = self.all();
         let under_way = functions
             .iter()
@@ -485,14 +490,14 @@ impl Core {
         if let Some(lacking) = self.lacks_at_rest() {
             let resting = functions
                 .iter()
-                .filter(|function| function.made.get().is_none());
+                .filter(|function| function.version_cell.get().is_none());
             resting.for_each(|_| vms.lacking.add(lacking));
         }
         let functions: Vec<_> = functions
             .iter()
             .map(|function| function.name.clone())
             .collect();
-        read(&Now {
+        read(&CurrentValues {
             functions: &functions,
             under_way,
             vms,
@@ -502,7 +507,7 @@ impl Core {
 
     /// Keeps the image of the version `now`, which serves from now on, and removes the images
     /// `gone`.
-    pub(super) async fn images_serve(&self, now: Option<&Function>, gone: Vec<ImageId>) {
+    pub(super) async fn keep_serving_image(&self, now: Option<&Function>, gone: Vec<ImageId>) {
         let Some(images) = self.storage.images.clone() else {
             return;
         };
@@ -515,11 +520,11 @@ impl Core {
     }
 
     /// Removes this image, which no version has, unless it is the image of the current version.
-    pub(super) async fn forget_image(&self, name: &FunctionName, image: ImageId) {
+    pub(super) async fn remove_unused_image(&self, name: &FunctionName, image: ImageId) {
         let serving = self.function(name.as_str());
         let is_its = |serving: Arc<Function>| serving.record.image(name) == image;
         if !serving.is_some_and(is_its) {
-            self.images_serve(None, vec![image]).await;
+            self.keep_serving_image(None, vec![image]).await;
         }
     }
 
@@ -536,12 +541,12 @@ impl Core {
     }
 
     /// Returns a guard that reports the end of the node when it is dropped.
-    pub(crate) fn here(&self) -> Here {
-        Here(self.gone.clone())
+    pub(crate) fn alive_guard(&self) -> AliveGuard {
+        AliveGuard(self.gone.clone())
     }
 
     /// Waits until the program that started the node has dropped its last handle.
-    pub(super) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn wait_until_dropped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut gone = self.gone.subscribe();
         async move {
             // The sender sends the value before it is dropped, so an error means the same.
@@ -550,7 +555,7 @@ impl Core {
     }
 
     /// Waits until the node rejects requests and deployments.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_until_ended(&self) {
         let mut ended = self.ended.subscribe();
         // `self` owns the sender, so the wait does not fail.
         let _ = ended.wait_for(|ended| *ended).await;

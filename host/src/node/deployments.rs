@@ -31,20 +31,20 @@ const LARGEST: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Deployments {
     slots: Arc<FairSlots<FunctionName>>,
-    under_way: Mutex<UnderWay>,
+    under_way: Mutex<DeploymentList>,
 }
 
 #[derive(Debug, Default)]
-struct UnderWay {
+struct DeploymentList {
     /// The number of the next deployment.
     next: u64,
     /// Deployments by number, and so in the order of their arrival.
-    all: BTreeMap<u64, Listed>,
+    all: BTreeMap<u64, ListedDeployment>,
 }
 
 /// A deployment in the list.
 #[derive(Clone, Debug)]
-struct Listed {
+struct ListedDeployment {
     function: FunctionName,
     stage: DeployStage,
     /// The position in the queue for a slot, until the deployment has one.
@@ -61,11 +61,11 @@ pub(super) struct DeploymentSlot {
 
 /// Reports the stages of a deployment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DeploymentProgress(Option<Arc<Reported>>);
+pub(super) struct DeploymentProgress(Option<Arc<DeploymentListing>>);
 
 /// Keeps a deployment in the list. Dropping it removes the deployment.
 #[derive(Debug)]
-struct Reported {
+struct DeploymentListing {
     deployments: Arc<Deployments>,
     number: u64,
 }
@@ -97,7 +97,7 @@ impl Deployments {
             let mut under_way = self.lock();
             let number = under_way.next;
             under_way.next += 1;
-            let listed = Listed {
+            let listed = ListedDeployment {
                 function: function.clone(),
                 stage: DeployStage::Waiting,
                 position: slot.position(),
@@ -106,7 +106,7 @@ impl Deployments {
             number
         };
         let deployments = self.clone();
-        let reported = Reported {
+        let reported = DeploymentListing {
             deployments,
             number,
         };
@@ -123,7 +123,7 @@ impl Deployments {
         queued_behind: impl Fn(&FunctionName) -> Option<usize>,
     ) -> Vec<DeploymentInfo> {
         let all: Vec<_> = self.lock().all.values().cloned().collect();
-        let describe = |listed: Listed| DeploymentInfo {
+        let describe = |listed: ListedDeployment| DeploymentInfo {
             queued_behind: match listed.stage {
                 DeployStage::Waiting => listed.position.and_then(|position| position.behind()),
                 DeployStage::Compiling | DeployStage::Initialising => {
@@ -137,7 +137,7 @@ impl Deployments {
         all.into_iter().map(describe).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+    fn lock(&self) -> MutexGuard<'_, DeploymentList> {
         self.under_way
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -154,7 +154,7 @@ impl DeploymentSlot {
 impl DeploymentProgress {
     /// Reports that the deployment enters `stage`.
     pub(super) fn enter(&self, stage: DeployStage) {
-        if let Some(Reported {
+        if let Some(DeploymentListing {
             deployments,
             number,
         }) = self.0.as_deref()
@@ -166,7 +166,7 @@ impl DeploymentProgress {
     }
 }
 
-impl Drop for Reported {
+impl Drop for DeploymentListing {
     fn drop(&mut self) {
         self.deployments.lock().all.remove(&self.number);
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_functions_deployments_wait_for_each_other_and_not_anothers_for_them() {
+    fn deployments_queue_per_function_only() {
         let deployments = Deployments::new(100);
         let (many, other) = (name("many"), name("other"));
         let held: Vec<_> = (0..4)
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_that_is_given_up_while_it_waits_is_not_listed() {
+    fn an_abandoned_queued_deployment_is_not_listed() {
         let deployments = Deployments::new(0);
         let most = usize::try_from(LARGEST * FILES_MAX).unwrap();
         let (a, b) = (name("a"), name("b"));

@@ -8,23 +8,23 @@ use std::{
 use faasw_client::{Digest, EngineUse, Extension, FunctionName};
 use tokio::sync::OnceCell;
 
-use super::deploy::code::Ready;
+use super::deploy::code::DeployableCode;
 use crate::registry::{self, EngineRecord};
 
 /// The engines of a node.
 #[derive(Debug, Default)]
-pub(super) struct Engines {
-    table: RwLock<registry::Engines>,
+pub(super) struct EngineTable {
+    table: RwLock<registry::EnginesByName>,
     /// Code by the digest of its component. It is made once and shared by all scripts of the
     /// engine.
-    code: Mutex<HashMap<Digest, Arc<OnceCell<Ready>>>>,
+    code: Mutex<HashMap<Digest, Arc<OnceCell<DeployableCode>>>>,
     /// Held while an engine that faasw carries is added.
     pub(super) carrying: tokio::sync::Mutex<()>,
 }
 
-impl Engines {
+impl EngineTable {
     /// Creates a table of these engines, without any code.
-    pub(super) fn new(table: registry::Engines) -> Self {
+    pub(super) fn new(table: registry::EnginesByName) -> Self {
         Self {
             table: RwLock::new(table),
             code: Mutex::default(),
@@ -32,12 +32,12 @@ impl Engines {
         }
     }
 
-    pub(super) fn table(&self) -> RwLockReadGuard<'_, registry::Engines> {
+    pub(super) fn table(&self) -> RwLockReadGuard<'_, registry::EnginesByName> {
         // The lock's holders do not panic while they change the data.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut registry::Engines)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut registry::EnginesByName)) {
         change(&mut self.table.write().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -49,11 +49,11 @@ impl Engines {
             .retain(|digest, _| listed.contains(digest) || used.contains(digest));
     }
 
-    pub(super) fn code(&self) -> MutexGuard<'_, HashMap<Digest, Arc<OnceCell<Ready>>>> {
+    pub(super) fn code(&self) -> MutexGuard<'_, HashMap<Digest, Arc<OnceCell<DeployableCode>>>> {
         self.code.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn cell(&self, digest: Digest) -> Arc<OnceCell<Ready>> {
+    pub(super) fn cell(&self, digest: Digest) -> Arc<OnceCell<DeployableCode>> {
         self.code().entry(digest).or_default().clone()
     }
 
@@ -72,7 +72,7 @@ impl Engines {
     /// Returns the operator's engine that conflicts with an engine of this name and these
     /// extensions, and the extension. Engines in the table that are carried never conflict. An
     /// engine of the operator replaces another of the same name; a carried one does not.
-    pub(super) fn taken(
+    pub(super) fn conflicting_engine(
         &self,
         name: &FunctionName,
         extensions: &[Extension],

@@ -17,7 +17,7 @@ use faasw_pool::Compilation;
 
 use super::{
     core::{Core, blocking},
-    deploy::{Ready, Whose},
+    deploy::{CodeOwner, DeployableCode},
     function::Function,
 };
 use crate::{
@@ -66,14 +66,17 @@ impl Core {
     }
 
     /// Returns an engine's code, compiled if needed.
-    pub(super) async fn engine_code(&self, engine: &EngineUse) -> Result<Ready, DeployError> {
+    pub(super) async fn engine_code(
+        &self,
+        engine: &EngineUse,
+    ) -> Result<DeployableCode, DeployError> {
         let EngineUse { name, digest } = engine;
         let cell = self.engines.cell(*digest);
         let ready = cell.get_or_try_init(|| async {
-            let whose = Whose::Engine(name.clone());
-            let ready = match self.stored_code(*digest, whose.clone()).await? {
+            let owner = CodeOwner::Engine(name.clone());
+            let ready = match self.stored_code(*digest, owner.clone()).await? {
                 Some(ready) => ready,
-                None => self.compile_stored(*digest, &whose).await?,
+                None => self.compile_stored(*digest, &owner).await?,
             };
             Ok::<_, DeployError>(ready.without_bytes())
         });
@@ -84,8 +87,8 @@ impl Core {
         &self,
         name: &FunctionName,
         module: Bytes,
-    ) -> Result<Ready, DeployError> {
-        self.observer.tell(Event::CompilingEngine {
+    ) -> Result<DeployableCode, DeployError> {
+        self.observer.notify(Event::CompilingEngine {
             engine: name,
             module_bytes: module.len(),
         });
@@ -113,7 +116,10 @@ impl Core {
         if size > limit && !is_carried {
             return Err(DeployError::TooLarge { size, limit }.into());
         }
-        if let Some((extension, engine)) = self.engines.taken(&name, &extensions, is_carried) {
+        if let Some((extension, engine)) =
+            self.engines
+                .conflicting_engine(&name, &extensions, is_carried)
+        {
             return Err(EngineError::Taken { extension, engine });
         }
         let _slot = self.deployments.begin(&name, module.len()).await;
@@ -148,10 +154,10 @@ impl Core {
         };
         commit.await.map_err(|_| RegistryError::Interrupted)??;
         // The code may exist already, or another task may be making it now.
-        self.have_warm(EngineUse { name, digest }).await
+        self.ensure_warm(EngineUse { name, digest }).await
     }
 
-    async fn have_warm(&self, engine: EngineUse) -> Result<EngineInfo, EngineError> {
+    async fn ensure_warm(&self, engine: EngineUse) -> Result<EngineInfo, EngineError> {
         let ready = self.engine_code(&engine).await?;
         let warming = ready.code.warm(engine.name.as_str());
         warming.await.map_err(DeployError::from)?;
@@ -161,7 +167,7 @@ impl Core {
     /// Removes the code of engines that no function uses any more.
     pub(super) fn prune_engines(&self) {
         let digest = |function: &Function| Some(function.record.engine.as_ref()?.digest);
-        self.engines.prune(&self.each(digest));
+        self.engines.prune(&self.map_functions(digest));
     }
 
     async fn commit_engine(
@@ -169,13 +175,13 @@ impl Core {
         name: FunctionName,
         record: EngineRecord,
         module: Bytes,
-        ready: Ready,
+        ready: DeployableCode,
     ) -> Result<(), EngineError> {
         let _committing = self.committing.lock().await;
         // Checked again, because another engine may have taken the extensions meanwhile.
         let taken = self
             .engines
-            .taken(&name, &record.extensions, record.is_carried);
+            .conflicting_engine(&name, &record.extensions, record.is_carried);
         if let Some((extension, engine)) = taken {
             return Err(EngineError::Taken { extension, engine });
         }
@@ -199,7 +205,7 @@ impl Core {
             })
             .await?;
         }
-        ready.is_stored_at(self.source(record.digest, &Whose::Engine(name.clone())));
+        ready.is_stored_at(self.source(record.digest, &CodeOwner::Engine(name.clone())));
         let digest = record.digest;
         self.engines.change(|table| {
             table.insert(name.clone(), record);
@@ -216,7 +222,7 @@ impl Core {
         self: &Arc<Self>,
         name: &str,
     ) -> Result<EngineInfo, EngineError> {
-        self.bring_engine_of(name).await?;
+        self.add_carried_engine_named(name).await?;
         let (name, digest) = {
             let table = self.engines.table();
             let found = table.get_key_value(name);
@@ -227,7 +233,7 @@ impl Core {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
-        self.have_warm(EngineUse { name, digest }).await
+        self.ensure_warm(EngineUse { name, digest }).await
     }
 
     /// Removes an engine from registry and table.

@@ -14,9 +14,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::{outbound::Reaches, secrets::Given};
+use super::{outbound::OutboundGrants, secrets::VersionSecrets};
 use crate::{
-    backend::FunctionVersion, failure::Failure, log::FunctionLog, registry::VersionRecord,
+    backend::ServableVersion, failure::Failure, log::FunctionLog, registry::VersionRecord,
 };
 
 /// How long a request that was cut may take to end.
@@ -31,31 +31,31 @@ pub(super) struct Function {
     /// The service for the guests' store records, if the version imports a store interface.
     pub(super) stores: Option<Arc<dyn StoreService>>,
     /// Its secrets, if it reads any.
-    pub(super) secrets: Option<Given>,
+    pub(super) secrets: Option<VersionSecrets>,
     /// The destinations of its outbound calls, if it was granted any.
-    pub(super) reaches: Option<Reaches>,
+    pub(super) outbound_grants: Option<OutboundGrants>,
     /// Shared by all versions.
     pub(super) log: Arc<FunctionLog>,
     /// Shared by all versions, so that a limit holds across a change of version.
-    pub(super) under_way: Arc<UnderWay>,
+    pub(super) under_way: Arc<RequestCounter>,
     /// Response bytes that clients have not read yet. Shared by all versions.
     pub(super) backlog: Arc<FunctionBacklog>,
     /// Empty after a restart, until the version is needed. Requests that arrive meanwhile wait for
     /// the attempt that is under way.
-    pub(super) made: VersionCell,
+    pub(super) version_cell: VersionCell,
 }
 
-/// Holds the [`FunctionVersion`] that makes instances of a version, once there is one.
+/// Holds the [`ServableVersion`] that makes instances of a version, once there is one.
 #[derive(Debug, Default)]
-pub(super) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
+pub(super) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn ServableVersion>>>>);
 
 impl VersionCell {
     /// Creates one that is not empty.
-    pub(super) fn with(made: Arc<dyn FunctionVersion>) -> Self {
+    pub(super) fn filled(made: Arc<dyn ServableVersion>) -> Self {
         Self(RwLock::new(Arc::new(OnceCell::new_with(Some(made)))))
     }
 
-    pub(super) fn get(&self) -> Option<Arc<dyn FunctionVersion>> {
+    pub(super) fn get(&self) -> Option<Arc<dyn ServableVersion>> {
         self.cell().get().cloned()
     }
 
@@ -63,15 +63,15 @@ impl VersionCell {
     /// the others wait for the result. If it fails, the next of them runs its own.
     pub(super) async fn get_or_wake<E>(
         &self,
-        wake: impl Future<Output = Result<Arc<dyn FunctionVersion>, E>>,
-    ) -> Result<Arc<dyn FunctionVersion>, E> {
+        wake: impl Future<Output = Result<Arc<dyn ServableVersion>, E>>,
+    ) -> Result<Arc<dyn ServableVersion>, E> {
         let cell = self.cell().clone();
         cell.get_or_try_init(|| wake).await.cloned()
     }
 
     /// Empties this if the version in it is not in memory. Callers that hold the version keep it,
     /// and the next request wakes it again, as after a restart.
-    pub(super) fn rest(&self) {
+    pub(super) fn release_if_evicted(&self) {
         let mut cell = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_in_memory = cell.get().is_some_and(|made| made.is_in_memory());
         let rested = (!is_in_memory).then(|| std::mem::take(&mut *cell));
@@ -80,7 +80,7 @@ impl VersionCell {
         drop(rested);
     }
 
-    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
+    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn ServableVersion>>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,126 +92,126 @@ impl Function {
         self.log.is_deleted()
     }
 
-    /// Takes one of the function's concurrency places. Dropping the place gives it back; that
+    /// Takes one of the function's concurrency slots. Dropping the slot gives it back; that
     /// happens when the request's instance has ended.
     ///
-    /// If no place is free, the request that has waited longest for its client is cut, and this
-    /// request gets the place as soon as the other has ended.
+    /// If no slot is free, the request that has waited longest for its client is cut, and this
+    /// request gets the slot as soon as the other has ended.
     ///
     /// # Errors
     /// Returns [`Failure::FunctionBusy`] if no request can be cut, or if the request that was cut
     /// takes longer than [`EVICTING`] to end.
-    pub(super) async fn place(&self) -> Result<Place, Failure> {
-        let busy = match self.free_place() {
-            Ok(place) => return Ok(place),
+    pub(super) async fn acquire_slot(&self) -> Result<RequestSlot, Failure> {
+        let busy = match self.try_acquire_slot() {
+            Ok(slot) => return Ok(slot),
             Err(busy) => busy,
         };
-        let most = self.most_at_once();
-        // Reserved before the other request is cut, so that no third request takes the place.
-        let reserved = UnderWay::reserve(&self.under_way);
-        let is_evicted = self.made.get().is_some_and(|made| made.evict());
+        let most = self.max_concurrency();
+        // Reserved before the other request is cut, so that no third request takes the slot.
+        let reserved = RequestCounter::reserve(&self.under_way);
+        let is_evicted = self.version_cell.get().is_some_and(|made| made.evict());
         if !is_evicted {
             return Err(busy);
         }
-        let entering = reserved.enter_soon(most);
+        let entering = reserved.wait_for_slot(most);
         timeout(EVICTING, entering).await.map_err(|_| busy)
     }
 
-    /// Takes one of these places if one is free, without waiting.
-    pub(super) fn free_place(&self) -> Result<Place, Failure> {
-        let most = self.most_at_once();
-        UnderWay::enter(&self.under_way, most).ok_or(Failure::FunctionBusy(most))
+    /// Takes one of these slots if one is free, without waiting.
+    pub(super) fn try_acquire_slot(&self) -> Result<RequestSlot, Failure> {
+        let most = self.max_concurrency();
+        RequestCounter::try_enter(&self.under_way, most).ok_or(Failure::FunctionBusy(most))
     }
 
-    fn most_at_once(&self) -> usize {
+    fn max_concurrency(&self) -> usize {
         self.record.options.own_concurrency().unwrap_or(usize::MAX)
     }
 }
 
 /// Counts the requests of one function that are under way.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay {
-    counts: Mutex<Counts>,
-    left: Notify,
+pub(super) struct RequestCounter {
+    counts: Mutex<RequestCounts>,
+    slot_freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct RequestCounts {
     under_way: usize,
-    /// Requests that wait for a place of a request that was cut. Such places go to no other
+    /// Requests that wait for a slot of a request that was cut. Such slots go to no other
     /// request.
     reserved: usize,
 }
 
-impl UnderWay {
+impl RequestCounter {
     pub(super) fn count(&self) -> usize {
         self.lock().under_way
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, RequestCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a place if one is free that is not reserved.
-    fn enter(counter: &Arc<Self>, limit: usize) -> Option<Place> {
+    /// Returns a slot if one is free that is not reserved.
+    fn try_enter(counter: &Arc<Self>, limit: usize) -> Option<RequestSlot> {
         let mut counts = counter.lock();
         if counts.under_way.saturating_add(counts.reserved) >= limit {
             return None;
         }
         counts.under_way += 1;
-        Some(Place(counter.clone()))
+        Some(RequestSlot(counter.clone()))
     }
 
-    /// Reserves the next place that becomes free, ahead of later requests.
-    fn reserve(counter: &Arc<Self>) -> Reserved {
+    /// Reserves the next slot that becomes free, ahead of later requests.
+    fn reserve(counter: &Arc<Self>) -> SlotReservation {
         counter.lock().reserved += 1;
-        Reserved(counter.clone())
+        SlotReservation(counter.clone())
     }
 }
 
-/// A request's right to the next place. Dropping it gives up the right.
+/// A request's right to the next slot. Dropping it gives up the right.
 #[derive(Debug)]
-struct Reserved(Arc<UnderWay>);
+struct SlotReservation(Arc<RequestCounter>);
 
-impl Reserved {
-    /// Returns a place, if one is free.
-    fn enter(&self, limit: usize) -> Option<Place> {
+impl SlotReservation {
+    /// Returns a slot, if one is free.
+    fn try_enter(&self, limit: usize) -> Option<RequestSlot> {
         let mut counts = self.0.lock();
         if counts.under_way >= limit {
             return None;
         }
         counts.under_way += 1;
-        Some(Place(self.0.clone()))
+        Some(RequestSlot(self.0.clone()))
     }
 
-    /// Waits for a place. See [`Reserved::enter`].
-    async fn enter_soon(self, limit: usize) -> Place {
+    /// Waits for a slot. See [`SlotReservation::try_enter`].
+    async fn wait_for_slot(self, limit: usize) -> RequestSlot {
         loop {
-            let mut left = pin!(self.0.left.notified());
+            let mut left = pin!(self.0.slot_freed.notified());
             left.as_mut().enable();
-            if let Some(place) = self.enter(limit) {
-                return place;
+            if let Some(slot) = self.try_enter(limit) {
+                return slot;
             }
             left.await;
         }
     }
 }
 
-impl Drop for Reserved {
+impl Drop for SlotReservation {
     fn drop(&mut self) {
         self.0.lock().reserved -= 1;
     }
 }
 
-/// A place among a function's concurrent requests.
+/// A slot among a function's concurrent requests.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
-pub(super) struct Place(Arc<UnderWay>);
+pub(super) struct RequestSlot(Arc<RequestCounter>);
 
-impl Drop for Place {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.0.lock().under_way -= 1;
-        self.0.left.notify_one();
+        self.0.slot_freed.notify_one();
     }
 }
 
@@ -220,31 +220,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_limited_and_come_back() {
-        let counter = Arc::new(UnderWay::default());
-        let first = UnderWay::enter(&counter, 2).unwrap();
-        let second = UnderWay::enter(&counter, 2).unwrap();
-        assert!(UnderWay::enter(&counter, 2).is_none());
+    fn request_slots_are_limited_and_returned() {
+        let counter = Arc::new(RequestCounter::default());
+        let first = RequestCounter::try_enter(&counter, 2).unwrap();
+        let second = RequestCounter::try_enter(&counter, 2).unwrap();
+        assert!(RequestCounter::try_enter(&counter, 2).is_none());
         assert_eq!(counter.count(), 2);
         drop(first);
-        let third = UnderWay::enter(&counter, 2).unwrap();
+        let third = RequestCounter::try_enter(&counter, 2).unwrap();
         drop((second, third));
         assert_eq!(counter.count(), 0);
     }
 
     #[tokio::test]
-    async fn a_place_that_others_were_cut_for_is_theirs() {
-        let counter = Arc::new(UnderWay::default());
-        let cut = UnderWay::enter(&counter, 1).unwrap();
-        let reserved = UnderWay::reserve(&counter);
-        assert!(reserved.enter(1).is_none());
+    async fn a_slot_freed_by_eviction_goes_to_its_reservation() {
+        let counter = Arc::new(RequestCounter::default());
+        let cut = RequestCounter::try_enter(&counter, 1).unwrap();
+        let reserved = RequestCounter::reserve(&counter);
+        assert!(reserved.try_enter(1).is_none());
         drop(cut);
-        assert!(UnderWay::enter(&counter, 1).is_none());
-        let place = reserved.enter_soon(1).await;
+        assert!(RequestCounter::try_enter(&counter, 1).is_none());
+        let slot = reserved.wait_for_slot(1).await;
         assert_eq!(counter.count(), 1);
         // A reservation that is given up blocks no other request.
-        drop(UnderWay::reserve(&counter));
-        drop(place);
-        assert!(UnderWay::enter(&counter, 1).is_some());
+        drop(RequestCounter::reserve(&counter));
+        drop(slot);
+        assert!(RequestCounter::try_enter(&counter, 1).is_some());
     }
 }

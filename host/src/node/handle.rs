@@ -4,17 +4,18 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use faasw_client::{
-    Deployed, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo,
-    FunctionName, FunctionOptions, ImageInfo, Imported, LogLine, LogPage, RequestId, Summary,
+    DeployOutcome, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails,
+    FunctionInfo, FunctionName, FunctionOptions, ImageInfo, ImportOutcome, LogLine, LogPage,
+    NodeSummary, RequestId,
 };
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
-use super::core::{Core, Here};
+use super::core::{AliveGuard, Core};
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
-    message::{Body, Correlation, Follow},
+    message::{Body, Correlation, RequestRecorder},
     readiness::Readiness,
     server::{Servers, TlsError},
 };
@@ -46,7 +47,7 @@ pub struct Node {
     pub(super) core: Arc<Core>,
     servers: Arc<Servers>,
     /// Self calls hold the core while they run. They go on only as long as this guard exists.
-    _here: Option<Arc<Here>>,
+    _alive_guard: Option<Arc<AliveGuard>>,
 }
 
 impl Node {
@@ -55,16 +56,16 @@ impl Node {
         Self {
             core,
             servers: Arc::new(servers),
-            _here: None,
+            _alive_guard: None,
         }
     }
 
     /// Turns this into the handle for the program that started the node. When its last clone is
     /// dropped, the node is gone.
-    pub(crate) fn whole(self) -> Self {
-        let here = Some(Arc::new(self.core.here()));
+    pub(crate) fn into_owner(self) -> Self {
+        let here = Some(Arc::new(self.core.alive_guard()));
         Self {
-            _here: here,
+            _alive_guard: here,
             ..self
         }
     }
@@ -84,7 +85,7 @@ impl Node {
         name: &str,
         module: impl Into<Bytes>,
         options: FunctionOptions,
-    ) -> Result<Deployed, DeployError> {
+    ) -> Result<DeployOutcome, DeployError> {
         self.core.deploy(name, module.into(), options).await
     }
 
@@ -167,10 +168,10 @@ impl Node {
     {
         // The embedding program may have set an id.
         let id = request.extensions().get::<RequestId>().copied();
-        let known = Correlation::new(request.headers(), id);
-        let follow = self.core.follow(&request, &known);
-        let mut response = self.core.invoke(name, request, &known, follow).await;
-        known.tell(response.headers_mut());
+        let correlation = Correlation::new(request.headers(), id);
+        let follow = self.core.follow(&request, &correlation);
+        let mut response = self.core.invoke(name, request, &correlation, follow).await;
+        correlation.write_response_id(response.headers_mut());
         response
     }
 
@@ -178,9 +179,9 @@ impl Node {
     pub(crate) fn follow<B>(
         &self,
         request: &Request<B>,
-        known: &Correlation,
-    ) -> Option<Box<Follow>> {
-        self.core.follow(request, known)
+        correlation: &Correlation,
+    ) -> Option<Box<RequestRecorder>> {
+        self.core.follow(request, correlation)
     }
 
     /// Runs a request like [`Node::invoke`]. The caller provides its ids and, if the request is
@@ -189,15 +190,15 @@ impl Node {
         &self,
         name: &str,
         request: Request<B>,
-        known: &Correlation,
-        follow: Option<Box<Follow>>,
+        correlation: &Correlation,
+        follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        self.core.invoke(name, request, known, follow).await
+        self.core.invoke(name, request, correlation, follow).await
     }
 
     /// Makes a stored version the current one: `version`, or the one with the next lower number.
@@ -247,9 +248,9 @@ impl Node {
 
     /// Makes a version of an export ([`Node::export`]). Its name is `name`, or else the name that
     /// it had on the other node. If the image is usable here, it is read instead of an
-    /// initialisation; otherwise [`Imported::rebuilt`] says why. Four imports run at the same time.
-    /// Others wait until the image of one of them is in place or is discarded. Each MiB has to
-    /// arrive within [`Limits::idle_client`]. Dropping the future leaves nothing behind once the
+    /// initialisation; otherwise [`ImportOutcome::rebuilt`] says why. Four imports run at the same
+    /// time. Others wait until the image of one of them is in place or is discarded. Each MiB has
+    /// to arrive within [`Limits::idle_client`]. Dropping the future leaves nothing behind once the
     /// import's file is removed.
     ///
     /// # Errors
@@ -259,7 +260,7 @@ impl Node {
         &self,
         export: B,
         name: Option<FunctionName>,
-    ) -> Result<Imported, ImportError>
+    ) -> Result<ImportOutcome, ImportError>
     where
         B: http_body::Body + Send,
         B::Data: Send,
@@ -274,7 +275,7 @@ impl Node {
         &self,
         export: std::pin::Pin<&mut B>,
         name: Option<FunctionName>,
-    ) -> Result<Imported, ImportError>
+    ) -> Result<ImportOutcome, ImportError>
     where
         B: http_body::Body,
         B::Error: std::fmt::Display,
@@ -344,7 +345,7 @@ impl Node {
 
     /// Returns a summary of the node's work since its start, as `faasw stats` shows it.
     #[must_use]
-    pub fn stats(&self) -> Summary {
+    pub fn stats(&self) -> NodeSummary {
         self.core.stats()
     }
 
@@ -418,7 +419,7 @@ impl Node {
     /// to listen on the address meanwhile.
     pub fn open(&self) -> io::Result<()> {
         self.servers.open()?;
-        self.core.readiness.goes_on(Readiness::Ready);
+        self.core.readiness.advance_to(Readiness::Ready);
         Ok(())
     }
 
@@ -432,15 +433,15 @@ impl Node {
     }
 
     /// Waits until the node has reached `wanted` or a later state, and returns that state.
-    pub async fn reaches(&self, wanted: Readiness) -> Readiness {
-        self.core.readiness.reaches(wanted).await
+    pub async fn wait_for_readiness(&self, wanted: Readiness) -> Readiness {
+        self.core.readiness.wait_for(wanted).await
     }
 
     /// Ends the node behind a load balancer. The node stops being ready at once, but accepts
     /// connections and requests for another `delay`, because load balancers notice the change late.
     /// Then it calls [`Node::shutdown`].
     pub async fn drain(&self, delay: Duration) {
-        self.core.readiness.goes_on(Readiness::Stopping);
+        self.core.readiness.advance_to(Readiness::Stopping);
         tokio::time::sleep(delay).await;
         self.shutdown().await;
     }
@@ -448,7 +449,7 @@ impl Node {
     /// Ends the node. New requests are rejected, requests under way have [`Limits::shutdown`] to
     /// finish, and then every process ends.
     pub async fn shutdown(&self) {
-        self.core.readiness.goes_on(Readiness::Stopping);
+        self.core.readiness.advance_to(Readiness::Stopping);
         self.core.end();
         self.servers.stop(self.core.limits.shutdown).await;
         self.core.backend.shutdown().await;

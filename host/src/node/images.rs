@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     core::{Core, blocking},
-    deploy::Manifest,
+    deploy::ExportManifest,
 };
 use crate::{error::FunctionError, message::Body, registry::RegistryError};
 
@@ -18,12 +18,12 @@ const MOVES: usize = 4;
 
 /// Permits for exports and imports. A request without a permit waits.
 #[derive(Debug)]
-pub(super) struct Moves {
+pub(super) struct TransferPermits {
     exports: Arc<Semaphore>,
     pub(super) imports: Arc<Semaphore>,
 }
 
-impl Default for Moves {
+impl Default for TransferPermits {
     fn default() -> Self {
         Self {
             exports: Arc::new(Semaphore::new(MOVES)),
@@ -45,7 +45,7 @@ const NONE_OF_IT: &str = "it is written in the background after its seed is made
 impl Core {
     /// Describes the image of a function's current version.
     pub(super) async fn image(&self, name: &str) -> Result<ImageInfo, FunctionError> {
-        let function = self.known(name)?;
+        let function = self.require_function(name)?;
         let no_image = |why| FunctionError::NoImage {
             name: function.name.clone(),
             why,
@@ -54,7 +54,7 @@ impl Core {
             return Err(no_image(NONE_KEPT));
         }
         // Whether the image is usable depends on the function's code.
-        let waking = function.made.get_or_wake(self.wake(&function));
+        let waking = function.version_cell.get_or_wake(self.wake(&function));
         let made = waking.await?;
         match made.describe_image().await {
             Ok(Some(image)) => Ok(image),
@@ -68,16 +68,16 @@ impl Core {
 
     /// Exports a function's current version for another node that has the same image key.
     pub(super) async fn export(&self, name: &str) -> Result<Body, FunctionError> {
-        let function = self.known(name)?;
+        let function = self.require_function(name)?;
         let name = function.name.clone();
         let Some(images) = self.storage.images.clone() else {
             let why = NONE_KEPT;
             return Err(FunctionError::NoImage { name, why });
         };
         // Reading the image takes a permit, as making a piece does. The semaphore is never closed.
-        let turns = self.moves.exports.clone();
+        let turns = self.transfer_permits.exports.clone();
         let turn = turns.clone().acquire_owned().await;
-        let manifest = Manifest {
+        let manifest = ExportManifest {
             name: name.clone(),
             record: function.record.clone(),
             origin: images.origin(),

@@ -2,7 +2,7 @@
 
 use faasw_abi::store::is_import;
 use faasw_client::{
-    FilesInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionName, Initialised, SecretName,
+    FilesInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionName, Initialisation, SecretName,
 };
 
 use super::{deploy::ROOT, secrets::reads_configuration};
@@ -104,9 +104,9 @@ pub(super) fn function_info(
 }
 
 /// Returns how the version was initialised, if it was.
-fn initialised(record: &VersionRecord) -> Option<Initialised> {
+fn initialised(record: &VersionRecord) -> Option<Initialisation> {
     let before = || {
-        Some(Initialised::InMemory {
+        Some(Initialisation::InMemory {
             export: record.options.init_export()?.to_owned(),
             reason: "it was deployed when there was no other way".to_owned(),
         })
@@ -133,8 +133,8 @@ pub(super) fn notice(record: &VersionRecord, unset: &[SecretName]) -> Option<Str
 /// Explains why the initialisation is not part of the module.
 fn initialisation_notice(record: &VersionRecord) -> Option<String> {
     match record.initialised.as_ref()? {
-        Initialised::AsModule { .. } => None,
-        Initialised::InMemory { export, reason } => Some(format!(
+        Initialisation::AsModule { .. } => None,
+        Initialisation::InMemory { export, reason } => Some(format!(
             "{export} initialises it whenever its seed is made, instead of once and for all: \
              {reason}"
         )),
@@ -216,7 +216,7 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
         )),
         (FreezePolicy::AfterInit, true) => {
             let why = match record.initialised {
-                Some(Initialised::AsModule { .. }) => "it is part of its module",
+                Some(Initialisation::AsModule { .. }) => "it is part of its module",
                 _ => "its seed is frozen after that",
             };
             Some(format!(
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_learns_what_was_drawn_what_it_costs_and_the_choice() {
+    fn the_notice_names_draws_costs_and_alternatives() {
         let notice = freeze_notice(&record(FreezePolicy::Auto, false, true)).unwrap();
         for part in [
             "get-random-bytes: 32 bytes)",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_to_say_about_a_function_that_draws_nothing() {
+    fn a_function_without_draws_has_no_notice() {
         assert_eq!(
             freeze_notice(&record(FreezePolicy::Auto, true, false)),
             None
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_learns_that_nothing_reads_the_configuration() {
+    fn an_unread_configuration_is_noticed() {
         let mut record = record(FreezePolicy::Auto, true, false);
         assert_eq!(notice(&record, &[]), None);
         record.options = record.options.config("a", "b");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_list_has_of_a_function_does_not_grow_with_what_its_owner_wrote() {
+    fn list_entries_are_bounded_whatever_the_options() {
         let name = FunctionName::new("f").unwrap();
         let listed = |record: &VersionRecord| {
             let brief = function_brief(&name, 3, record, &Limits::default(), true);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_the_environment_are_not_told() {
+    fn function_info_never_contains_environment_values() {
         let mut record = record(FreezePolicy::Auto, true, false);
         record.options = record.options.config("a", "b");
         let name = FunctionName::new("f").unwrap();

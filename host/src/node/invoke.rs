@@ -24,16 +24,16 @@ use http_body::Body as _;
 
 use super::{
     core::Core,
-    function::{Function, Place},
-    inside,
-    outbound::Outward,
+    function::{Function, RequestSlot},
+    outbound::OutboundContext,
+    self_calls,
 };
 use crate::{
-    backend::FunctionVersion,
+    backend::ServableVersion,
     failure::{Audience, Failure},
     message::{
-        self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, GatherError,
-        Gathered, Unfit, Wanted, Within,
+        self, Body, BodyLimits, CallerContext, Connection, Correlation, FromOperator, GatherError,
+        GatherGoal, GatheredBody, RequestRecorder, RequestRejection,
     },
     metrics::Metrics,
     services::outbound::Hops,
@@ -44,19 +44,19 @@ impl Core {
     pub(super) fn follow<B>(
         &self,
         request: &Request<B>,
-        known: &Correlation,
-    ) -> Option<Box<Follow>> {
+        correlation: &Correlation,
+    ) -> Option<Box<RequestRecorder>> {
         let tell = self.tell_request.as_ref()?;
-        Some(Follow::begin(tell, request, known))
+        Some(RequestRecorder::begin(tell, request, correlation))
     }
 
-    /// Runs a request that has the ids `known`, and reports it to `follow`, if there is one.
+    /// Runs a request that has the ids `correlation`, and reports it to `follow`, if there is one.
     pub(super) async fn invoke<B>(
         &self,
         name: &str,
         request: Request<B>,
-        known: &Correlation,
-        mut follow: Option<Box<Follow>>,
+        correlation: &Correlation,
+        mut follow: Option<Box<RequestRecorder>>,
     ) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
@@ -68,45 +68,52 @@ impl Core {
         let unknown = || {
             let problem = Failure::UnknownFunction(name.into()).problem(audience);
             let problem = problem.of_function(name);
-            problem.response(known.request_id, head_only)
+            problem.response(correlation.request_id, head_only)
         };
         let Some(function) = self.function(name) else {
             Box::pin(message::refuse(request)).await;
-            self.metrics.unknown();
-            return Follow::response(follow, unknown());
+            self.metrics.record_unknown_function();
+            return RequestRecorder::response(follow, unknown());
         };
         if let Some(follow) = &mut follow {
-            follow.asks(name);
+            follow.set_function(name);
         }
         let mut instance = None;
-        let told = follow.as_ref().map(|follow| follow.instance());
+        let instance_cell = follow.as_ref().map(|follow| follow.instance());
         let result = self
-            .run(&function, request, known, told, &mut instance)
+            .run(
+                &function,
+                request,
+                correlation,
+                instance_cell,
+                &mut instance,
+            )
             .await;
-        let instance = instance.and_then(|log: Arc<Follower>| log.instance());
+        let instance = instance.and_then(|log: Arc<InvocationObserver>| log.instance());
         let response = match result {
             Ok(response) => {
                 let timing = response.extensions().get();
                 self.metrics
-                    .answered(&function.name, response.status(), timing);
+                    .record_answer(&function.name, response.status(), timing);
                 response
             }
             // The function's code was not in memory, and the function was removed or replaced
             // before the code could be read. The result is the same as if the request had arrived
             // later.
-            Err(failure) if failure.is_of_code() && self.is_overtaken(&function).await => {
-                self.metrics.unknown();
+            Err(failure) if failure.is_of_code() && self.was_replaced(&function).await => {
+                self.metrics.record_unknown_function();
                 unknown()
             }
             Err(failure) => {
-                report(&function, &failure, instance.unwrap_or(0), known);
+                report(&function, &failure, instance.unwrap_or(0), correlation);
                 let mut problem = failure.problem(audience).of_function(name);
-                self.metrics.failed(&function.name, &failure, &problem);
+                self.metrics
+                    .record_failure(&function.name, &failure, &problem);
                 problem.instance = instance;
-                problem.response(known.request_id, head_only)
+                problem.response(correlation.request_id, head_only)
             }
         };
-        Follow::response(follow, response)
+        RequestRecorder::response(follow, response)
     }
 
     /// Returns who reads the problem body if the request fails.
@@ -120,7 +127,7 @@ impl Core {
 
     /// Whether a function is no longer the current one of its name. First waits for a change of the
     /// functions under way: it removes a function's files before it changes the table.
-    async fn is_overtaken(&self, function: &Arc<Function>) -> bool {
+    async fn was_replaced(&self, function: &Arc<Function>) -> bool {
         drop(self.committing.lock().await);
         !self.is_current(function)
     }
@@ -129,48 +136,53 @@ impl Core {
         &self,
         function: &Arc<Function>,
         request: Request<B>,
-        known: &Correlation,
-        told: Option<Arc<AtomicU64>>,
-        instance: &mut Option<Arc<Follower>>,
+        correlation: &Correlation,
+        instance_cell: Option<Arc<AtomicU64>>,
+        instance: &mut Option<Arc<InvocationObserver>>,
     ) -> Result<Response<Body>, Failure>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        let within = request.extensions().get::<Within>().cloned();
+        let within = request.extensions().get::<CallerContext>().cloned();
         if let Err(failure) = self.check(&request, within.is_some()) {
             Box::pin(message::refuse(request)).await;
             return Err(failure);
         }
-        let asks_first = message::asks_first(&request);
+        let expects_continue = message::expects_continue(&request);
         let (parts, body) = request.into_parts();
         let length = body.size_hint().exact();
         let wanted = match function.record.kind {
             FunctionKind::CgiModule | FunctionKind::CliComponent if length.is_none() => {
-                Wanted::Length
+                GatherGoal::Length
             }
-            _ => Wanted::Signs,
+            _ => GatherGoal::EnoughSigns,
         };
         let is_answered = Arc::<AtomicBool>::default();
         let body = message::limited(body, self.body_limits(is_answered.clone()));
         let account = self.account(function, &parts);
         // The invocation that makes a self call holds a permit already, so the self call does not
         // wait until other requests release theirs.
-        let has_room =
-            || within.is_some() || function.made.get().is_none_or(|made| made.has_room());
+        let has_room = || {
+            within.is_some()
+                || function
+                    .version_cell
+                    .get()
+                    .is_none_or(|made| made.has_free_slot())
+        };
         let is_whole = body.is_end_stream();
         // The heads of waiting requests count as memory, like bodies.
         let head_room = account.try_lease(message::head_cost(&parts.headers));
-        if !is_whole && (head_room.is_none() || asks_first && !has_room()) {
+        if !is_whole && (head_room.is_none() || expects_continue && !has_room()) {
             Box::pin(message::refuse(Request::from_parts(parts, body))).await;
             return Err(Failure::NoRoom);
         }
-        let is_to_begin = asks_first || within.is_some();
-        let gathered = if is_whole || is_to_begin && wanted == Wanted::Signs {
+        let is_to_begin = expects_continue || within.is_some();
+        let gathered = if is_whole || is_to_begin && wanted == GatherGoal::EnoughSigns {
             // Gathering the body would make a client that waits for `100 Continue` send it,
             // possibly in vain.
-            Gathered {
+            GatheredBody {
                 is_early: !is_whole,
                 body,
                 length,
@@ -180,29 +192,26 @@ impl Core {
             // future that is part of this one is moved with it.
             match Box::pin(message::gather(body, &account, wanted, has_room)).await {
                 Ok(gathered) => gathered,
-                Err(error) => return Err(Box::pin(not_gathered(error, within.is_some())).await),
+                Err(error) => return Err(Box::pin(gather_failure(error, within.is_some())).await),
             }
         };
-        let Gathered {
+        let GatheredBody {
             body,
             is_early,
             length: gathered,
         } = gathered;
         let length = match wanted {
-            Wanted::Length => gathered,
-            Wanted::Signs => length,
+            GatherGoal::Length => gathered,
+            GatherGoal::EnoughSigns => length,
         };
-        let Admission {
-            place,
-            made,
-            waited,
-        } = match self.admit(function, within.is_some()).await {
-            Ok(admission) => admission,
-            Err(failure) => {
-                Box::pin(message::refuse(Request::from_parts(parts, body))).await;
-                return Err(failure);
-            }
-        };
+        let AdmittedRequest { slot, made, waited } =
+            match self.admit(function, within.is_some()).await {
+                Ok(admission) => admission,
+                Err(failure) => {
+                    Box::pin(message::refuse(Request::from_parts(parts, body))).await;
+                    return Err(failure);
+                }
+            };
         let (secrets, bound) = match self.secrets_for(function).await {
             Ok(Some(secrets)) => (Some(secrets.given), secrets.bound),
             Ok(None) => (None, None),
@@ -211,26 +220,26 @@ impl Core {
                 return Err(failure);
             }
         };
-        let mut asked = message::Asked::of(&parts);
+        let mut asked = message::ResponseContext::of(&parts);
         asked.timing &= self.timing || parts.extensions.get::<FromOperator>().is_some();
         let limits = self.limits.of_request(&function.record.options);
-        let makes_calls = function.reaches.is_some();
-        let budget = inside::account(within.as_ref(), makes_calls, &limits);
-        let log = Arc::new(Follower {
+        let makes_calls = function.outbound_grants.is_some();
+        let budget = self_calls::account(within.as_ref(), makes_calls, &limits);
+        let log = Arc::new(InvocationObserver {
             function: function.clone(),
             metrics: self.metrics.clone(),
-            known: *known,
+            correlation: *correlation,
             instance: AtomicU64::new(0),
-            told,
+            instance_cell,
             budget: budget.clone(),
         });
         *instance = Some(log.clone());
         let call = Call {
-            head: message::request_head(function.name.as_str(), &parts, length, Some(known)),
+            head: message::request_head(function.name.as_str(), &parts, length, Some(correlation)),
             body,
-            limits: inside::call_limits(&limits, within.as_ref()),
+            limits: self_calls::call_limits(&limits, within.as_ref()),
             outbound: budget.as_ref().and_then(|account| {
-                self.outbound(function, &log, || Outward {
+                self.outbound(function, &log, || OutboundContext {
                     hops: Hops::of(&parts.headers),
                     share: match &within {
                         Some(within) => within.share,
@@ -249,7 +258,7 @@ impl Core {
             },
             store: function.store(),
             secrets,
-            admitted: Admitted::with(place),
+            admitted: Admitted::with(slot),
         };
         let reply = made.invoke(call).await?;
         drop(head_room);
@@ -299,28 +308,32 @@ impl Core {
     fn account(&self, function: &Function, parts: &http::request::Parts) -> Account {
         let connection = match parts.extensions.get() {
             Some(Connection(connection)) => connection.clone(),
-            None if parts.extensions.get::<Within>().is_some() => self.backlog.call(),
+            None if parts.extensions.get::<CallerContext>().is_some() => self.backlog.call(),
             None => self.backlog.connection(),
         };
         Account::new(function.backlog.clone(), connection)
     }
 
-    /// Admits a request. A self call is admitted only if it need not wait for a place.
-    async fn admit(&self, function: &Function, is_within: bool) -> Result<Admission, Failure> {
+    /// Admits a request. A self call is admitted only if it need not wait for a slot.
+    async fn admit(
+        &self,
+        function: &Function,
+        is_within: bool,
+    ) -> Result<AdmittedRequest, Failure> {
         let begun = Instant::now();
-        let place = if is_within {
-            function.free_place()?
+        let slot = if is_within {
+            function.try_acquire_slot()?
         } else {
-            function.place().await?
+            function.acquire_slot().await?
         };
-        let made = match function.made.get() {
+        let made = match function.version_cell.get() {
             Some(made) => made,
-            None => Box::pin(function.made.get_or_wake(self.wake(function)))
+            None => Box::pin(function.version_cell.get_or_wake(self.wake(function)))
                 .await
                 .map_err(Failure::NotReady)?,
         };
-        Ok(Admission {
-            place,
+        Ok(AdmittedRequest {
+            slot,
             made,
             waited: begun.elapsed(),
         })
@@ -329,10 +342,12 @@ impl Core {
 
 /// Returns the failure of a request whose body was not gathered, once its client has sent enough of
 /// the rest to read the answer. A self call has no such client.
-async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
+async fn gather_failure(error: GatherError, is_within: bool) -> Failure {
     let (failure, rest) = match error {
         GatherError::Client(error) => return InvokeError::from(error).into(),
-        GatherError::LengthUnknown { limit, rest } => (Unfit::LengthUnknown(limit).into(), rest),
+        GatherError::LengthUnknown { limit, rest } => {
+            (RequestRejection::LengthUnknown(limit).into(), rest)
+        }
         GatherError::NoRoom { rest } => (Failure::NoRoom, rest),
     };
     if !is_within {
@@ -341,17 +356,17 @@ async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
     failure
 }
 
-/// The place and the version that a request needs to run.
-struct Admission {
-    /// The request's place among those of its function, until its instance is free or gone.
-    place: Place,
-    made: Arc<dyn FunctionVersion>,
+/// The slot and the version that a request needs to run.
+struct AdmittedRequest {
+    /// The request's slot among those of its function, until its instance is free or gone.
+    slot: RequestSlot,
+    made: Arc<dyn ServableVersion>,
     /// How long it took to get both.
     waited: Duration,
 }
 
 /// Reports a failure in the function's log and in the node's log.
-fn report(function: &Function, failure: &Failure, instance: u64, known: &Correlation) {
+fn report(function: &Function, failure: &Failure, instance: u64, correlation: &Correlation) {
     // Each line of the message is a line of its own in the function's log. All but the first are
     // indented, so that none of them can be mistaken for a line that the node begins.
     let lines = Indented(failure).to_string();
@@ -359,11 +374,11 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
         let line = line.as_bytes();
         function
             .log
-            .add(instance, Some(known), LogStream::Node, line);
+            .add(instance, Some(correlation), LogStream::Node, line);
     }
     let text = Line(failure);
-    let (function, request_id) = (function.name.as_str(), known.request_id.as_str());
-    let trace = known.trace().map(tracing::field::display);
+    let (function, request_id) = (function.name.as_str(), correlation.request_id.as_str());
+    let trace = correlation.trace().map(tracing::field::display);
     let cause = failure.cause();
     macro_rules! say {
         ($event:ident, $what:literal) => {
@@ -388,43 +403,43 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
 /// Follows one request's instance: its log, its number, and the outcome of a response that had
 /// already begun.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct InvocationObserver {
     pub(super) function: Arc<Function>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) known: Correlation,
+    pub(super) correlation: Correlation,
     /// 0 until there is an instance.
     pub(super) instance: AtomicU64,
     /// Receives the instance's number for another follower of the request.
-    told: Option<Arc<AtomicU64>>,
+    instance_cell: Option<Arc<AtomicU64>>,
     /// The account in the budget of the client's request.
     budget: Option<Arc<BudgetAccount>>,
 }
 
-impl Follower {
+impl InvocationObserver {
     fn instance(&self) -> Option<u64> {
         Some(self.instance.load(Ordering::Relaxed)).filter(|number| *number != 0)
     }
 }
 
-impl LogSink for Follower {
+impl LogSink for InvocationObserver {
     fn begins(&self, instance: u64) {
         self.instance.store(instance, Ordering::Relaxed);
-        if let Some(told) = &self.told {
-            told.store(instance, Ordering::Relaxed);
+        if let Some(instance_cell) = &self.instance_cell {
+            instance_cell.store(instance, Ordering::Relaxed);
         }
     }
 
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
         let log = &self.function.log;
-        log.add(instance, Some(&self.known), stream, line);
+        log.add(instance, Some(&self.correlation), stream, line);
     }
 
     fn retired(&self, _: u64, effort: &Effort) {
-        self.metrics.retired(&self.function.name, effort);
+        self.metrics.record_retirement(&self.function.name, effort);
     }
 
     fn charged(&self, _: u64, cpu: Duration) {
-        self.metrics.charged(&self.function.name, cpu);
+        self.metrics.record_cpu_time(&self.function.name, cpu);
         if let Some(account) = &self.budget {
             account.charge(cpu);
         }
@@ -433,12 +448,12 @@ impl LogSink for Follower {
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
         let name = &self.function.name;
         match result {
-            Ok(timing) => self.metrics.ran(name, timing),
+            Ok(timing) => self.metrics.record_run(name, timing),
             Err(error) => {
                 let failure = Failure::Invoke(error.clone());
                 let instance = self.instance().unwrap_or(0);
-                report(&self.function, &failure, instance, &self.known);
-                self.metrics.cut_off(name, &failure);
+                report(&self.function, &failure, instance, &self.correlation);
+                self.metrics.record_cut_off(name, &failure);
             }
         }
     }

@@ -9,8 +9,8 @@
 //! - `engines` manages the language engines in its `engine_table`; `images` describes seeds on
 //!   disk.
 //! - `secrets` holds the secrets of requests; `spec` makes the specifications of seeds.
-//! - `sharing` describes what other nodes of the host may use; `inside` makes self calls.
-//! - `tree` describes all seeds; `tend` does the node's work in the background.
+//! - `sharing` describes what other nodes of the host may use; `self_calls` makes self calls.
+//! - `tree` describes all seeds; `startup_warmup` does the node's work in the background.
 
 mod carried;
 mod core;
@@ -22,22 +22,22 @@ mod function;
 mod handle;
 mod images;
 mod info;
-mod inside;
 mod invoke;
 mod outbound;
 mod replace;
 mod rollback;
 mod secrets;
+mod self_calls;
 mod service;
 mod sharing;
 mod spec;
+mod startup_warmup;
 mod stores;
 mod table;
-mod tend;
 mod tree;
 mod warm_up;
 
-pub(crate) use self::core::{Core, Machinery, Registered, Storage, Telling};
+pub(crate) use self::core::{Core, Machinery, RegisteredFunctions, ReportOptions, Storage};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::deploy::{export_note, note_of};
 pub use handle::Node;

@@ -6,30 +6,31 @@ use faasw_egress_policy::Grant;
 use faasw_pool::{LogStream, Outbound, RequestBudget, Share};
 
 use super::{
-    core::Core, function::Function, info::makes_requests, inside::Inside, invoke::Follower,
+    core::Core, function::Function, info::makes_requests, invoke::InvocationObserver,
+    self_calls::SelfCalls,
 };
 use crate::{
     registry::VersionRecord,
     services::{
-        outbound::{Granted, Hears, Hops, Limits, Maker},
-        secrets::Bound,
+        outbound::{CallMaker, GrantedCalls, Hops, OutboundLimits, OutboundObserver},
+        secrets::BoundSecrets,
     },
 };
 
 /// The grants and limits of a version's outbound calls, and the maker of those that leave the node.
 #[derive(Clone, Debug)]
-pub(super) struct Reaches {
+pub(super) struct OutboundGrants {
     grants: Arc<[Grant]>,
-    limits: Limits,
-    maker: Option<Maker>,
+    limits: OutboundLimits,
+    maker: Option<CallMaker>,
 }
 
-impl Reaches {
+impl OutboundGrants {
     /// Shares the limits with another version of the same function.
     pub(super) fn share_limits(&mut self, other: &Self) {
         self.limits = other.limits.clone();
         if let (Some(maker), Some(other)) = (&self.maker, &other.maker) {
-            maker.is_of_the_function_of(other);
+            maker.join_function_of(other);
         }
     }
 }
@@ -37,21 +38,21 @@ impl Reaches {
 impl Core {
     /// Returns the grants of a version. Returns `None` if it was granted nothing, or imports
     /// nothing to make calls.
-    pub(super) fn reaches(&self, record: &VersionRecord) -> Option<Reaches> {
+    pub(super) fn outbound_grants(&self, record: &VersionRecord) -> Option<OutboundGrants> {
         let granted = record.options.outbound();
         if granted.is_empty() || !makes_requests(record) {
             return None;
         }
-        Some(Reaches {
+        Some(OutboundGrants {
             grants: granted.iter().map(|grant| grant.grant().clone()).collect(),
-            limits: Limits::new(&self.outbound.calls, self.limits.outbound_function),
+            limits: OutboundLimits::new(&self.outbound.calls, self.limits.outbound_function),
             maker: self.outbound.maker(),
         })
     }
 }
 
 /// The context of an invocation's outbound calls.
-pub(super) struct Outward {
+pub(super) struct OutboundContext {
     /// The functions that the request has passed through before this invocation.
     pub(super) hops: Hops,
     /// The function in whose share self calls count.
@@ -59,7 +60,7 @@ pub(super) struct Outward {
     /// The budget of the client's request.
     pub(super) budget: Arc<RequestBudget>,
     /// Secrets that the node puts into the calls.
-    pub(super) bound: Option<Arc<Bound>>,
+    pub(super) bound: Option<Arc<BoundSecrets>>,
 }
 
 impl Core {
@@ -68,54 +69,55 @@ impl Core {
     pub(super) fn outbound(
         &self,
         function: &Function,
-        follower: &Arc<Follower>,
-        with: impl FnOnce() -> Outward,
+        follower: &Arc<InvocationObserver>,
+        with: impl FnOnce() -> OutboundContext,
     ) -> Option<Arc<dyn Outbound>> {
-        let Reaches {
+        let OutboundGrants {
             grants,
             limits,
             maker,
-        } = function.reaches.clone()?;
-        let Outward {
+        } = function.outbound_grants.clone()?;
+        let OutboundContext {
             hops,
             share,
             budget,
             bound,
         } = with();
-        let known = follower.known;
-        let inside = Arc::new(Inside::new(&self.me, known, share, budget.clone()));
-        let hears = follower.clone();
-        let makers: (_, Arc<dyn Outbound>) = (maker, inside);
-        Some(Arc::new(Granted::new(
-            grants, limits, makers, hops, budget, bound, hears,
+        let correlation = follower.correlation;
+        let self_calls = Arc::new(SelfCalls::new(&self.me, correlation, share, budget.clone()));
+        let observer = follower.clone();
+        let makers: (_, Arc<dyn Outbound>) = (maker, self_calls);
+        Some(Arc::new(GrantedCalls::new(
+            grants, limits, makers, hops, budget, bound, observer,
         )))
     }
 }
 
-impl Hears for Follower {
-    fn is_there(&self) -> bool {
+impl OutboundObserver for InvocationObserver {
+    fn is_function_present(&self) -> bool {
         !self.function.is_removed()
     }
 
-    fn made(&self) {
-        self.metrics.outbound(&self.function.name, true);
+    fn call_made(&self) {
+        self.metrics.record_outbound_call(&self.function.name, true);
     }
 
-    fn refused(&self, why: &str) {
-        self.refused_again();
-        self.told(why);
+    fn call_refused(&self, why: &str) {
+        self.refusal_repeated();
+        self.add_note(why);
     }
 
-    fn refused_again(&self) {
-        self.metrics.outbound(&self.function.name, false);
+    fn refusal_repeated(&self) {
+        self.metrics
+            .record_outbound_call(&self.function.name, false);
     }
 
-    fn told(&self, what: &str) {
+    fn add_note(&self, what: &str) {
         let instance = self.instance.load(Ordering::Relaxed);
         let log = &self.function.log;
         log.add(
             instance,
-            Some(&self.known),
+            Some(&self.correlation),
             LogStream::Node,
             what.as_bytes(),
         );

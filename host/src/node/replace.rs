@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 use super::{core::Core, function::Function};
-use crate::backend::FunctionVersion;
+use crate::backend::ServableVersion;
 
 /// How long a deployment waits at most for the new version's instances before that version takes
 /// the place of the current one.
@@ -18,35 +18,35 @@ impl Core {
     /// Waits, at most for `most`, until a version that is to become current has its instances
     /// warm ahead of requests. The current version keeps its own instances until then. A node
     /// that is ending does not wait.
-    pub(super) async fn provide_before(&self, function: &Function, most: Duration) {
-        if let Some(made) = self.is_waited_for(function) {
+    pub(super) async fn prepare_instances(&self, function: &Function, most: Duration) {
+        if let Some(made) = self.needs_instances(function) {
             tokio::select! {
                 // Instances that are missing by then are made later.
                 _ = timeout(most, made.provided()) => {}
-                () = self.ended() => {}
+                () = self.wait_until_ended() => {}
             }
         }
     }
 
     /// Returns the version, if it is to have instances before it takes the place of another.
-    fn is_waited_for(&self, function: &Function) -> Option<Arc<dyn FunctionVersion>> {
+    fn needs_instances(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
         let before = self.function(function.name.as_str());
-        let before = before.and_then(|before| before.made.get());
-        before.and(function.made.get())
+        let before = before.and_then(|before| before.version_cell.get());
+        before.and(function.version_cell.get())
     }
 
     /// Makes a version the current one as [`Core::replace`] does, keeps instances of it warm, and
     /// removes the images of the version that it replaces.
-    pub(super) async fn put_in_place(&self, function: Function) -> Arc<Function> {
+    pub(super) async fn make_current(&self, function: Function) -> Arc<Function> {
         let before = self.function(function.name.as_str());
         let function = self.replace(function);
-        if let Some(made) = function.made.get() {
+        if let Some(made) = function.version_cell.get() {
             made.provide();
         }
         let now = function.record.image(&function.name);
         let before = before.map(|before| before.record.image(&before.name));
         let gone = before.into_iter().filter(|before| *before != now).collect();
-        self.images_serve(Some(&function), gone).await;
+        self.keep_serving_image(Some(&function), gone).await;
         function
     }
 }

@@ -8,7 +8,7 @@ use super::{
     core::{Core, blocking},
     function::{Function, VersionCell},
     replace::OF_A_ROLLBACK,
-    secrets::Given,
+    secrets::VersionSecrets,
 };
 use crate::{
     error::{DeployError, RollbackError},
@@ -48,7 +48,7 @@ impl Core {
             });
         };
         let made = if wanted == current.version {
-            current.made.get()
+            current.version_cell.get()
         } else {
             None
         };
@@ -58,22 +58,22 @@ impl Core {
         };
         let function = Function {
             stores: self.stores(&name, &record),
-            secrets: Given::to(&record),
-            reaches: self.reaches(&record),
+            secrets: VersionSecrets::of(&record),
+            outbound_grants: self.outbound_grants(&record),
             name,
             version: wanted,
             record,
             log: current.log.clone(),
             under_way: current.under_way.clone(),
             backlog: current.backlog.clone(),
-            made: VersionCell::with(made),
+            version_cell: VersionCell::filled(made),
         };
         drop(slot);
         // A task, so that dropping this future does not interrupt it: table and registry would
         // disagree.
         let core = Arc::clone(self);
         let commit = tokio::spawn(async move {
-            core.provide_before(&function, OF_A_ROLLBACK).await;
+            core.prepare_instances(&function, OF_A_ROLLBACK).await;
             core.commit_rollback(function).await
         });
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
@@ -94,6 +94,6 @@ impl Core {
         if !blocking(move || storage.registry.roll_back(&name, version, &record)).await? {
             return Err(RollbackError::Overtaken(version));
         }
-        Ok(self.put_in_place(function).await)
+        Ok(self.make_current(function).await)
     }
 }

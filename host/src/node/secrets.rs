@@ -20,7 +20,7 @@ use super::{
 use crate::{
     failure::Failure,
     registry::{RegistryError, VersionRecord},
-    services::secrets::{Bound, SealError},
+    services::secrets::{BoundSecrets, SealError},
 };
 
 /// Why a secret was not set or removed, or cannot be read.
@@ -58,17 +58,17 @@ impl From<SealError> for SecretError {
 
 /// The secrets of a version, as its requests receive them.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct VersionSecrets {
     /// The secrets' names, and the hosts of those that are bound to some.
     names: BTreeMap<SecretName, Option<Vec<Outbound>>>,
-    opened: Mutex<Opened>,
+    opened: Mutex<SecretCache>,
     /// Held while the secrets are opened. Requests that arrive meanwhile wait for the result.
     opening: tokio::sync::Mutex<()>,
 }
 
 /// The opened secrets, unless secrets were set or removed since.
 #[derive(Debug, Default)]
-struct Opened {
+struct SecretCache {
     /// Counts changes of the function's secrets.
     changes: u64,
     secrets: Option<OpenedSecrets>,
@@ -80,13 +80,13 @@ pub(super) struct OpenedSecrets {
     /// The values that the function reads. A bound secret is replaced by its token.
     pub(super) given: Secrets,
     /// The bound secrets that the node puts into the function's calls.
-    pub(super) bound: Option<Arc<Bound>>,
+    pub(super) bound: Option<Arc<BoundSecrets>>,
 }
 
-impl Given {
+impl VersionSecrets {
     /// Returns the secrets of a version. Returns `None` if it has none, or imports nothing to read
     /// them.
-    pub(super) fn to(record: &VersionRecord) -> Option<Self> {
+    pub(super) fn of(record: &VersionRecord) -> Option<Self> {
         let options = &record.options;
         let read = options.secrets().iter();
         let read = read.map(|name| (name.clone(), None));
@@ -105,13 +105,13 @@ impl Given {
     }
 
     /// Drops the opened secrets, because a secret was set or removed.
-    fn have_changed(&self) {
+    fn invalidate(&self) {
         let mut opened = self.lock();
         opened.changes += 1;
         opened.secrets = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Opened> {
+    fn lock(&self) -> MutexGuard<'_, SecretCache> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,7 +129,7 @@ impl OpenedSecrets {
         let bound = if bound.is_empty() {
             None
         } else {
-            Some(Arc::new(Bound::new(bound)?))
+            Some(Arc::new(BoundSecrets::new(bound)?))
         };
         let read = read.iter();
         let read = read.map(|(name, value)| (name.as_str().as_bytes(), value.as_slice()));
@@ -161,7 +161,7 @@ impl Core {
     async fn open_for(
         &self,
         function: &Arc<Function>,
-        given: &Given,
+        given: &VersionSecrets,
     ) -> Result<OpenedSecrets, Failure> {
         let _opening = given.opening.lock().await;
         let changes = {
@@ -187,11 +187,11 @@ impl Core {
     }
 
     /// Makes changes of a function's secrets take effect.
-    fn secrets_have_changed(&self, name: &FunctionName) {
+    fn invalidate_secrets(&self, name: &FunctionName) {
         if let Some(function) = self.function(name.as_str())
             && let Some(given) = &function.secrets
         {
-            given.have_changed();
+            given.invalidate();
         }
     }
 
@@ -283,7 +283,7 @@ impl Node {
             let set = core.storage.registry.set_secret(&function, &name, &sealed);
             // After an error it may be unknown whether the secret was stored.
             if !matches!(set, Ok(false)) {
-                core.secrets_have_changed(&function);
+                core.invalidate_secrets(&function);
             }
             set
         });
@@ -309,7 +309,7 @@ impl Node {
         let removed = blocking(move || {
             let removed = core.storage.registry.remove_secret(&of, &called);
             if !matches!(removed, Ok(false)) {
-                core.secrets_have_changed(&of);
+                core.invalidate_secrets(&of);
             }
             removed
         });

@@ -1,29 +1,29 @@
 //! Collects everything that a node has made of a function, for other nodes of its host
 //! (`crate::shared`).
 
-use faasw_client::Initialised;
+use faasw_client::Initialisation;
 
 use super::{
     Node,
     core::{Core, blocking},
 };
-use crate::{error::FunctionError, registry::RegistryError, shared::Whole};
+use crate::{error::FunctionError, registry::RegistryError, shared::SharedVersion};
 
 impl Node {
     /// Returns the current version of a function, once its images are written.
     ///
     /// # Errors
     /// Returns an error if there is no such function, or if it cannot be read.
-    pub(crate) async fn whole_of(&self, name: &str) -> Result<Whole, FunctionError> {
-        self.core.whole_of(name).await
+    pub(crate) async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
+        self.core.shared_version(name).await
     }
 }
 
 impl Core {
-    async fn whole_of(&self, name: &str) -> Result<Whole, FunctionError> {
-        let function = self.known(name)?;
-        if let Some(made) = function.made.get() {
-            made.have_image().await;
+    async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
+        let function = self.require_function(name)?;
+        if let Some(made) = function.version_cell.get() {
+            made.ensure_image().await;
         }
         let record = function.record.clone();
         let engine = match &record.engine {
@@ -31,7 +31,7 @@ impl Core {
             None => None,
         };
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
-        let whole = blocking(move || {
+        let version = blocking(move || {
             let registry = &storage.registry;
             let of = record
                 .engine
@@ -42,13 +42,13 @@ impl Core {
                 Some(files) => registry.module(files.digest)?,
                 None => Vec::new(),
             };
-            let is_as_sent = !matches!(record.initialised, Some(Initialised::AsModule { .. }));
+            let is_as_sent = !matches!(record.initialised, Some(Initialisation::AsModule { .. }));
             let module = if is_as_sent {
                 Vec::new()
             } else {
                 registry.module(record.digest)?
             };
-            Ok(Whole {
+            Ok(SharedVersion {
                 code: code.ok_or(RegistryError::Module(of))?,
                 record,
                 engine,
@@ -57,6 +57,6 @@ impl Core {
                 bundle,
             })
         });
-        Ok(whole.await?)
+        Ok(version.await?)
     }
 }

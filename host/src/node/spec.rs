@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use faasw_abi::entry::is_entry;
-use faasw_client::{FunctionName, FunctionOptions, Initialised};
+use faasw_client::{FunctionName, FunctionOptions, Initialisation};
 use faasw_pool::{FunctionFiles, FunctionSpec, Script, ScriptFiles};
 
 use super::{core::Core, warm_up::warm_ups};
@@ -20,8 +20,8 @@ impl Core {
         log: &Arc<FunctionLog>,
     ) -> FunctionSpec {
         let init = match &record.initialised {
-            Some(Initialised::InMemory { export, .. }) => Some(export.clone()),
-            Some(Initialised::AsModule { .. }) => None,
+            Some(Initialisation::InMemory { export, .. }) => Some(export.clone()),
+            Some(Initialisation::AsModule { .. }) => None,
             // If the options name an export, the record is of a version of faasw that had only this
             // kind of initialisation.
             None => record.options.init_export().map(ToOwned::to_owned),

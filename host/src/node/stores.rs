@@ -43,12 +43,12 @@ impl Core {
 /// The stores of a function that may be removed while its requests continue. After a removal it
 /// denies every request, because a later function may have the name.
 #[derive(Debug)]
-struct WhileThere {
+struct RemovableStores {
     function: Arc<Function>,
     stores: Arc<dyn StoreService>,
 }
 
-impl StoreService for WhileThere {
+impl StoreService for RemovableStores {
     fn answer(&self, record: Vec<u8>) -> Answering {
         if self.function.is_removed() {
             Box::pin(ready(Answer::Denied.encode()))
@@ -63,7 +63,7 @@ impl Function {
     pub(super) fn store(self: &Arc<Self>) -> Option<Arc<dyn StoreService>> {
         let stores = self.stores.clone()?;
         let function = self.clone();
-        Some(Arc::new(WhileThere { function, stores }))
+        Some(Arc::new(RemovableStores { function, stores }))
     }
 }
 

@@ -10,12 +10,12 @@ use super::function::Function;
 
 /// The functions and their hosts. Both change together, one complete function at a time.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct FunctionTable {
     functions: BTreeMap<FunctionName, Arc<Function>>,
     hosts: HashMap<HostName, FunctionName>,
 }
 
-impl Table {
+impl FunctionTable {
     pub(super) fn get(&self, name: &str) -> Option<&Arc<Function>> {
         self.functions.get(name)
     }
@@ -34,7 +34,7 @@ impl Table {
     }
 
     /// Returns a host of these options that another function owns, and that function.
-    pub(super) fn taken(
+    pub(super) fn conflicting_host(
         &self,
         name: &FunctionName,
         options: &FunctionOptions,
@@ -59,7 +59,7 @@ impl Table {
         replaced
     }
 
-    /// Removes a function and returns it, to be dropped as after [`Table::put`].
+    /// Removes a function and returns it, to be dropped as after [`FunctionTable::put`].
     #[must_use = "it is to be dropped where the table is not held"]
     pub(super) fn remove(&mut self, name: &FunctionName) -> Option<Arc<Function>> {
         let removed = self.functions.remove(name)?;

@@ -11,7 +11,7 @@ use super::core::Core;
 const LEVEL: u8 = 2;
 
 /// A function that is not in memory at all.
-struct Resting {
+struct RestingFunction {
     name: String,
     /// The engine that runs it, if it is a script.
     engine: Option<String>,
@@ -26,11 +26,11 @@ impl Core {
         // then reported once.
         let resting = functions
             .iter()
-            .filter(|function| function.made.get().is_none());
+            .filter(|function| function.version_cell.get().is_none());
         let resting: Vec<_> = resting
             .map(|function| {
                 let engine = function.record.engine.as_ref();
-                Resting {
+                RestingFunction {
                     name: function.name.to_string(),
                     engine: engine.map(|engine| engine.name.to_string()),
                     image_bytes: self.state_of(function).image_bytes,
@@ -41,7 +41,7 @@ impl Core {
     }
 }
 
-fn with(tree: Vec<SeedInfo>, resting: Vec<Resting>) -> Vec<SeedInfo> {
+fn with(tree: Vec<SeedInfo>, resting: Vec<RestingFunction>) -> Vec<SeedInfo> {
     let known: HashSet<String> = tree
         .iter()
         .filter(|made| made.level >= LEVEL && !made.is_shared)
@@ -98,8 +98,8 @@ mod tests {
         }
     }
 
-    fn resting(name: &str, engine: Option<&str>) -> Resting {
-        Resting {
+    fn resting(name: &str, engine: Option<&str>) -> RestingFunction {
+        RestingFunction {
             name: name.to_owned(),
             engine: engine.map(str::to_owned),
             image_bytes: Some(7),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rests_is_below_what_it_would_be_made_of() {
+    fn an_evicted_function_is_shown_below_its_parent_seed() {
         let tree = vec![
             seed("guest", 0, true),
             seed("linkers", 1, true),

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_look_like_requests_of_clients() {
+    fn warm_up_requests_look_like_client_requests() {
         let name = FunctionName::new("f").unwrap();
         let text = "/a?b\nContent-Type: text/plain\nContent-Length: 9\nX-Faasw-Timing: 1\n\nabc";
         let options = FunctionOptions::default().warm_up(WarmUpRequest::new(text).unwrap());

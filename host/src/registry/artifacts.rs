@@ -12,7 +12,8 @@ use super::{
     ArtifactRecord, NewArtifact, Registry, RegistryError, StoredArtifact,
     record::PiecesRecord,
     tables::{
-        ARTIFACTS, artifact_file, digest_part, put_artifact, read_record, tell_more, write_record,
+        ARTIFACTS, artifact_file, digest_part, put_artifact, read_record, update_artifact,
+        write_record,
     },
 };
 
@@ -48,7 +49,10 @@ impl Registry {
     }
 
     /// Returns the modules that this generation of the engine has compiled.
-    pub(crate) fn compiled_by(&self, generation: &str) -> Result<HashSet<Digest>, RegistryError> {
+    pub(crate) fn modules_compiled_by(
+        &self,
+        generation: &str,
+    ) -> Result<HashSet<Digest>, RegistryError> {
         self.store.read(|state| {
             let mut modules = HashSet::new();
             for entry in state.open_table(ARTIFACTS)?.iter()? {
@@ -140,7 +144,10 @@ impl Registry {
             ..record.clone()
         };
         let _changing = self.changing();
-        if let Err(error) = self.store.change(|change| tell_more(change, file, &record)) {
+        if let Err(error) = self
+            .store
+            .change(|change| update_artifact(change, file, &record))
+        {
             tracing::debug!(file, %error, "the pieces of stored code are found again next time");
         }
         Ok(Some(pieces))
@@ -174,7 +181,7 @@ impl Registry {
     }
 
     /// Adds the record of code that is in the folder that this registry was opened with.
-    pub(crate) fn take_code(
+    pub(crate) fn register_given_code(
         &self,
         module: Digest,
         generation: &str,

@@ -50,18 +50,18 @@ impl InMemory {
 const UNFINISHED: &str = ".unfinished";
 
 /// Reads such a file from any position.
-pub(super) trait Reader: Read + Seek + Send + Sync {}
+pub(super) trait BlobReader: Read + Seek + Send + Sync {}
 
-impl<T: Read + Seek + Send + Sync> Reader for T {}
+impl<T: Read + Seek + Send + Sync> BlobReader for T {}
 
 impl Blobs {
     /// Opens a file for reading. Returns `None` if it does not exist.
-    pub(super) fn open(&self, name: &str) -> Result<Option<Box<dyn Reader>>, RegistryError> {
+    pub(super) fn open(&self, name: &str) -> Result<Option<Box<dyn BlobReader>>, RegistryError> {
         let folder = match self {
             Self::Folder(folder) => folder,
             Self::Memory(files) => {
                 let file = files.lock().get(name).cloned();
-                return Ok(file.map(|file| Box::new(Cursor::new(file)) as Box<dyn Reader>));
+                return Ok(file.map(|file| Box::new(Cursor::new(file)) as Box<dyn BlobReader>));
             }
         };
         let path = folder.join(name);
@@ -142,7 +142,7 @@ impl Blobs {
 
     /// Writes a file that may be missing or damaged after a crash. Only one writer at a time is
     /// allowed.
-    pub(super) fn write_for_now(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
+    pub(super) fn write_unsynced(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
         self.put(name, bytes, false)
     }
 

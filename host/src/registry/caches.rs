@@ -86,7 +86,7 @@ impl Caches {
         let content = [digest.as_bytes(), cache].concat();
         let mut order = self.order();
         order.retain(|other| !is_of(other, name));
-        match self.files.write_for_now(&file, &content) {
+        match self.files.write_unsynced(&file, &content) {
             Ok(()) => order.push(file),
             Err(error) => {
                 tracing::warn!(%error, function = %name, "nothing was kept of a compilation");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_has_its_own_of_one_generation() {
+    fn each_name_has_one_cache_of_one_generation() {
         both(|caches| {
             caches.write(&name("a"), "v3", b"of a");
             caches.write(&name("a-v3"), "v3", b"of another");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_written_last_are_kept() {
+    fn the_most_recently_written_caches_are_kept() {
         both(|caches| {
             for number in 0..caches.kept {
                 caches.write(&name(&format!("f{number}")), "v3", b"cache");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_start_finds_them_as_they_were() {
+    fn caches_survive_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let caches = Caches::in_folder(folder.path().into());
         for one in ["b", "c", "a"] {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_not_there() {
+    fn a_cache_that_cannot_be_written_is_absent() {
         let folder = tempfile::tempdir().unwrap();
         let caches = Caches::in_folder(folder.path().join("missing"));
         caches.write(&name("a"), "v3", b"cache");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_one_is_not_there() {
+    fn a_damaged_cache_is_absent() {
         let folder = tempfile::tempdir().unwrap();
         let caches = Caches::in_folder(folder.path().into());
         caches.write(&name("a"), "v3", b"cache");

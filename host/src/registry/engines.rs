@@ -4,17 +4,17 @@
 use faasw_client::FunctionName;
 
 use super::{
-    EngineRecord, Engines, NewArtifact, Registry, RegistryError,
+    EngineRecord, EnginesByName, NewArtifact, Registry, RegistryError,
     tables::{
         ENGINES, begin_engines, drop_artifacts, engines_in, has_engines, put_artifact, read_record,
         write_record,
     },
-    uses::Exchange,
+    uses::UseChange,
 };
 
 impl Registry {
     /// Returns all engines by name.
-    pub(crate) fn engines(&self) -> Result<Engines, RegistryError> {
+    pub(crate) fn engines(&self) -> Result<EnginesByName, RegistryError> {
         self.store.read(engines_in)
     }
 
@@ -40,7 +40,7 @@ impl Registry {
 
     /// Adds an engine whose component is not stored, because the node has it from elsewhere when it
     /// compiles it.
-    pub(crate) fn take_engine(
+    pub(crate) fn register_engine(
         &self,
         name: &FunctionName,
         record: &EngineRecord,
@@ -66,7 +66,7 @@ impl Registry {
             None => None,
         };
         let mut uses = self.uses();
-        let (unused, files, exchange) = self.store.change(|change| {
+        let (unused, files, use_change) = self.store.change(|change| {
             begin_engines(change)?;
             let mut files = match &artifact {
                 Some((file, artifact)) => put_artifact(change, file, artifact)?,
@@ -78,15 +78,15 @@ impl Registry {
                 .insert(name.as_str(), text.as_slice())?
                 .map(|before| read_record(name.as_str(), before.value()))
                 .transpose()?;
-            let exchange = Exchange {
+            let use_change = UseChange {
                 added: vec![record.digest],
                 dropped: before.map(|before| before.digest).into_iter().collect(),
             };
-            let unused = uses.unused_after(&exchange);
+            let unused = uses.unused_after(&use_change);
             files.extend(drop_artifacts(change, &unused)?);
-            Ok((unused, files, exchange))
+            Ok((unused, files, use_change))
         })?;
-        uses.apply(exchange);
+        uses.apply(use_change);
         drop(uses);
         self.collect(unused, files);
         Ok(())
@@ -95,7 +95,7 @@ impl Registry {
     /// Removes an engine. Returns whether there was one. Its code stays as long as scripts use it.
     pub(crate) fn remove_engine(&self, name: &FunctionName) -> Result<bool, RegistryError> {
         let _changing = self.changing();
-        self.reserve.spend(|| self.drop_engine(name))
+        self.reserve.with_space_released(|| self.drop_engine(name))
     }
 
     fn drop_engine(&self, name: &FunctionName) -> Result<bool, RegistryError> {
@@ -112,18 +112,18 @@ impl Registry {
             let Some(before) = before else {
                 return Ok(None);
             };
-            let exchange = Exchange {
+            let use_change = UseChange {
                 added: Vec::new(),
                 dropped: vec![before.digest],
             };
-            let unused = uses.unused_after(&exchange);
+            let unused = uses.unused_after(&use_change);
             let files = drop_artifacts(change, &unused)?;
-            Ok(Some((unused, files, exchange)))
+            Ok(Some((unused, files, use_change)))
         })?;
-        let Some((unused, files, exchange)) = dropped else {
+        let Some((unused, files, use_change)) = dropped else {
             return Ok(false);
         };
-        uses.apply(exchange);
+        uses.apply(use_change);
         drop(uses);
         self.collect(unused, files);
         Ok(true)

@@ -55,7 +55,7 @@ fn a_data_directory_gets_many_functions() {
 
 #[test]
 #[ignore = "measures"]
-fn opening_reads_each_record_and_changes_look_at_few() {
+fn opening_reads_each_record_and_changes_read_few() {
     for count in [10, 1_000, 10_000] {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDir::open(folder.path()).unwrap();
@@ -96,7 +96,7 @@ fn store(registry: &Registry, function: &str, module: &[u8]) {
         has_initialiser: false,
         only_for: None,
         code: module.to_vec(),
-        proof: Proof::of(module),
+        proof: CodeProof::of(module),
     };
     let record = VersionRecord {
         digest: Digest::of(module),

@@ -28,8 +28,8 @@ use redb::ReadableTable as _;
 
 pub use error::RegistryError;
 pub(crate) use record::{
-    Artifact, ArtifactRecord, EngineRecord, FilesRecord, FreezeRecord, NewArtifact, NewVersion,
-    Proof, StoredArtifact, VersionRecord,
+    Artifact, ArtifactRecord, CodeProof, EngineRecord, FilesRecord, FreezeRecord, NewArtifact,
+    NewVersion, StoredArtifact, VersionRecord,
 };
 
 use faasw_client::{Digest, FunctionName};
@@ -39,15 +39,15 @@ use crate::data_dir::DataDir;
 use blobs::{Blobs, InMemory};
 use caches::Caches;
 use record::FunctionRecord;
-use reserve::Reserve;
+use reserve::DiskReserve;
 use secrets::drop_secrets;
 use store::Store;
 use tables::{
     ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, begin_files, digest_part, drop_artifacts,
     drop_artifacts_of, put_artifact, read_name, read_record, versions_of, write_record,
 };
-pub(crate) use tables::{Engines, Versions};
-use uses::{Exchange, Uses};
+pub(crate) use tables::{EnginesByName, Versions};
+use uses::{DigestUses, UseChange};
 
 /// The number of versions of a function that are kept, the current one included.
 const KEPT: u64 = 10;
@@ -63,10 +63,10 @@ pub(crate) struct Registry {
     modules: Blobs,
     artifacts: Blobs,
     caches: Caches,
-    reserve: Reserve,
+    reserve: DiskReserve,
     kept: u64,
     /// Changes together with the store, while `changing` is held.
-    uses: Mutex<Uses>,
+    uses: Mutex<DigestUses>,
     /// Held from the first file of a change until its garbage is removed, so that no other change
     /// removes a file whose record is not written yet.
     changing: Mutex<()>,
@@ -80,7 +80,7 @@ impl Registry {
             modules: Blobs::Folder(directory.modules()),
             artifacts: Blobs::Folder(directory.artifacts()),
             caches: Caches::in_folder(directory.compiled()),
-            reserve: Reserve::new(directory.reserve()),
+            reserve: DiskReserve::new(directory.reserve()),
             kept: KEPT,
             uses: Mutex::default(),
             changing: Mutex::new(()),
@@ -92,14 +92,14 @@ impl Registry {
     }
 
     /// Creates a registry that ends with the process. If there is a `given` folder with code,
-    /// [`Registry::take_code`] makes code in it known.
+    /// [`Registry::register_given_code`] makes code in it known.
     pub(crate) fn in_memory(given: Option<Arc<GivenFolder>>) -> Result<Self, RegistryError> {
         Ok(Self {
             store: Store::in_memory()?,
             modules: Blobs::Memory(InMemory::default()),
             artifacts: Blobs::Memory(InMemory::with(given)),
             caches: Caches::in_memory(),
-            reserve: Reserve::none(),
+            reserve: DiskReserve::none(),
             kept: KEPT_IN_MEMORY,
             uses: Mutex::default(),
             changing: Mutex::new(()),
@@ -162,7 +162,7 @@ impl Registry {
 
     /// Returns the short digest of the base that all functions' images are made over, if all are
     /// known to be.
-    pub(crate) fn images_are_over(&self) -> Result<Option<u64>, RegistryError> {
+    pub(crate) fn image_base(&self) -> Result<Option<u64>, RegistryError> {
         self.store.read(|state| {
             let over = state.open_table(META)?.get(IMAGES_KEY)?;
             Ok(over.map(|over| over.value()))
@@ -170,7 +170,7 @@ impl Registry {
     }
 
     /// Records that all functions' images are made over this base.
-    pub(crate) fn all_images_are_over(&self, over: u64) -> Result<(), RegistryError> {
+    pub(crate) fn record_image_base(&self, over: u64) -> Result<(), RegistryError> {
         let _changing = self.changing();
         self.store.change(|change| {
             change.open_table(META)?.insert(IMAGES_KEY, over)?;
@@ -224,7 +224,7 @@ impl Registry {
             None => None,
         };
         let mut uses = self.uses();
-        let (number, unused, code, exchange) = self.store.change(|change| {
+        let (number, unused, code, use_change) = self.store.change(|change| {
             let mut code = match &artifact {
                 Some((file, artifact)) => put_artifact(change, file, artifact)?,
                 None => Vec::new(),
@@ -255,22 +255,22 @@ impl Registry {
             drop(functions);
 
             let kept = versions_of(&versions, name)?;
-            let mut exchange = Exchange {
+            let mut use_change = UseChange {
                 added: record.digests().collect(),
-                ..Exchange::default()
+                ..UseChange::default()
             };
             let beyond = kept
                 .len()
                 .saturating_sub(usize::try_from(self.kept).unwrap_or(usize::MAX));
             for (old, record) in kept.into_iter().take(beyond) {
                 versions.remove((name.as_str(), old))?;
-                exchange.dropped.extend(record.digests());
+                use_change.dropped.extend(record.digests());
             }
-            let unused = uses.unused_after(&exchange);
+            let unused = uses.unused_after(&use_change);
             code.extend(drop_artifacts(change, &unused)?);
-            Ok((number, unused, code, exchange))
+            Ok((number, unused, code, use_change))
         })?;
-        uses.apply(exchange);
+        uses.apply(use_change);
         drop(uses);
         self.collect(unused, code);
         Ok(number)
@@ -286,7 +286,7 @@ impl Registry {
     ) -> Result<bool, RegistryError> {
         let _changing = self.changing();
         self.reserve
-            .spend(|| self.move_pointer(name, version, record))
+            .with_space_released(|| self.move_pointer(name, version, record))
     }
 
     fn move_pointer(
@@ -325,7 +325,8 @@ impl Registry {
     /// Removes a function and all its versions.
     pub(crate) fn remove_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        self.reserve.spend(|| self.drop_function(name))?;
+        self.reserve
+            .with_space_released(|| self.drop_function(name))?;
         self.caches.forget(name);
         Ok(())
     }
@@ -337,7 +338,7 @@ impl Registry {
 
     /// Stores a compile cache for the next compilation of the same function, which must exist. If
     /// storing fails, the next compilation takes longer.
-    pub(crate) fn keep_compile_cache(&self, name: &FunctionName, generation: &str, cache: &[u8]) {
+    pub(crate) fn store_compile_cache(&self, name: &FunctionName, generation: &str, cache: &[u8]) {
         let _changing = self.changing();
         self.caches.write(name, generation, cache);
     }
@@ -356,22 +357,22 @@ impl Registry {
 
     fn drop_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
         let mut uses = self.uses();
-        let (unused, files, exchange) = self.store.change(|change| {
+        let (unused, files, use_change) = self.store.change(|change| {
             change.open_table(FUNCTIONS)?.remove(name.as_str())?;
             let mut versions = change.open_table(VERSIONS)?;
-            let mut exchange = Exchange::default();
+            let mut use_change = UseChange::default();
             for (number, record) in versions_of(&versions, name)? {
                 versions.remove((name.as_str(), number))?;
-                exchange.dropped.extend(record.digests());
+                use_change.dropped.extend(record.digests());
             }
             // A later function of the same name may have another owner.
             drop_secrets(change, name)?;
             let mut files = drop_artifacts_of(change, name)?;
-            let unused = uses.unused_after(&exchange);
+            let unused = uses.unused_after(&use_change);
             files.extend(drop_artifacts(change, &unused)?);
-            Ok((unused, files, exchange))
+            Ok((unused, files, use_change))
         })?;
-        uses.apply(exchange);
+        uses.apply(use_change);
         drop(uses);
         self.collect(unused, files);
         Ok(())
@@ -393,7 +394,7 @@ impl Registry {
     /// Removes modules and artifacts that no version and no engine uses.
     fn sweep(&self) -> Result<(), RegistryError> {
         let (uses, unused, artifacts) = self.store.read(|state| {
-            let uses = Uses::of(state)?;
+            let uses = DigestUses::of(state)?;
             let mut unused = Vec::new();
             let mut artifacts = HashSet::new();
             for entry in state.open_table(ARTIFACTS)?.iter()? {
@@ -426,7 +427,7 @@ impl Registry {
         Ok(())
     }
 
-    fn uses(&self) -> MutexGuard<'_, Uses> {
+    fn uses(&self) -> MutexGuard<'_, DigestUses> {
         // The lock's holders do not panic while they change the data.
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }

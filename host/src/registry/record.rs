@@ -1,7 +1,7 @@
 //! The records of the registry's store, in JSON so that a later version can add fields.
 
 use faasw_client::{
-    Digest, EngineUse, Extension, FunctionName, FunctionOptions, Initialised, spelling,
+    Digest, EngineUse, Extension, FunctionName, FunctionOptions, Initialisation, spelling,
 };
 use std::time::{Duration, SystemTime};
 
@@ -45,7 +45,7 @@ pub(crate) struct VersionRecord {
     pub(crate) files: Option<FilesRecord>,
     /// How it was initialised, if it was.
     #[serde(default)]
-    pub(crate) initialised: Option<Initialised>,
+    pub(crate) initialised: Option<Initialisation>,
     #[serde(with = "spelling::kind")]
     pub(crate) kind: FunctionKind,
     pub(crate) options: FunctionOptions,
@@ -205,18 +205,18 @@ pub(crate) struct Artifact {
     /// into it. If it is `None`, any function with the module may use the code.
     pub(crate) only_for: Option<FunctionName>,
     pub(crate) code: Vec<u8>,
-    pub(crate) proof: Proof,
+    pub(crate) proof: CodeProof,
 }
 
 /// The digests by which stored code is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Proof {
+pub(crate) struct CodeProof {
     /// The digest of all of the code, which versions of faasw from before pieces check.
     pub(super) whole: Digest,
     pub(super) pieces: PiecesRecord,
 }
 
-impl Proof {
+impl CodeProof {
     /// Returns the proof of this code, which is read completely.
     pub(crate) fn of(code: &[u8]) -> Self {
         Self {

@@ -18,9 +18,9 @@ const BYTES: usize = 512 << 10;
 
 /// The reserve's file, or `None` for a registry in memory.
 #[derive(Debug)]
-pub(super) struct Reserve(Option<PathBuf>);
+pub(super) struct DiskReserve(Option<PathBuf>);
 
-impl Reserve {
+impl DiskReserve {
     /// Creates a reserve in this file, which is written now if there is space.
     pub(super) fn new(path: PathBuf) -> Self {
         let reserve = Self(Some(path));
@@ -33,7 +33,7 @@ impl Reserve {
     }
 
     /// Runs work that has to succeed on a full disk, too.
-    pub(super) fn spend<T>(
+    pub(super) fn with_space_released<T>(
         &self,
         work: impl Fn() -> Result<T, RegistryError>,
     ) -> Result<T, RegistryError> {

@@ -30,7 +30,7 @@ const SPELLED: usize = 8;
 type Table = redb::ReadOnlyTable<(&'static str, &'static str), (u64, &'static [u8])>;
 
 /// Sealed values of a function, with their names.
-pub(crate) type Sealed = Vec<(SecretName, Vec<u8>)>;
+pub(crate) type SealedSecrets = Vec<(SecretName, Vec<u8>)>;
 
 impl Registry {
     /// Lists the secrets of all functions, or of one.
@@ -56,7 +56,7 @@ impl Registry {
     }
 
     /// Returns the sealed values of a function's secrets.
-    pub(crate) fn sealed(&self, function: &FunctionName) -> Result<Sealed, RegistryError> {
+    pub(crate) fn sealed(&self, function: &FunctionName) -> Result<SealedSecrets, RegistryError> {
         let mut sealed = Vec::new();
         self.each_secret(Some(function), |info, value| {
             sealed.push((info.name, value.to_vec()));
@@ -138,7 +138,7 @@ impl Registry {
         name: &SecretName,
     ) -> Result<bool, RegistryError> {
         let _changing = self.changing();
-        self.reserve.spend(|| {
+        self.reserve.with_space_released(|| {
             self.store.change(|change| {
                 let mut secrets = change.open_table(SECRETS)?;
                 let key = (function.as_str(), name.as_str());

@@ -128,12 +128,12 @@ impl Store {
 }
 
 /// The result of the work of a change, and the result of its commit.
-type Changed<T> = (T, Result<(), RegistryError>);
+type ChangeResult<T> = (T, Result<(), RegistryError>);
 
 fn change<T>(
     database: &Database,
     work: impl FnOnce(&WriteTransaction) -> Result<T, RegistryError>,
-) -> Result<Changed<T>, RegistryError> {
+) -> Result<ChangeResult<T>, RegistryError> {
     let transaction = database.begin_write()?;
     let done = work(&transaction)?;
     {

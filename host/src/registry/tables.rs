@@ -92,7 +92,7 @@ fn files_of(module: &str) -> FilesOf {
 }
 
 /// Replaces the record of a file by one with more details of the same code.
-pub(super) fn tell_more(
+pub(super) fn update_artifact(
     change: &WriteTransaction,
     file: &str,
     record: &ArtifactRecord,
@@ -169,13 +169,13 @@ pub(super) fn versions_of(
 }
 
 /// Engines by name.
-pub(crate) type Engines = BTreeMap<FunctionName, EngineRecord>;
+pub(crate) type EnginesByName = BTreeMap<FunctionName, EngineRecord>;
 
 /// Returns all engines of a table.
 pub(super) fn engines_of(
     engines: &impl ReadableTable<&'static str, &'static [u8]>,
-) -> Result<Engines, RegistryError> {
-    let mut found = Engines::new();
+) -> Result<EnginesByName, RegistryError> {
+    let mut found = EnginesByName::new();
     for entry in engines.iter()? {
         let (key, value) = entry?;
         found.insert(
@@ -187,10 +187,10 @@ pub(super) fn engines_of(
 }
 
 /// Returns all engines in a state of the store.
-pub(super) fn engines_in(state: &ReadTransaction) -> Result<Engines, RegistryError> {
+pub(super) fn engines_in(state: &ReadTransaction) -> Result<EnginesByName, RegistryError> {
     match state.open_table(ENGINES) {
         Ok(engines) => engines_of(&engines),
-        Err(TableError::TableDoesNotExist(_)) => Ok(Engines::new()),
+        Err(TableError::TableDoesNotExist(_)) => Ok(EnginesByName::new()),
         Err(error) => Err(error.into()),
     }
 }

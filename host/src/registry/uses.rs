@@ -14,12 +14,12 @@ use super::{
 
 /// How many records use each digest.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Uses(HashMap<Digest, usize>);
+pub(super) struct DigestUses(HashMap<Digest, usize>);
 
 /// The digests that a change adds to and drops from the used ones. A digest occurs once for each
 /// record.
 #[derive(Debug, Default)]
-pub(super) struct Exchange {
+pub(super) struct UseChange {
     pub(super) added: Vec<Digest>,
     pub(super) dropped: Vec<Digest>,
 }
@@ -34,7 +34,7 @@ struct Parts {
     files: Option<FilesRecord>,
 }
 
-impl Uses {
+impl DigestUses {
     /// Counts the digests in a state of the store.
     pub(super) fn of(state: &ReadTransaction) -> Result<Self, RegistryError> {
         let mut uses = Self::default();
@@ -65,24 +65,24 @@ impl Uses {
     }
 
     /// Returns those dropped digests that no record uses after the change.
-    pub(super) fn unused_after(&self, exchange: &Exchange) -> BTreeSet<Digest> {
+    pub(super) fn unused_after(&self, use_change: &UseChange) -> BTreeSet<Digest> {
         let count =
             |all: &[Digest], one: Digest| all.iter().filter(|digest| **digest == one).count();
-        let dropped = exchange.dropped.iter().copied();
+        let dropped = use_change.dropped.iter().copied();
         let unused = dropped.filter(|digest| {
             let before = self.0.get(digest).copied().unwrap_or(0);
-            let now = before + count(&exchange.added, *digest);
-            now <= count(&exchange.dropped, *digest)
+            let now = before + count(&use_change.added, *digest);
+            now <= count(&use_change.dropped, *digest)
         });
         unused.collect()
     }
 
     /// Applies a change.
-    pub(super) fn apply(&mut self, exchange: Exchange) {
-        for digest in exchange.added {
+    pub(super) fn apply(&mut self, use_change: UseChange) {
+        for digest in use_change.added {
             self.add(digest);
         }
-        for digest in exchange.dropped {
+        for digest in use_change.dropped {
             if let Some(count) = self.0.get_mut(&digest) {
                 *count -= 1;
                 if *count == 0 {
@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_as_often_as_it_is_there_is_unused() {
+    fn a_digest_dropped_by_all_its_records_is_unused() {
         let [one, other] = [Digest::of(b"one"), Digest::of(b"other")];
-        let mut uses = Uses::default();
-        uses.apply(Exchange {
+        let mut uses = DigestUses::default();
+        uses.apply(UseChange {
             added: vec![one, one, other],
             dropped: vec![],
         });
-        let drop = |added: &[Digest], dropped: &[Digest]| Exchange {
+        let drop = |added: &[Digest], dropped: &[Digest]| UseChange {
             added: added.to_vec(),
             dropped: dropped.to_vec(),
         };

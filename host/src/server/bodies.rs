@@ -10,8 +10,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{
-    connections::Forwarded,
-    peer::request::{Receiving, UnderWay},
+    connections::ForwardedRequest,
+    peer::request::{ActiveRequest, IncomingBody},
 };
 use crate::message::{Body, BodyError};
 
@@ -20,19 +20,19 @@ const PIECE: usize = 32 << 10;
 
 /// A request's body.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub(crate) struct RequestBodyStream {
     body: Incoming,
-    receiving: Option<Receiving>,
+    receiving: Option<IncomingBody>,
 }
 
-impl Received {
-    pub(super) fn new(body: Incoming, request: &UnderWay) -> Self {
-        let receiving = (!body.is_end_stream()).then(|| request.receives());
+impl RequestBodyStream {
+    pub(super) fn new(body: Incoming, request: &ActiveRequest) -> Self {
+        let receiving = (!body.is_end_stream()).then(|| request.begin_body());
         Self { body, receiving }
     }
 }
 
-impl http_body::Body for Received {
+impl http_body::Body for RequestBodyStream {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -72,30 +72,30 @@ impl http_body::Body for Received {
 
 /// The body of a response, which is split into pieces if the client is watched.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct ResponseBodyStream {
     body: Body,
     rest: Bytes,
-    request: UnderWay,
+    request: ActiveRequest,
     /// The request's count for an address behind a proxy, kept until the end of the body.
-    _forwarded: Option<Forwarded>,
+    _forwarded: Option<ForwardedRequest>,
     in_pieces: bool,
 }
 
-impl Sent {
+impl ResponseBodyStream {
     /// Returns the body of the response to `request`. With HTTP/1, the socket shows whether the
     /// client reads it. With HTTP/2, only the request for the next piece does. Until hyper polls
     /// for the first piece, the client counts as not reading.
     pub(super) fn new(
         body: Body,
-        request: UnderWay,
-        forwarded: Option<Forwarded>,
+        request: ActiveRequest,
+        forwarded: Option<ForwardedRequest>,
         in_pieces: bool,
     ) -> Self {
         if in_pieces {
             if body.is_end_stream() {
-                request.takes()
+                request.note_piece_taken()
             } else {
-                request.gives()
+                request.note_piece_given()
             }
         }
         Self {
@@ -108,7 +108,7 @@ impl Sent {
     }
 }
 
-impl http_body::Body for Sent {
+impl http_body::Body for ResponseBodyStream {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -121,7 +121,7 @@ impl http_body::Body for Sent {
             return Pin::new(&mut this.body).poll_frame(context);
         }
         // A poll for more means that the client has taken the previous piece.
-        this.request.takes();
+        this.request.note_piece_taken();
         if this.rest.is_empty() {
             match ready!(Pin::new(&mut this.body).poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
@@ -131,7 +131,7 @@ impl http_body::Body for Sent {
                 end => return Poll::Ready(end),
             }
         }
-        this.request.gives();
+        this.request.note_piece_given();
         let piece = this.rest.split_to(this.rest.len().min(PIECE));
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -158,9 +158,9 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     #[tokio::test]
-    async fn a_watched_client_gets_pieces_and_hints_stay_true() {
+    async fn a_watched_client_receives_pieces_with_correct_size_hints() {
         let body = Body::from(vec![b'x'; 100_000]);
-        let mut body = Sent::new(body, peer().begin(false, 0), None, true);
+        let mut body = ResponseBodyStream::new(body, peer().begin(false, 0), None, true);
         assert_eq!(http_body::Body::size_hint(&body).exact(), Some(100_000));
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first.len(), PIECE);
@@ -171,9 +171,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_client_gets_what_there_is() {
+    async fn an_unwatched_client_receives_whole_frames() {
         let body = Body::from(vec![b'x'; 100_000]);
-        let mut body = Sent::new(body, peer().begin(true, 0), None, false);
+        let mut body = ResponseBodyStream::new(body, peer().begin(true, 0), None, false);
         let whole = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(whole.len(), 100_000);
     }

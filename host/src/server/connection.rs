@@ -14,17 +14,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
     Handler,
-    bodies::{Received, Sent},
-    connections::{Connections, Slot},
-    linger::Kept,
-    metered::Metered,
+    bodies::{RequestBodyStream, ResponseBodyStream},
+    connections::{ConnectionSlot, Connections},
+    linger::LingeringStream,
+    metered::MeteredStream,
     peer::Peer,
 };
 use crate::{
     limits::Limits,
     message::{
-        Body, Connection, Correlation, Follow, RemoteAddress, forwarded_for, head_cost, head_size,
-        refuse, sent_id,
+        Body, Connection, Correlation, RemoteAddress, RequestRecorder, forwarded_for, head_cost,
+        head_size, refuse, sent_id,
     },
 };
 
@@ -48,7 +48,7 @@ const SEND_BUFFER: usize = 64 << 10;
 pub(super) fn serve<S, H>(
     stream: S,
     address: Option<IpAddr>,
-    slot: Slot,
+    slot: ConnectionSlot,
     handler: H,
     limits: &Limits,
 ) -> impl Future<Output = ()> + Send + 'static
@@ -85,8 +85,8 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEAD_BYTES as u32);
-    let stream = Kept::new(stream);
-    let served = Metered::new(stream.handle(), peer.clone());
+    let stream = LingeringStream::new(stream);
+    let served = MeteredStream::new(stream.handle(), peer.clone());
     let connection = builder
         .serve_connection(TokioIo::new(served), service)
         .into_owned();
@@ -122,7 +122,7 @@ async fn answer<H: Handler>(
     peer: &Arc<Peer>,
     address: Option<IpAddr>,
     connections: &Arc<Connections>,
-) -> Response<Sent> {
+) -> Response<ResponseBodyStream> {
     let is_http2 = request.version() == Version::HTTP_2;
     // With HTTP/1, all bytes that were read before belong to this request.
     let head = if is_http2 {
@@ -131,13 +131,13 @@ async fn answer<H: Handler>(
         0
     };
     let under_way = peer.begin(!is_http2, head);
-    let mut request = request.map(|body| Received::new(body, &under_way));
+    let mut request = request.map(|body| RequestBodyStream::new(body, &under_way));
     peer.backlog.has_room().await;
     let proxy = address.filter(|address| connections.is_proxy(*address));
     let given_id = proxy
-        .filter(|_| connections.proxies_give_ids())
+        .filter(|_| connections.trusts_proxy_ids())
         .and_then(|_| sent_id(request.headers()));
-    let known = Correlation::new(request.headers(), given_id);
+    let correlation = Correlation::new(request.headers(), given_id);
     let client = proxy
         .and_then(|_| forwarded_for(request.headers(), |address| connections.is_proxy(address)));
     if let Some(address) = client.or(address) {
@@ -147,28 +147,28 @@ async fn answer<H: Handler>(
     if let Some(client) = client {
         forwarded = connections.forwarded(client);
         if forwarded.is_none() {
-            let follow = handler.follow(&request, &known);
-            let refused = Box::pin(too_many_requests(request, &known)).await;
-            let refused = Follow::response(follow, refused);
-            return refused.map(|body| Sent::new(body, under_way, None, is_http2));
+            let follow = handler.follow(&request, &correlation);
+            let refused = Box::pin(too_many_requests(request, &correlation)).await;
+            let refused = RequestRecorder::response(follow, refused);
+            return refused.map(|body| ResponseBodyStream::new(body, under_way, None, is_http2));
         }
     }
     let connection = Connection(peer.backlog.clone());
     request.extensions_mut().insert(connection);
-    let mut answer = handler.answer(request, known).await;
+    let mut answer = handler.answer(request, correlation).await;
     // HTTP/2 has no such field: it ends the connection by a frame, and its other streams continue.
     if is_http2 && answer.headers_mut().remove(CONNECTION).is_some() {
         peer.finish();
     }
-    known.tell(answer.headers_mut());
-    peer.answered(head_cost(answer.headers())).await;
-    answer.map(|body| Sent::new(body, under_way, forwarded, is_http2))
+    correlation.write_response_id(answer.headers_mut());
+    peer.begin_response(head_cost(answer.headers())).await;
+    answer.map(|body| ResponseBodyStream::new(body, under_way, forwarded, is_http2))
 }
 
 /// Answers a request of an address that has too many requests under way.
 async fn too_many_requests<B: http_body::Body>(
     request: Request<B>,
-    known: &Correlation,
+    correlation: &Correlation,
 ) -> Response<Body> {
     let head_only = request.method() == Method::HEAD;
     refuse(request).await;
@@ -179,7 +179,7 @@ async fn too_many_requests<B: http_body::Body>(
         "this address has as many requests under way as one may have",
     );
     problem.retry_after = Some(1);
-    let mut response = problem.response::<Body>(known.request_id, head_only);
-    known.tell(response.headers_mut());
+    let mut response = problem.response::<Body>(correlation.request_id, head_only);
+    correlation.write_response_id(response.headers_mut());
     response
 }

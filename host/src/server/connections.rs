@@ -21,7 +21,7 @@ use faasw_pool::Backlog;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use super::peer::{Peer, PeerTimeouts, Standing, Verdict};
+use super::peer::{ConnectionValue, Peer, PeerTimeouts, Verdict};
 use crate::limits::Limits;
 
 /// Maximum unread bytes of one client: its windows, a head, and one read. Bytes beyond that were
@@ -50,14 +50,14 @@ pub(super) struct Connections {
     /// Maximum unread bytes of all clients together.
     unread: u64,
     backlog: Arc<Backlog>,
-    state: Mutex<State>,
+    state: Mutex<ConnectionsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ConnectionsState {
     next: u64,
     /// The connections by age.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenConnection>,
     /// The number of evicted connections, which do not count any more.
     leaving: usize,
     /// The number of connections and forwarded requests of each address.
@@ -65,16 +65,16 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     peer: Arc<Peer>,
-    address: Option<Share>,
+    address: Option<AddressCount>,
     /// The connection is evicted and does not count any more.
     is_leaving: bool,
 }
 
 /// A connection or forwarded request in an address's count.
 #[derive(Debug)]
-struct Share {
+struct AddressCount {
     address: IpAddr,
     count: Arc<AtomicUsize>,
 }
@@ -82,7 +82,7 @@ struct Share {
 /// A connection's slot among all connections. Dropping it releases the slot.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
-pub(super) struct Slot {
+pub(super) struct ConnectionSlot {
     connections: Arc<Connections>,
     number: u64,
     peer: Arc<Peer>,
@@ -91,9 +91,9 @@ pub(super) struct Slot {
 /// A request that came through a proxy, in the count of the forwarded address. Dropping it removes
 /// it from the count.
 #[derive(Debug)]
-pub(super) struct Forwarded {
+pub(super) struct ForwardedRequest {
     connections: Arc<Connections>,
-    share: Option<Share>,
+    share: Option<AddressCount>,
 }
 
 /// Returns the address that a client counts for. A customer has at least a /64 of IPv6.
@@ -126,13 +126,13 @@ impl Connections {
     }
 
     /// Whether evicted connections have not ended yet.
-    pub(super) fn are_leaving(&self) -> bool {
+    pub(super) fn has_closing_connections(&self) -> bool {
         self.state().leaving > 0
     }
 
     /// Admits a new connection. Returns `None` if the address or the listener has too many
     /// connections and all of them are busy.
-    pub(super) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Slot> {
+    pub(super) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<ConnectionSlot> {
         let address = address
             .filter(|address| !self.is_proxy(*address))
             .map(counted);
@@ -153,13 +153,13 @@ impl Connections {
         let peer = Peer::new(self.backlog.connection());
         let number = state.next;
         state.next += 1;
-        let open = Open {
+        let open = OpenConnection {
             peer: peer.clone(),
             address: address.map(|address| state.join(address)),
             is_leaving: false,
         };
         state.open.insert(number, open);
-        Some(Slot {
+        Some(ConnectionSlot {
             connections: self.clone(),
             number,
             peer,
@@ -180,7 +180,7 @@ impl Connections {
     }
 
     /// Whether the proxies choose the ids of requests.
-    pub(super) fn proxies_give_ids(&self) -> bool {
+    pub(super) fn trusts_proxy_ids(&self) -> bool {
         self.proxies.give_ids
     }
 
@@ -195,13 +195,13 @@ impl Connections {
     /// Counts a request that came through a proxy for the client's address, which the proxy names.
     /// Returns `None` if the address has as many requests and connections as one address may have
     /// connections.
-    pub(super) fn forwarded(self: &Arc<Self>, address: IpAddr) -> Option<Forwarded> {
+    pub(super) fn forwarded(self: &Arc<Self>, address: IpAddr) -> Option<ForwardedRequest> {
         let address = counted(address);
         let mut state = self.state();
         if state.count(address) >= self.most_of_one {
             return None;
         }
-        Some(Forwarded {
+        Some(ForwardedRequest {
             connections: self.clone(),
             share: Some(state.join(address)),
         })
@@ -214,7 +214,7 @@ impl Connections {
         let state = self.state();
         let mut unread: Vec<(u64, &Arc<Peer>)> = Vec::new();
         for open in state.open.values() {
-            match open.peer.look(now, &self.timeouts) {
+            match open.peer.check(now, &self.timeouts) {
                 Verdict::Stays => unread.push((open.peer.unread(MOST_UNREAD), &open.peer)),
                 Verdict::Finishes(why) => {
                     tracing::trace!("a connection is finished: {why}");
@@ -239,27 +239,27 @@ impl Connections {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionsState> {
         // The state is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ConnectionsState {
     /// Evicts the connection with the lowest value among those that `may` selects. Returns `None`
     /// if all are busy. An idle client is notified of the end first, if fewer than `farewells`
     /// evicted connections are still open. All others are closed at once.
-    fn evict(&mut self, farewells: usize, may: impl Fn(&Open) -> bool) -> Option<()> {
+    fn evict(&mut self, farewells: usize, may: impl Fn(&OpenConnection) -> bool) -> Option<()> {
         let (_, standing, Reverse(number)) = self
             .open
             .iter()
             .filter(|(_, open)| !open.is_leaving && may(open))
-            .map(|(number, open)| (open.crowd(), open.peer.standing(), Reverse(*number)))
-            .filter(|(_, standing, _)| *standing > Standing::Busy)
+            .map(|(number, open)| (open.address_load(), open.peer.value(), Reverse(*number)))
+            .filter(|(_, standing, _)| *standing > ConnectionValue::Busy)
             .max()?;
         let open = self.open.get_mut(&number)?;
         open.is_leaving = true;
-        if standing == Standing::Idle && self.leaving < farewells {
+        if standing == ConnectionValue::Idle && self.leaving < farewells {
             open.peer.finish()
         } else {
             open.peer.close()
@@ -279,30 +279,30 @@ impl State {
     }
 
     /// Adds one to the count of an address.
-    fn join(&mut self, address: IpAddr) -> Share {
+    fn join(&mut self, address: IpAddr) -> AddressCount {
         let count = self.addresses.entry(address).or_default().clone();
         count.fetch_add(1, Ordering::Relaxed);
-        Share { address, count }
+        AddressCount { address, count }
     }
 
     /// Subtracts one from the count of an address.
-    fn leave(&mut self, share: &Share) {
+    fn leave(&mut self, share: &AddressCount) {
         if share.count.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.addresses.remove(&share.address);
         }
     }
 }
 
-impl Open {
+impl OpenConnection {
     /// Returns the binary logarithm of the address's count.
-    fn crowd(&self) -> u32 {
+    fn address_load(&self) -> u32 {
         let count = self.address.as_ref();
         let count = count.map_or(1, |share| share.count.load(Ordering::Relaxed));
         count.max(1).ilog2()
     }
 }
 
-impl Slot {
+impl ConnectionSlot {
     /// Returns the connections that the slot belongs to.
     pub(super) fn connections(&self) -> &Arc<Connections> {
         &self.connections
@@ -314,7 +314,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut state = self.connections.state();
         let Some(open) = state.open.remove(&self.number) else {
@@ -327,7 +327,7 @@ impl Drop for Slot {
     }
 }
 
-impl Drop for Forwarded {
+impl Drop for ForwardedRequest {
     fn drop(&mut self) {
         if let Some(share) = self.share.take() {
             self.connections.state().leave(&share);
@@ -338,7 +338,7 @@ impl Drop for Forwarded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::peer::request::UnderWay;
+    use crate::server::peer::request::ActiveRequest;
     use faasw_pool::BacklogLimits;
     use std::time::Duration;
 
@@ -355,7 +355,7 @@ mod tests {
         Connections::new(&limits, &proxies, &Backlog::new(BacklogLimits::default()))
     }
 
-    async fn is_closed(slot: &Slot) -> bool {
+    async fn is_closed(slot: &ConnectionSlot) -> bool {
         let closed = slot.peer().closed();
         tokio::time::timeout(Duration::ZERO, closed).await.is_ok()
     }
@@ -374,7 +374,7 @@ mod tests {
         assert!(!is_closed(&busy).await && !is_closed(&newest).await);
         // The evicted connection does not count, whether it has ended yet or not.
         let request = newest.peer().begin(true, 0);
-        let _body = request.receives();
+        let _body = request.begin_body();
         let newer = all.admit(None).unwrap();
         let _request = newer.peer().begin(true, 0);
         // A client that has not sent its whole request is evicted next.
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_all_have_something_to_do_a_new_one_is_refused() {
+    async fn a_new_connection_is_rejected_if_all_others_are_busy() {
         let all = connections(2, 9);
         let open = [1, 2].map(|_| all.admit(None).unwrap());
         let _requests = open.each_ref().map(|slot| slot.peer().begin(true, 0));
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_has_its_share_loses_its_own() {
+    async fn an_address_at_its_limit_loses_its_own_connection() {
         let all = connections(10, 2);
         let other = all.admit(address("192.0.2.1")).unwrap();
         let same = ["2001:db8::1", "2001:db8::2"].map(|of| all.admit(address(of)).unwrap());
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_much_that_nobody_reads_closes_who_sends_most() {
+    async fn too_much_backlog_closes_the_connection_with_the_most() {
         let limits = Limits {
             undelivered: MOST_UNREAD * 2,
             ..Limits::default()
@@ -432,32 +432,32 @@ mod tests {
         let backlog = Backlog::new(BacklogLimits::default());
         let all = Connections::new(&limits, &Proxies::default(), &backlog);
         let [most, much, little] = [1, 2, 3].map(|_| all.admit(None).unwrap());
-        most.peer().sent(MOST_UNREAD * 10);
-        much.peer().sent(MOST_UNREAD - 1000);
-        little.peer().sent(1000);
+        most.peer().count_received(MOST_UNREAD * 10);
+        much.peer().count_received(MOST_UNREAD - 1000);
+        little.peer().count_received(1000);
         // Bytes beyond what can be unread do not count.
         all.sweep();
         assert!(!is_closed(&most).await);
-        little.peer().sent(1);
+        little.peer().count_received(1);
         all.sweep();
         assert!(is_closed(&most).await);
         assert!(!is_closed(&much).await && !is_closed(&little).await);
     }
 
     #[tokio::test]
-    async fn of_many_of_one_address_one_goes_before_the_only_one_of_another() {
+    async fn eviction_prefers_addresses_with_many_connections() {
         let all = connections(6, 9);
         let other = all.admit(address("192.0.2.1")).unwrap();
         let same = [1, 2, 3, 4, 5].map(|_| all.admit(address("192.0.2.9")).unwrap());
         let requests = same.each_ref().map(|slot| slot.peer().begin(true, 0));
-        let _bodies = requests.each_ref().map(UnderWay::receives);
+        let _bodies = requests.each_ref().map(ActiveRequest::begin_body);
         let _new = all.admit(address("192.0.2.2")).unwrap();
         assert!(!is_closed(&other).await, "it has nothing to do, but is one");
         assert!(is_closed(&same[0]).await && !is_closed(&same[1]).await);
     }
 
     #[tokio::test]
-    async fn who_was_served_goes_after_who_never_asked_and_hears_of_it() {
+    async fn eviction_prefers_unserved_connections_and_says_farewell_to_served_ones() {
         let all = connections(32, 99);
         let slots: Vec<_> = (0..32).map(|_| all.admit(None).unwrap()).collect();
         let (served, silent) = slots.split_at(31);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sweep_closes_who_is_overdue() {
+    async fn a_sweep_closes_overdue_connections() {
         let all = connections(10, 9);
         let [silent, quick] = [1, 2].map(|_| all.admit(None).unwrap());
         drop(quick.peer().begin(true, 0));

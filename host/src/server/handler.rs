@@ -4,22 +4,26 @@ use std::future::Future;
 
 use http::{Request, Response};
 
-use super::bodies::Received;
-use crate::message::{Body, Correlation, Follow};
+use super::bodies::RequestBodyStream;
+use crate::message::{Body, Correlation, RequestRecorder};
 
 /// A component that answers the requests of a listener.
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
-    /// Answers one request. `known` identifies it. Failures are responses, too.
+    /// Answers one request. `correlation` identifies it. Failures are responses, too.
     fn answer(
         self,
-        request: Request<Received>,
-        known: Correlation,
+        request: Request<RequestBodyStream>,
+        correlation: Correlation,
     ) -> impl Future<Output = Response<Body>> + Send;
 
     /// Follows a request that is answered before it reaches the handler, if an observer receives
     /// requests.
-    fn follow(&self, request: &Request<Received>, known: &Correlation) -> Option<Box<Follow>> {
-        let _ = (request, known);
+    fn follow(
+        &self,
+        request: &Request<RequestBodyStream>,
+        correlation: &Correlation,
+    ) -> Option<Box<RequestRecorder>> {
+        let _ = (request, correlation);
         None
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const READY: &str = "/readyz";
 
 /// Returns the response of the liveness probe.
 pub(crate) fn health() -> Response<Body> {
-    in_a_word(StatusCode::OK, "ok")
+    one_word_response(StatusCode::OK, "ok")
 }
 
 /// Returns the response of the readiness probe.
@@ -24,10 +24,10 @@ pub(crate) fn ready(readiness: Readiness) -> Response<Body> {
         Readiness::Ready => StatusCode::OK,
         Readiness::Starting | Readiness::Stopping => StatusCode::SERVICE_UNAVAILABLE,
     };
-    in_a_word(status, readiness.word())
+    one_word_response(status, readiness.word())
 }
 
-fn in_a_word(status: StatusCode, word: &str) -> Response<Body> {
+fn one_word_response(status: StatusCode, word: &str) -> Response<Body> {
     let mut response = Response::new(Body::from(format!("{word}\n").into_bytes()));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -20,9 +20,9 @@ use super::peer::FAREWELL;
 
 /// A stream that its server cannot close by dropping it. For example, hyper drops the stream
 /// without a word after CONNECT.
-pub(super) struct Kept<S>(Arc<Mutex<S>>);
+pub(super) struct LingeringStream<S>(Arc<Mutex<S>>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Kept<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> LingeringStream<S> {
     pub(super) fn new(stream: S) -> Self {
         Self(Arc::new(Mutex::new(stream)))
     }
@@ -49,7 +49,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Kept<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Kept<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LingeringStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -59,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Kept<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Kept<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -95,9 +95,9 @@ mod tests {
     use tokio::io::duplex;
 
     #[tokio::test(start_paused = true)]
-    async fn what_still_comes_is_thrown_away_until_the_client_closes() {
+    async fn bytes_after_the_response_are_discarded_until_the_client_closes() {
         let (mut peer, server) = duplex(16);
-        let closing = tokio::spawn(Kept::new(server).close());
+        let closing = tokio::spawn(LingeringStream::new(server).close());
         for _ in 0..100 {
             peer.write_all(b"more and more").await.unwrap();
         }
@@ -108,9 +108,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_close_is_not_waited_for_long() {
+    async fn closing_does_not_wait_long_for_the_client() {
         let (peer, server) = duplex(16);
-        Kept::new(server).close().await;
+        LingeringStream::new(server).close().await;
         drop(peer);
     }
 }

@@ -12,18 +12,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::peer::Peer;
 
 /// A stream that counts for a [`Peer`].
-pub(super) struct Metered<S> {
+pub(super) struct MeteredStream<S> {
     stream: S,
     peer: Arc<Peer>,
 }
 
-impl<S> Metered<S> {
+impl<S> MeteredStream<S> {
     pub(super) fn new(stream: S, peer: Arc<Peer>) -> Self {
         Self { stream, peer }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -31,29 +31,29 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) else {
-            self.peer.sent_all();
+            self.peer.note_all_processed();
             return Poll::Pending;
         };
         let count = buffer.filled().len() - before;
         if count > 0 {
-            self.peer.sent(count as u64);
+            self.peer.count_received(count as u64);
         }
         Poll::Ready(read)
     }
 }
 
-impl<S: AsyncWrite + Unpin> Metered<S> {
+impl<S: AsyncWrite + Unpin> MeteredStream<S> {
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
-            Poll::Ready(Ok(count)) => self.peer.took(*count as u64),
+            Poll::Ready(Ok(count)) => self.peer.count_written(*count as u64),
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.peer.blocks(),
+            Poll::Pending => self.peer.note_blocked(),
         }
         written
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -79,11 +79,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(context) else {
             // TLS buffers what its socket does not accept.
-            self.peer.blocks();
+            self.peer.note_blocked();
             return Poll::Pending;
         };
         // Heads of HTTP/2 responses wait for the socket only.
-        self.peer.flushed();
+        self.peer.note_flushed();
         Poll::Ready(flushed)
     }
 
@@ -95,7 +95,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::peer::{Standing, Verdict, tests::peer};
+    use crate::server::peer::{ConnectionValue, Verdict, tests::peer};
     use std::pin::pin;
     use tokio::{io::AsyncWriteExt as _, time::timeout};
 
@@ -131,15 +131,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_taken_and_not_written_is_not_taken() {
+    async fn a_response_that_tls_has_not_written_is_still_owed() {
         let peer = peer();
-        let mut stream = Metered::new(Holding, peer.clone());
+        let mut stream = MeteredStream::new(Holding, peer.clone());
         drop(peer.begin(true, 10));
         stream.write_all(b"response").await.unwrap();
         let mut flushing = pin!(stream.flush());
         let second = std::time::Duration::from_secs(1);
         assert!(timeout(second, flushing.as_mut()).await.is_err());
-        assert_eq!(peer.look_at_once(), Verdict::Stays);
-        assert_eq!(peer.standing(), Standing::Owing);
+        assert_eq!(peer.check_at_once(), Verdict::Stays);
+        assert_eq!(peer.value(), ConnectionValue::Owing);
     }
 }

@@ -33,7 +33,7 @@ use tokio::{
     task::JoinSet,
 };
 
-pub(crate) use self::bodies::Received;
+pub(crate) use self::bodies::RequestBodyStream;
 pub(crate) use self::connections::Proxies;
 pub(crate) use self::handler::Handler;
 pub(crate) use self::health::{HEALTH, LIVE, READY, health, ready};
@@ -41,7 +41,7 @@ use self::{listener::Listener, tls::TlsListener};
 use crate::limits::Limits;
 
 pub use self::tls::TlsError;
-pub(crate) use self::tls::{Pair, Tls};
+pub(crate) use self::tls::{CertificatePaths, Tls};
 
 /// The listeners and the background work of one node.
 #[derive(Debug)]
@@ -55,13 +55,13 @@ pub(crate) struct Servers {
     /// The bytes that wait for the clients of all listeners.
     backlog: Arc<Backlog>,
     /// The gateway, until it accepts connections.
-    closed: Mutex<Option<Closed>>,
-    tasks: Mutex<Tasks>,
+    closed: Mutex<Option<ClosedGateway>>,
+    tasks: Mutex<ServerTasks>,
 }
 
 /// The bound address of a gateway.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum GatewaySocket {
     /// Clients can connect, and wait to be served.
     Listening(TcpListener),
     /// Clients cannot connect: the kernel refuses them.
@@ -69,16 +69,16 @@ pub(crate) enum Taken {
 }
 
 /// A gateway that accepts no connections yet.
-struct Closed {
+struct ClosedGateway {
     socket: TcpSocket,
     serve: Box<Serve>,
 }
 
 type Serve = dyn FnOnce(&Servers, TcpListener) + Send;
 
-impl fmt::Debug for Closed {
+impl fmt::Debug for ClosedGateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Closed").field(&self.socket).finish()
+        f.debug_tuple("ClosedGateway").field(&self.socket).finish()
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn listen(socket: TcpSocket) -> io::Result<TcpListener> {
 
 /// The tasks of the servers. Dropping them ends them.
 #[derive(Debug, Default)]
-struct Tasks {
+struct ServerTasks {
     listeners: JoinSet<()>,
     background: JoinSet<()>,
 }
@@ -144,15 +144,15 @@ impl Servers {
     /// connections yet.
     pub(crate) fn gateway(
         &mut self,
-        taken: Taken,
+        taken: GatewaySocket,
         tls: Option<Arc<Tls>>,
         gateway: impl Handler,
         limits: &Limits,
         proxies: &Proxies,
     ) {
         let address = match &taken {
-            Taken::Listening(listener) => listener.local_addr(),
-            Taken::Bound(socket) => socket.local_addr(),
+            GatewaySocket::Listening(listener) => listener.local_addr(),
+            GatewaySocket::Bound(socket) => socket.local_addr(),
         };
         self.gateway_address = address.ok();
         if let Some(tls) = &tls {
@@ -168,10 +168,10 @@ impl Servers {
             None => servers.serve(listener, gateway, &limits, &proxies, RESERVED),
         };
         match taken {
-            Taken::Listening(listener) => serve(self, listener),
-            Taken::Bound(socket) => {
+            GatewaySocket::Listening(listener) => serve(self, listener),
+            GatewaySocket::Bound(socket) => {
                 let serve = Box::new(serve);
-                *self.closed() = Some(Closed { socket, serve });
+                *self.closed() = Some(ClosedGateway { socket, serve });
             }
         }
     }
@@ -184,7 +184,7 @@ impl Servers {
     pub(crate) fn open(&self) -> io::Result<()> {
         let mut closed = self.closed();
         match closed.take() {
-            Some(Closed { socket, serve }) if !*self.stop.borrow() => {
+            Some(ClosedGateway { socket, serve }) if !*self.stop.borrow() => {
                 serve(self, listen(socket)?);
                 Ok(())
             }
@@ -192,7 +192,7 @@ impl Servers {
         }
     }
 
-    fn closed(&self) -> MutexGuard<'_, Option<Closed>> {
+    fn closed(&self) -> MutexGuard<'_, Option<ClosedGateway>> {
         // The value is only taken or replaced as a whole.
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -263,7 +263,7 @@ impl Servers {
         let closed = self.closed().take();
         self.stop.send_replace(true);
         drop(closed);
-        let Tasks {
+        let ServerTasks {
             mut listeners,
             mut background,
         } = std::mem::take(&mut *self.tasks());
@@ -275,7 +275,7 @@ impl Servers {
         listeners.shutdown().await;
     }
 
-    fn tasks(&self) -> MutexGuard<'_, Tasks> {
+    fn tasks(&self) -> MutexGuard<'_, ServerTasks> {
         // Task sets have no state that a panic could leave half changed.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_not_trusted() {
+    fn text_without_a_certificate_is_rejected() {
         for pem in [
             "",
             "nothing",

@@ -12,7 +12,7 @@ use faasw_pool::{GivenFolder, Images, Origin};
 
 use super::{
     error::SharedError,
-    note::{NotOpened, Note, Opened},
+    note::{Note, NoteError, OpenedNote},
 };
 
 /// The name of the note in an entry.
@@ -26,7 +26,7 @@ pub(super) const IMAGES: &str = "images";
 /// before it is used. The node makes parts itself that fail this check.
 pub struct Entry {
     path: PathBuf,
-    opened: Opened,
+    opened: OpenedNote,
     artifacts: Arc<GivenFolder>,
     images: Arc<Images>,
 }
@@ -52,12 +52,12 @@ impl Entry {
         let failed = |error| SharedError::file(&path.join(NOTE), error);
         let note = given.to_look(NOTE).map_err(failed)?;
         let bytes = note.metadata().map_err(failed)?.len();
-        let opened = Opened::read(&images, note, bytes).map_err(|error| match error {
-            NotOpened::Parcel(error) => SharedError::Note {
+        let opened = OpenedNote::read(&images, note, bytes).map_err(|error| match error {
+            NoteError::Parcel(error) => SharedError::Note {
                 path: path.into(),
                 error,
             },
-            NotOpened::Senseless(why) => SharedError::Senseless {
+            NoteError::Senseless(why) => SharedError::Senseless {
                 path: path.into(),
                 why,
             },

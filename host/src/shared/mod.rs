@@ -1,10 +1,10 @@
 //! A host's results for a function, made once for all pods that serve the same function
 //! (docs/decisions/0032).
 //!
-//! A [`Store`] belongs to root, and only root writes to it ([`Store::begin`]). It has an entry for
-//! each [`What`]: a namespace, a module, its options, a build of faasw and a type of processor. An
-//! [`Entry`] is one of these as a pod sees it, read only and with a key that opens no other entry.
-//! No data of a pod ever reaches a store.
+//! An [`EntryStore`] belongs to root, and only root writes to it ([`EntryStore::begin`]). It has an
+//! entry for each [`EntrySubject`]: a namespace, a module, its options, a build of faasw and a type
+//! of processor. An [`Entry`] is one of these as a pod sees it, read only and with a key that opens
+//! no other entry. No data of a pod ever reaches a store.
 //!
 //! ```text
 //! STORE/                       0700: only root can enter
@@ -16,18 +16,18 @@
 //!     images/                  func-images, each sealed: level 0 and 1, the engine, the function
 //! ```
 
-mod adding;
 mod entry;
+mod entry_builder;
 mod error;
 mod note;
 mod store;
-mod what;
+mod subject;
 
 pub use self::{
-    adding::{Adding, Begun},
     entry::Entry,
+    entry_builder::{EntryBuilder, EntryState},
     error::{AddError, SharedError},
-    store::{Found, Listed, Store, Told, read_key},
-    what::{Namespace, NamespaceError, What},
+    store::{EntryDescription, EntryLocation, EntryStore, ListedEntry, read_key},
+    subject::{EntrySubject, Namespace, NamespaceError},
 };
-pub(crate) use note::Whole;
+pub(crate) use note::SharedVersion;

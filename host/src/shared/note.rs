@@ -11,14 +11,14 @@ use faasw_client::{Digest, FunctionName, FunctionOptions};
 use faasw_pool::{Images, Opening, Origin, ParcelError};
 use serde::{Deserialize, Serialize};
 
-use super::what::{Namespace, What};
+use super::subject::{EntrySubject, Namespace};
 use crate::registry::{ArtifactRecord, EngineRecord, VersionRecord};
 
 /// The format version, raised whenever the meaning of a note changes.
 const FORMAT: u32 = 1;
 
 /// Maximum bytes of a sealed note with the module and files behind it.
-pub(super) const MOST: u64 = 256 << 20;
+pub(super) const MAX_NOTE_BYTES: u64 = 256 << 20;
 
 /// The description of an entry.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub(crate) struct Note {
 
 /// A version of a node with everything that is shared.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(crate) struct SharedVersion {
     pub(crate) record: VersionRecord,
     pub(crate) engine: Option<EngineRecord>,
     /// The name of the code among the artifacts, and its record.
@@ -57,44 +57,44 @@ pub(crate) struct Whole {
 
 /// An opened note.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedNote {
     pub(super) note: Note,
     pub(super) module: Bytes,
     pub(super) bundle: Bytes,
 }
 
 /// The reason why a note was not opened.
-pub(super) enum NotOpened {
+pub(super) enum NoteError {
     Parcel(ParcelError),
     Senseless(String),
 }
 
-impl From<ParcelError> for NotOpened {
+impl From<ParcelError> for NoteError {
     fn from(error: ParcelError) -> Self {
         Self::Parcel(error)
     }
 }
 
 impl Note {
-    /// Returns the note of a version that was made for `what`, on this machine, now.
-    pub(super) fn of(what: &What, whole: &Whole) -> Self {
+    /// Returns the note of a version that was made for `subject`, on this machine, now.
+    pub(super) fn of(subject: &EntrySubject, version: &SharedVersion) -> Self {
         Self {
             format: FORMAT,
-            namespace: what.namespace.clone(),
-            name: what.name.clone(),
-            upload: what.upload,
-            record: whole.record.clone(),
-            engine: whole.engine.clone(),
-            code: whole.code.1.clone(),
-            generation: whole.generation.clone(),
+            namespace: subject.namespace.clone(),
+            name: subject.name.clone(),
+            upload: subject.upload,
+            record: version.record.clone(),
+            engine: version.engine.clone(),
+            code: version.code.1.clone(),
+            generation: version.generation.clone(),
             origin: Origin::here(),
             made: SystemTime::now(),
         }
     }
 
     /// Returns what the entry is of.
-    pub(super) fn what(&self) -> What {
-        What {
+    pub(super) fn subject(&self) -> EntrySubject {
+        EntrySubject {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             upload: self.upload,
@@ -113,7 +113,7 @@ impl Note {
         options: &FunctionOptions,
         here: &Origin,
     ) -> Result<(), &'static str> {
-        let told = [
+        let checks = [
             (self.name == *name, "it is of a function of another name"),
             (self.upload == upload, "it is of another module"),
             (
@@ -129,7 +129,7 @@ impl Note {
                 "it was made on another processor, or by another kernel",
             ),
         ];
-        let differs = told.into_iter().find(|(is_same, _)| !is_same);
+        let differs = checks.into_iter().find(|(is_same, _)| !is_same);
         differs.map_or(Ok(()), |(_, why)| Err(why))
     }
 
@@ -137,12 +137,16 @@ impl Note {
     ///
     /// # Errors
     /// Returns an error if the note is too large, or if the system provides no random bytes.
-    pub(super) fn seal(&self, images: &Images, whole: Whole) -> Result<Vec<u8>, ParcelError> {
+    pub(super) fn seal(
+        &self,
+        images: &Images,
+        version: SharedVersion,
+    ) -> Result<Vec<u8>, ParcelError> {
         let note = serde_json::to_vec(self).map_err(std::io::Error::other)?;
         let part = |bytes: Vec<u8>| -> faasw_pool::ParcelPart {
             (bytes.len() as u64, Box::new(Cursor::new(bytes)))
         };
-        let mut sealing = images.seal(&note, [part(whole.module), part(whole.bundle)])?;
+        let mut sealing = images.seal(&note, [part(version.module), part(version.bundle)])?;
         let mut sealed = Vec::new();
         while let Some(piece) = sealing.next_piece()? {
             sealed.extend(piece);
@@ -151,17 +155,17 @@ impl Note {
     }
 }
 
-impl Opened {
+impl OpenedNote {
     /// Opens the result of [`Note::seal`], which has `bytes` bytes.
     ///
     /// # Errors
-    /// Returns [`NotOpened::Parcel`] if it is too large, cut off, damaged or sealed with another
-    /// key, and [`NotOpened::Senseless`] if its content is not valid.
-    pub(super) fn read(images: &Images, from: impl Read, bytes: u64) -> Result<Self, NotOpened> {
-        if bytes > MOST {
+    /// Returns [`NoteError::Parcel`] if it is too large, cut off, damaged or sealed with another
+    /// key, and [`NoteError::Senseless`] if its content is not valid.
+    pub(super) fn read(images: &Images, from: impl Read, bytes: u64) -> Result<Self, NoteError> {
+        if bytes > MAX_NOTE_BYTES {
             return Err(ParcelError::TooLarge.into());
         }
-        let mut from = from.take(MOST);
+        let mut from = from.take(MAX_NOTE_BYTES);
         let mut next = |count: usize| -> Result<Vec<u8>, ParcelError> {
             let mut piece = Vec::with_capacity(count);
             (&mut from).take(count as u64).read_to_end(&mut piece)?;
@@ -182,14 +186,14 @@ impl Opened {
                 part.extend(piece);
             }
         }
-        let senseless = |error: serde_json::Error| NotOpened::Senseless(error.to_string());
+        let senseless = |error: serde_json::Error| NoteError::Senseless(error.to_string());
         let note: Note = serde_json::from_slice(&note).map_err(senseless)?;
         if note.format != FORMAT {
             let why = format!("it is of format {}, and not {FORMAT}", note.format);
-            return Err(NotOpened::Senseless(why));
+            return Err(NoteError::Senseless(why));
         }
         if note.record.engine.is_some() != note.engine.is_some() {
-            return Err(NotOpened::Senseless("half an engine".to_owned()));
+            return Err(NoteError::Senseless("half an engine".to_owned()));
         }
         let [module, bundle] = parts.map(Bytes::from);
         Ok(Self {
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_it_good_for_nothing_is_named() {
+    fn an_unusable_entry_is_reported_with_the_reason() {
         let note = note();
         let (name, upload, options) = (&note.name, note.upload, &note.record.options);
         assert_eq!(note.check(name, upload, options, &here()), Ok(()));
@@ -267,10 +271,10 @@ mod tests {
 
     /// Covers other keys and other lengths, too.
     #[test]
-    fn it_comes_back_as_it_was_sealed_or_not_at_all() {
+    fn a_sealed_note_opens_unchanged_or_not_at_all() {
         let note = note();
         let images = Images::new("/nowhere".into(), &[7; Images::SECRET], 0);
-        let whole = || Whole {
+        let version = || SharedVersion {
             record: note.record.clone(),
             engine: None,
             code: ("file".to_owned(), note.code.clone()),
@@ -278,11 +282,12 @@ mod tests {
             module: vec![1; 3 << 20],
             bundle: vec![2; 5],
         };
-        let sealed = note.seal(&images, whole()).unwrap();
-        let read =
-            |bytes: &[u8], images: &Images| Opened::read(images, bytes, bytes.len() as u64).ok();
+        let sealed = note.seal(&images, version()).unwrap();
+        let read = |bytes: &[u8], images: &Images| {
+            OpenedNote::read(images, bytes, bytes.len() as u64).ok()
+        };
         let opened = read(&sealed, &images).unwrap();
-        assert_eq!(opened.note.what(), note.what());
+        assert_eq!(opened.note.subject(), note.subject());
         assert_eq!(
             (opened.module.len(), &opened.bundle[..]),
             (3 << 20, &[2; 5][..])
@@ -296,11 +301,11 @@ mod tests {
             assert!(read(&sealed[..at], &images).is_none(), "{at}");
         }
         assert!(read(&[&sealed[..], b"x"].concat(), &images).is_none());
-        assert!(Opened::read(&images, &sealed[..], MOST + 1).is_err());
+        assert!(OpenedNote::read(&images, &sealed[..], MAX_NOTE_BYTES + 1).is_err());
         // Notes that have the right key and invalid content.
         let mut half = note.clone();
         half.format += 1;
-        assert!(read(&half.seal(&images, whole()).unwrap(), &images).is_none());
+        assert!(read(&half.seal(&images, version()).unwrap(), &images).is_none());
         let mut engine = note.clone();
         engine.engine = Some(EngineRecord {
             digest: Digest::of(b"engine"),
@@ -309,6 +314,6 @@ mod tests {
             module_bytes: 1,
             is_carried: true,
         });
-        assert!(read(&engine.seal(&images, whole()).unwrap(), &images).is_none());
+        assert!(read(&engine.seal(&images, version()).unwrap(), &images).is_none());
     }
 }

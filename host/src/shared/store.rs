@@ -15,7 +15,7 @@ use super::{
     entry::Entry,
     error::SharedError,
     note::Note,
-    what::{Namespace, What},
+    subject::{EntrySubject, Namespace},
 };
 
 /// The names in an entry's folder: the folder for pods, and its key.
@@ -25,19 +25,19 @@ pub(super) const KEY: &str = "key";
 const LOCK: &str = ".lock";
 /// Prefix of the names of folders that are not entries yet, or not any more. No digest starts with
 /// it.
-pub(super) const PASSING: &str = ".passing-";
+pub(super) const UNFINISHED_PREFIX: &str = ".passing-";
 /// The mode bits of all users except the owner.
 const OTHERS: u32 = 0o077;
 
 /// A folder of entries that only root can access.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct EntryStore {
     pub(super) folder: PathBuf,
 }
 
 /// The place of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct EntryLocation {
     /// The id of the entry.
     pub id: Digest,
     /// The folder that a pod can read ([`Entry::open`]), without the folders above it.
@@ -48,20 +48,20 @@ pub struct Found {
 
 /// An entry in a list.
 #[derive(Debug)]
-pub struct Listed {
+pub struct ListedEntry {
     /// The namespace of the entry.
     pub namespace: Namespace,
     /// The place of the entry.
-    pub found: Found,
+    pub found: EntryLocation,
     /// Bytes of all files in the entry.
     pub bytes: u64,
     /// The description of the entry, or the reason why it cannot be read.
-    pub told: Result<Told, SharedError>,
+    pub description: Result<EntryDescription, SharedError>,
 }
 
 /// The description of an entry.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct EntryDescription {
     /// The name of the function.
     pub name: FunctionName,
     /// Digest of the whole upload.
@@ -72,7 +72,7 @@ pub struct Told {
     pub stale: Option<&'static str>,
 }
 
-impl Store {
+impl EntryStore {
     /// Opens the store in a folder.
     ///
     /// # Errors
@@ -100,16 +100,16 @@ impl Store {
         &self.folder
     }
 
-    /// Returns the entry of `what` for this build and machine, if there is one. Only its note is
+    /// Returns the entry of `subject` for this build and machine, if there is one. Only its note is
     /// checked.
     ///
     /// # Errors
     /// Returns an error if the note cannot be read or opened, or [`SharedError::Misplaced`] if the
     /// entry is of something else.
-    pub fn find(&self, what: &What) -> Result<Option<Found>, SharedError> {
-        let found = self.place(what)?;
+    pub fn find(&self, subject: &EntrySubject) -> Result<Option<EntryLocation>, SharedError> {
+        let found = self.place(subject)?;
         match self.note(&found) {
-            Ok(note) if note.what() == *what => Ok(Some(found)),
+            Ok(note) if note.subject() == *subject => Ok(Some(found)),
             Ok(_) => Err(SharedError::Misplaced(found.folder)),
             Err(SharedError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                 Ok(None)
@@ -118,16 +118,16 @@ impl Store {
         }
     }
 
-    /// Returns the place of the entry of `what`, whether it exists or not.
-    pub(super) fn place(&self, what: &What) -> Result<Found, SharedError> {
-        let id = what.id(&Origin::here());
+    /// Returns the place of the entry of `subject`, whether it exists or not.
+    pub(super) fn place(&self, subject: &EntrySubject) -> Result<EntryLocation, SharedError> {
+        let id = subject.id(&Origin::here());
         let id = id.map_err(|error| SharedError::file(&self.folder, error))?;
-        Ok(self.found(&what.namespace, id))
+        Ok(self.found(&subject.namespace, id))
     }
 
-    fn found(&self, namespace: &Namespace, id: Digest) -> Found {
+    fn found(&self, namespace: &Namespace, id: Digest) -> EntryLocation {
         let folder = self.of(namespace).join(id.to_string());
-        Found {
+        EntryLocation {
             id,
             folder: folder.join(ENTRY),
             key: folder.join(KEY),
@@ -140,7 +140,7 @@ impl Store {
         self.folder.join(namespace.as_str())
     }
 
-    fn note(&self, found: &Found) -> Result<Note, SharedError> {
+    fn note(&self, found: &EntryLocation) -> Result<Note, SharedError> {
         let key = read_key(&found.key)?;
         Ok(Entry::open(&found.folder, &key)?.note().clone())
     }
@@ -149,7 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if a folder cannot be read.
-    pub fn list(&self, only: Option<&Namespace>) -> Result<Vec<Listed>, SharedError> {
+    pub fn list(&self, only: Option<&Namespace>) -> Result<Vec<ListedEntry>, SharedError> {
         let mut all = Vec::new();
         let here = Origin::here();
         for namespace in names(&self.folder)? {
@@ -164,17 +164,17 @@ impl Store {
                     continue;
                 };
                 let found = self.found(&namespace, id);
-                let told = self.note(&found).map(|note| Told {
+                let description = self.note(&found).map(|note| EntryDescription {
                     stale: note.stale(&here),
                     name: note.name,
                     upload: note.upload,
                     made: note.made,
                 });
-                all.push(Listed {
+                all.push(ListedEntry {
                     bytes: bytes_below(&found.folder).unwrap_or(0),
                     namespace: namespace.clone(),
                     found,
-                    told,
+                    description,
                 });
             }
         }
@@ -190,11 +190,15 @@ impl Store {
     pub fn remove(&self, namespace: &Namespace, id: Digest) -> Result<bool, SharedError> {
         let _lock = self.lock(namespace)?;
         self.sweep(namespace);
-        self.take_away(namespace, id)
+        self.remove_if_present(namespace, id)
     }
 
     /// Removes an entry while the caller holds the lock.
-    pub(super) fn take_away(&self, namespace: &Namespace, id: Digest) -> Result<bool, SharedError> {
+    pub(super) fn remove_if_present(
+        &self,
+        namespace: &Namespace,
+        id: Digest,
+    ) -> Result<bool, SharedError> {
         let of = self.of(namespace);
         let (from, gone) = (of.join(id.to_string()), of.join(format!("{PASSING}{id}")));
         match fs::rename(&from, &gone) {
@@ -225,7 +229,7 @@ impl Store {
     pub(super) fn sweep(&self, namespace: &Namespace) {
         let of = self.of(namespace);
         for name in names(&of).unwrap_or_default() {
-            if name.starts_with(PASSING)
+            if name.starts_with(UNFINISHED_PREFIX)
                 && let Err(error) = fs::remove_dir_all(of.join(&name))
             {
                 tracing::warn!(%namespace, name, %error, "what is no entry stays");
@@ -292,8 +296,8 @@ pub fn read_key(path: &Path) -> Result<[u8; Entry::KEY], SharedError> {
 impl Note {
     /// Returns the reason why no pod of this faasw on this machine uses the entry, if none does.
     fn stale(&self, here: &Origin) -> Option<&'static str> {
-        let what = self.what();
-        self.check(&what.name, what.upload, &what.options, here)
+        let subject = self.subject();
+        self.check(&subject.name, subject.upload, &subject.options, here)
             .err()
     }
 }

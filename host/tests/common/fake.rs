@@ -10,7 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::backend::{Backend, Code, CompileResult, FunctionVersion, Running, SeedResult, Stored};
+use faasw::backend::{
+    Backend, BackendFuture, Code, CompileResult, SeedResult, ServableVersion, StoredCodeInfo,
+};
 use faasw::{FunctionKind, LogStream};
 use faasw_abi::files::upload;
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
@@ -30,7 +32,7 @@ pub struct FakeBackend {
     pub begun_with: Arc<Mutex<Vec<Option<Vec<u8>>>>>,
     pub seeds: Arc<AtomicUsize>,
     /// The requests that functions received whole, in the order in which they ended.
-    pub seen: Arc<Mutex<Vec<Seen>>>,
+    pub seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     /// Part of its generation.
     pub version: usize,
     /// Called while a seed is dropped.
@@ -57,14 +59,14 @@ impl fmt::Debug for WhenDropped {
 
 /// A request as its function received it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ReceivedRequest {
     pub head: RequestHead,
     pub body: Bytes,
     /// The service on the channel of the function's store, if it has a store.
     pub store: Option<Arc<dyn StoreService>>,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// Returns the method and the path.
     pub fn line(&self) -> String {
         let text = |bytes| String::from_utf8_lossy(bytes);
@@ -83,7 +85,7 @@ impl FakeBackend {
     }
 
     /// Takes the requests that were seen since the last call.
-    pub fn take_seen(&self) -> Vec<Seen> {
+    pub fn take_seen(&self) -> Vec<ReceivedRequest> {
         std::mem::take(&mut self.seen.lock().unwrap())
     }
 }
@@ -97,7 +99,7 @@ impl Backend for FakeBackend {
         &'a self,
         _owner: &'a str,
         files: Bytes,
-    ) -> Running<'a, Result<Bytes, CompileError>> {
+    ) -> BackendFuture<'a, Result<Bytes, CompileError>> {
         let packed = upload::pack(&files).map(Bytes::from);
         let packed = packed.map_err(|error| CompileError::Unsupported(error.to_string()));
         Box::pin(async { packed })
@@ -105,7 +107,7 @@ impl Backend for FakeBackend {
 
     /// Refuses modules that begin with `bad`. Modules with `slow` take long, those with `lacks`
     /// never get their instances, and those with `keeps` import a store.
-    fn compile(&self, work: Compilation) -> Running<'_, CompileResult> {
+    fn compile(&self, work: Compilation) -> BackendFuture<'_, CompileResult> {
         Box::pin(async move {
             let module = work.upload;
             self.compiled.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +133,10 @@ impl Backend for FakeBackend {
         })
     }
 
-    fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
+    fn load(
+        &self,
+        stored: StoredCodeInfo,
+    ) -> BackendFuture<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
         Box::pin(async move {
             let read = match stored.here {
                 Some(code) => Some(code),
@@ -147,7 +152,7 @@ impl Backend for FakeBackend {
         })
     }
 
-    fn shutdown(&self) -> Running<'_, ()> {
+    fn shutdown(&self) -> BackendFuture<'_, ()> {
         Box::pin(async {})
     }
 }
@@ -175,7 +180,7 @@ struct FakeCode {
     imports: Vec<String>,
     bytes: Vec<u8>,
     seeds: Arc<AtomicUsize>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     when_dropped: WhenDropped,
     held: Arc<Notify>,
 }
@@ -193,7 +198,7 @@ impl Code for FakeCode {
         Ok(self.bytes.clone())
     }
 
-    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
+    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> BackendFuture<'a, SeedResult> {
         Box::pin(async {
             self.seeds.fetch_add(1, Ordering::Relaxed);
             spec.log.line(0, LogStream::Err, b"initialising");
@@ -216,7 +221,7 @@ impl Code for FakeCode {
                 when_dropped: self.when_dropped.clone(),
                 held: self.held.clone(),
             };
-            Ok((Arc::new(seed) as Arc<dyn FunctionVersion>, report))
+            Ok((Arc::new(seed) as Arc<dyn ServableVersion>, report))
         })
     }
 }
@@ -225,7 +230,7 @@ impl Code for FakeCode {
 struct FakeSeed {
     module: String,
     spec: FunctionSpec,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     when_dropped: WhenDropped,
     held: Arc<Notify>,
 }
@@ -245,8 +250,8 @@ fn trap() -> InvokeError {
     }
 }
 
-impl FunctionVersion for FakeSeed {
-    fn provided(&self) -> Running<'_, ()> {
+impl ServableVersion for FakeSeed {
+    fn provided(&self) -> BackendFuture<'_, ()> {
         Box::pin(async {
             if self.module.starts_with("lacks") {
                 std::future::pending::<()>().await;
@@ -254,7 +259,7 @@ impl FunctionVersion for FakeSeed {
         })
     }
 
-    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
+    fn invoke(&self, call: Call) -> BackendFuture<'_, Result<Reply, InvokeError>> {
         Box::pin(async move {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let Call {
@@ -272,7 +277,7 @@ impl FunctionVersion for FakeSeed {
                 .await
                 .map_err(|_| InvokeError::IdleClient(limits.idle_client))??
                 .to_bytes();
-            self.seen.lock().unwrap().push(Seen {
+            self.seen.lock().unwrap().push(ReceivedRequest {
                 head: head.clone(),
                 body: body.clone(),
                 store,

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::common::{
     self, FakeBackend,
-    fake::Seen,
+    fake::ReceivedRequest,
     give_up,
     raw::{RawResponse, parse_all},
 };
@@ -110,7 +110,7 @@ pub async fn play(cases: impl IntoIterator<Item = Case>) {
                     case.name,
                     shown(&case.bytes),
                     shown(&received),
-                    seen.iter().map(Seen::line).collect::<Vec<_>>(),
+                    seen.iter().map(ReceivedRequest::line).collect::<Vec<_>>(),
                 ));
             }
         }
@@ -160,7 +160,7 @@ async fn send(address: SocketAddr, bytes: &[u8], writing: Writing) -> Vec<u8> {
     received
 }
 
-fn judge(case: &Case, received: &[u8], seen: &[Seen]) {
+fn judge(case: &Case, received: &[u8], seen: &[ReceivedRequest]) {
     let mut expected = case.answers.clone();
     if !case.closes {
         expected.push(Sees("GET /next", ""));

@@ -77,7 +77,7 @@ async fn requests_in_a_row_are_answered_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_clients_get_what_they_know() {
+async fn http_1_0_clients_get_http_1_0_responses() {
     play([
         Case::closing(
             "the connection ends (RFC 9112, 9.3)",
@@ -135,7 +135,7 @@ async fn the_protocol_does_not_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_ask_first_hear_at_once() {
+async fn clients_that_expect_100_continue_are_answered_at_once() {
     let post = |fields: &str| format!("POST /f/1 HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
     play([
         Case::new(
@@ -175,7 +175,7 @@ async fn clients_that_ask_first_hear_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_wait_are_told_to_go_on() {
+async fn waiting_clients_receive_100_continue() {
     let backend = FakeBackend::default();
     let node = common::start_on(common::builder(), &backend).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
@@ -200,7 +200,7 @@ async fn clients_that_wait_are_told_to_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_closes_its_side_is_gone() {
+async fn a_client_that_half_closes_is_disconnected() {
     let backend = FakeBackend::default();
     let node = common::start_on(common::builder(), &backend).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_client_that_closes_its_side_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_comes_early_is_heard() {
+async fn an_early_response_reaches_the_client() {
     let node = common::node().await;
     // The node reads none of the body, and closes. The client does not read yet.
     let large = format!(

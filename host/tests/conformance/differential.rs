@@ -36,7 +36,7 @@ use tokio::{
 };
 
 use crate::{
-    common::{self, FakeBackend, fake::Seen, time_limit},
+    common::{self, FakeBackend, fake::ReceivedRequest, time_limit},
     damage::stream,
 };
 
@@ -47,7 +47,7 @@ const AT_ONCE: usize = 128;
 const WAIT: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn functions_see_what_plain_hyper_sees() {
+async fn functions_receive_the_same_requests_as_plain_hyper() {
     let seed = std::env::var("FAASW_TEST_SEED").ok();
     let seed = seed.map_or_else(|| fastrand::u64(..), |text| text.parse().unwrap());
     let slow = std::env::var_os("FAASW_TEST_SLOWNESS").is_some();
@@ -81,7 +81,7 @@ async fn functions_see_what_plain_hyper_sees() {
         answered[number] = bytes;
     }
 
-    let mut by_client: HashMap<String, Vec<Seen>> = HashMap::new();
+    let mut by_client: HashMap<String, Vec<ReceivedRequest>> = HashMap::new();
     for seen in backend.take_seen() {
         let client = String::from_utf8(seen.head.remote_address.clone()).unwrap();
         by_client.entry(client).or_default().push(seen);
@@ -286,7 +286,7 @@ fn is_host(value: &[u8]) -> bool {
         })
 }
 
-fn compare(plain: &[Plain], seen: &[Seen], tally: &mut Tally) -> Result<(), String> {
+fn compare(plain: &[Plain], seen: &[ReceivedRequest], tally: &mut Tally) -> Result<(), String> {
     let mut seen = seen.iter();
     for request in plain {
         let path = match request.documented() {
@@ -356,7 +356,7 @@ fn plain_hyper(bytes: &[u8]) -> Vec<Plain> {
     let mut connection = pin!(http1::Builder::new().serve_connection(io, service));
     // Nothing outside wakes the connection. Once it does not wake itself, it waits for bytes that
     // never come.
-    let woken = Arc::new(Woken(AtomicBool::new(true)));
+    let woken = Arc::new(WakeFlag(AtomicBool::new(true)));
     let waker = woken.clone().into();
     while woken.0.swap(false, Ordering::Relaxed) {
         let polled = connection.as_mut().poll(&mut Context::from_waker(&waker));
@@ -368,9 +368,9 @@ fn plain_hyper(bytes: &[u8]) -> Vec<Plain> {
     std::mem::take(&mut *seen)
 }
 
-struct Woken(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }

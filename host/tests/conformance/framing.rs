@@ -14,7 +14,7 @@ fn chunked(body: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lengths_are_one_number() {
+async fn content_lengths_are_one_number() {
     let abc = Sees("POST /p", "abc");
     let mut cases = vec![
         Case::new("a length", post("Content-Length: 3", "abc"), &[abc]).has("content-length: 3"),
@@ -176,7 +176,7 @@ async fn codings_are_chunked_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn chunks_are_taken_apart_as_they_must() {
+async fn chunked_bodies_are_decoded_strictly() {
     let abc = Sees("POST /p", "abc");
     let mut cases: Vec<_> = [
         ("three chunks", "1\r\na\r\n1\r\nb\r\n1\r\nc\r\n0\r\n\r\n"),

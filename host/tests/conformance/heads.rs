@@ -9,7 +9,7 @@ fn get(fields: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_is_there_once() {
+async fn exactly_one_host_field_is_required() {
     let bad = Problem(400, "bad-request");
     let head = |fields: &str| format!("GET /f/h HTTP/1.1\r\n{fields}\r\n");
     let mut cases = vec![

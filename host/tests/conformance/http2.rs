@@ -161,7 +161,7 @@ async fn refusals_end_their_stream_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_taken_is_held_back() {
+async fn an_unread_http2_response_is_held_back() {
     let node = common::node().await;
     let mut connection = Connection::open(node.address().unwrap()).await;
     let mut held = connection.get("/f/huge").await;
@@ -178,7 +178,7 @@ async fn what_is_not_taken_is_held_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_word_that_breaks_off_is_not_waited_for() {
+async fn an_incomplete_http2_preface_times_out() {
     let mut limits = Limits::default();
     limits.request_read = std::time::Duration::from_millis(200);
     limits.idle_connection = std::time::Duration::from_millis(200);
@@ -197,7 +197,7 @@ async fn a_first_word_that_breaks_off_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_takes_nothing_or_asks_for_nothing_loses_its_connection() {
+async fn stalled_and_idle_http2_clients_are_disconnected() {
     let mut limits = Limits::default();
     // Longer than a busy machine keeps a client from sending its first request.
     limits.request_read = Duration::from_secs(1);
@@ -218,7 +218,7 @@ async fn a_client_that_takes_nothing_or_asks_for_nothing_loses_its_connection() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_nobody_takes_does_not_end_the_others() {
+async fn an_unread_stream_does_not_end_the_others() {
     // Longer than a busy machine takes for another stream.
     let idle = Duration::from_millis(1500);
     let mut limits = Limits::default();
@@ -241,7 +241,7 @@ async fn a_stream_that_nobody_takes_does_not_end_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_nothing_is_closed_for_who_is_new() {
+async fn a_stalled_client_is_evicted_for_a_new_one() {
     const MOST: usize = 6;
     let hour = Duration::from_secs(3600);
     let mut limits = Limits::default();

@@ -132,7 +132,7 @@ async fn a_response_cannot_be_split() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_framing_is_the_nodes() {
+async fn functions_cannot_set_the_response_framing() {
     let node = common::node().await;
     let address = node.address().unwrap();
     for fields in [

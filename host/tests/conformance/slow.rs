@@ -52,7 +52,7 @@ async fn read_all(mut reader: OwnedReadHalf) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_head_in_drips_is_not_waited_for() {
+async fn a_slow_head_times_out() {
     let mut limits = Limits::default();
     limits.request_read = BRIEF;
     limits.idle_connection = BRIEF;
@@ -78,7 +78,7 @@ async fn a_head_in_drips_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_is_not_used_is_closed() {
+async fn an_idle_connection_is_closed() {
     let mut limits = Limits::default();
     limits.request_read = BRIEF;
     limits.idle_connection = BRIEF;
@@ -109,7 +109,7 @@ async fn the_body_of_a_refused_request_is_not_read_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_in_drips_is_bounded_by_its_function() {
+async fn a_slow_body_is_bounded_by_the_functions_limit() {
     let node = common::node().await;
     let address = node.address().unwrap();
     // The fake backend applies this limit to the whole body, as the pool applies the total limit to
@@ -124,7 +124,7 @@ async fn a_body_in_drips_is_bounded_by_its_function() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_that_nobody_takes_is_not_kept() {
+async fn an_unread_response_is_dropped() {
     let mut limits = Limits::default();
     limits.idle_client = Duration::from_millis(200);
     limits.request_read = LONG;
@@ -151,7 +151,7 @@ async fn a_response_that_nobody_takes_is_not_kept() {
 
 /// The whole response is ready long before the client has read it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_that_is_taken_slowly_is_not_cut() {
+async fn a_slowly_read_response_is_not_cut() {
     let mut limits = Limits::default();
     limits.idle_client = LONG;
     limits.request_read = LONG;

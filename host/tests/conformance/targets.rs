@@ -103,7 +103,7 @@ async fn targets_that_name_no_function_are_not_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn targets_of_no_form_are_refused() {
+async fn malformed_targets_are_rejected() {
     let mut cases: Vec<_> = [
         (
             "asterisk form is for OPTIONS (RFC 9112, 3.2.4)",
@@ -155,7 +155,7 @@ async fn targets_of_no_form_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn targets_are_as_long_as_they_may_be() {
+async fn targets_up_to_the_limit_are_accepted() {
     let path = |length: usize| format!("GET /f/{} HTTP/1.1", "x".repeat(length - 3));
     // RFC 9110, section 4.1: at least 8000 octets; RFC 9112, section 3: 414.
     let fits: &'static str = format!("GET /{}", "x".repeat(8_000 - 3)).leak();
@@ -172,7 +172,7 @@ async fn targets_are_as_long_as_they_may_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn methods_are_the_functions_business() {
+async fn any_method_reaches_the_function() {
     let mut cases: Vec<_> = [
         "FROB",
         "get",

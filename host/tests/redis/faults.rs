@@ -14,9 +14,9 @@ use faasw::{KeyValueServer, Limits, Node};
 use faasw_abi::store::Operation;
 
 use crate::{
-    asking::{Asking, Told, failed, value},
     common::{time_limit, tls},
     server::Server,
+    store_node::{StoreNode, StoreReply, failed, value},
 };
 
 const AWAY: &str = "the key-value store cannot be reached";
@@ -39,7 +39,7 @@ struct Acknowledged {
 }
 
 /// Writes until `ends` is set.
-async fn write_on(node: Asking, writer: usize, ends: Arc<AtomicBool>) -> Acknowledged {
+async fn write_on(node: StoreNode, writer: usize, ends: Arc<AtomicBool>) -> Acknowledged {
     let (one, other) = (format!("{writer}/a"), format!("{writer}/b"));
     let mut acknowledged = Acknowledged::default();
     let mut next = number(&node.get(&one).await);
@@ -50,39 +50,39 @@ async fn write_on(node: Asking, writer: usize, ends: Arc<AtomicBool>) -> Acknowl
             (one.as_bytes(), text.as_bytes()),
             (other.as_bytes(), text.as_bytes()),
         ];
-        match node.ask(Operation::Set(pair)).await {
-            Told::Done => drop(acknowledged.pairs.insert(writer, next)),
-            Told::Failed(_) => {}
+        match node.execute(Operation::Set(pair)).await {
+            StoreReply::Done => drop(acknowledged.pairs.insert(writer, next)),
+            StoreReply::Failed(_) => {}
             other => panic!("{other:?}"),
         }
-        match node.ask(Operation::Increment(b"all", 1)).await {
-            Told::Number(_) => acknowledged.counted += 1,
-            Told::Failed(why) if why == UNKNOWN => acknowledged.unknown += 1,
-            Told::Failed(_) => {}
+        match node.execute(Operation::Increment(b"all", 1)).await {
+            StoreReply::Number(_) => acknowledged.counted += 1,
+            StoreReply::Failed(why) if why == UNKNOWN => acknowledged.unknown += 1,
+            StoreReply::Failed(_) => {}
             other => panic!("{other:?}"),
         }
     }
     acknowledged
 }
 
-fn number(told: &Told) -> u64 {
-    match told {
-        Told::Values(values) => values[0]
+fn number(reply: &StoreReply) -> u64 {
+    match reply {
+        StoreReply::Values(values) => values[0]
             .as_ref()
             .map_or(0, |text| str::from_utf8(text).unwrap().parse().unwrap()),
         _ => 0,
     }
 }
 
-pub async fn what_was_acknowledged_survives_a_server_that_is_killed() {
+pub async fn acknowledged_changes_survive_a_killed_server() {
     const WRITERS: usize = 4;
     const KILLS: u64 = 4;
     let mut server = Server::start();
     let nodes = [
-        Asking::of(&server, Limits::default()).await,
-        Asking::of(&server, Limits::default()).await,
+        StoreNode::of(&server, Limits::default()).await,
+        StoreNode::of(&server, Limits::default()).await,
     ];
-    let (mut all, mut told) = (0, BTreeMap::new());
+    let (mut all, mut reply) = (0, BTreeMap::new());
     for kill in 1..=KILLS {
         let ends = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..WRITERS)
@@ -94,7 +94,7 @@ pub async fn what_was_acknowledged_survives_a_server_that_is_killed() {
         let (mut counted, mut unknown) = (0, 0);
         for writer in writers {
             let acknowledged = writer.await.unwrap();
-            told.extend(acknowledged.pairs);
+            reply.extend(acknowledged.pairs);
             counted += acknowledged.counted;
             unknown += acknowledged.unknown;
         }
@@ -110,14 +110,14 @@ pub async fn what_was_acknowledged_survives_a_server_that_is_killed() {
             let get = |end: &str| format!("{writer}/{end}");
             let (one, other) = (get("a"), get("b"));
             let pair = Operation::Get(vec![one.as_bytes(), other.as_bytes()]);
-            let Told::Values(pair) = nodes[1].ask(pair).await else {
+            let StoreReply::Values(pair) = nodes[1].execute(pair).await else {
                 panic!("no values");
             };
             assert_eq!(pair[0], pair[1], "a batch by half");
-            let has = number(&Told::Values(pair));
-            let least = told.get(&writer).copied().unwrap_or(0);
+            let has = number(&StoreReply::Values(pair));
+            let least = reply.get(&writer).copied().unwrap_or(0);
             assert!((least..=least + kill).contains(&has), "{least} {has}");
-            told.insert(writer, has);
+            reply.insert(writer, has);
         }
     }
     assert!(all > 0, "nobody came to write anything");
@@ -126,10 +126,10 @@ pub async fn what_was_acknowledged_survives_a_server_that_is_killed() {
     }
 }
 
-pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
+pub async fn a_hanging_server_times_out_and_is_used_again() {
     let server = Server::start();
-    let node = Asking::of(&server, Limits::default()).await;
-    assert_eq!(node.set("k", "1").await, Told::Done);
+    let node = StoreNode::of(&server, Limits::default()).await;
+    assert_eq!(node.set("k", "1").await, StoreReply::Done);
     server.signal("STOP");
     let begun = Instant::now();
     let count = Arc::new(AtomicU64::new(0));
@@ -138,15 +138,15 @@ pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
         .map(|number: u64| {
             let (node, count) = (node.clone(), count.clone());
             tokio::spawn(async move {
-                let told = match number % 2 {
+                let reply = match number % 2 {
                     0 => node.get("k").await,
-                    _ => node.ask(Operation::Increment(b"n", 1)).await,
+                    _ => node.execute(Operation::Increment(b"n", 1)).await,
                 };
-                match told {
-                    Told::Failed(why) if why == UNKNOWN => {
+                match reply {
+                    StoreReply::Failed(why) if why == UNKNOWN => {
                         count.fetch_add(1, Ordering::Relaxed);
                     }
-                    told => assert_eq!(told, failed(AWAY)),
+                    reply => assert_eq!(reply, failed(AWAY)),
                 }
             })
         })
@@ -167,22 +167,22 @@ pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
     node.end().await;
 }
 
-pub async fn connections_that_are_cut_and_scripts_that_are_forgotten_are_made_again() {
+pub async fn cut_connections_and_lost_scripts_are_restored() {
     let mut server = Server::start();
-    let node = Asking::of(&server, Limits::default()).await;
+    let node = StoreNode::of(&server, Limits::default()).await;
     for round in 1..=3 {
         assert_eq!(
-            node.ask(Operation::Increment(b"n", 1)).await,
-            Told::Number(2 * round - 1)
+            node.execute(Operation::Increment(b"n", 1)).await,
+            StoreReply::Number(2 * round - 1)
         );
         server.tell("CLIENT KILL TYPE normal SKIPME yes");
         server.tell("SCRIPT FLUSH");
         // The node may notice the closed connection only when it sends the read. Then it sends the
         // read again.
-        assert!(matches!(node.get("n").await, Told::Values(_)));
+        assert!(matches!(node.get("n").await, StoreReply::Values(_)));
         assert_eq!(
-            node.ask(Operation::Increment(b"n", 1)).await,
-            Told::Number(2 * round)
+            node.execute(Operation::Increment(b"n", 1)).await,
+            StoreReply::Number(2 * round)
         );
     }
     server.kill();
@@ -194,28 +194,31 @@ pub async fn connections_that_are_cut_and_scripts_that_are_forgotten_are_made_ag
     node.end().await;
 }
 
-pub async fn a_full_server_refuses_writes_whole_and_takes_removals() {
+pub async fn a_full_server_rejects_writes_and_accepts_removals() {
     let server = Server::start();
-    let node = Asking::of(&server, Limits::default()).await;
-    assert_eq!(node.set("a", "1").await, Told::Done);
-    assert_eq!(node.set("b", "1").await, Told::Done);
+    let node = StoreNode::of(&server, Limits::default()).await;
+    assert_eq!(node.set("a", "1").await, StoreReply::Done);
+    assert_eq!(node.set("b", "1").await, StoreReply::Done);
     server.tell("CONFIG SET maxmemory 1");
     let mixed = Operation::Set(vec![(b"c", b"1"), (b"a", b"2")]);
     for refused in [mixed, Operation::Increment(b"a", 1)] {
-        assert_eq!(node.ask(refused).await, failed(FAILED));
+        assert_eq!(node.execute(refused).await, failed(FAILED));
     }
     let own = &node.node.stores().await.unwrap()[0];
     assert_eq!((own.keys, own.bytes), (2, 4));
-    let told = node
+    let reply = node
         .node
         .set_store_value(&own.store, "c", Some("1".into()))
         .await;
-    let told = told.unwrap_err().to_string();
-    assert!(told.contains("OOM"), "{told}");
+    let reply = reply.unwrap_err().to_string();
+    assert!(reply.contains("OOM"), "{reply}");
     assert_eq!(node.get("a").await, value(Some("1")));
-    assert_eq!(node.ask(Operation::Delete(vec![b"a"])).await, Told::Done);
+    assert_eq!(
+        node.execute(Operation::Delete(vec![b"a"])).await,
+        StoreReply::Done
+    );
     server.tell("CONFIG SET maxmemory 0");
-    assert_eq!(node.set("c", "1").await, Told::Done);
+    assert_eq!(node.set("c", "1").await, StoreReply::Done);
     let (keys, _) = node.keys().await;
     assert_eq!(keys, [b"b", b"c"]);
     node.end().await;
@@ -223,32 +226,32 @@ pub async fn a_full_server_refuses_writes_whole_and_takes_removals() {
 
 pub async fn a_server_that_becomes_a_replica_is_read() {
     let server = Server::start();
-    let node = Asking::of(&server, Limits::default()).await;
-    assert_eq!(node.set("a", "1").await, Told::Done);
+    let node = StoreNode::of(&server, Limits::default()).await;
+    assert_eq!(node.set("a", "1").await, StoreReply::Done);
     server.tell("REPLICAOF 127.0.0.1 1");
     for refused in [
         Operation::Increment(b"a", 1),
         Operation::Delete(vec![b"a"]),
         Operation::Set(vec![(b"b", b"1")]),
     ] {
-        assert_eq!(node.ask(refused).await, failed(FAILED));
+        assert_eq!(node.execute(refused).await, failed(FAILED));
     }
     assert_eq!(node.get("a").await, value(Some("1")));
     server.tell("REPLICAOF NO ONE");
     assert_eq!(
-        node.ask(Operation::Increment(b"a", 1)).await,
-        Told::Number(2)
+        node.execute(Operation::Increment(b"a", 1)).await,
+        StoreReply::Number(2)
     );
     node.end().await;
 }
 
-pub async fn what_others_did_to_its_keys_is_no_answer() {
+pub async fn foreign_values_at_our_keys_are_errors() {
     let server = Server::start();
-    let node = Asking::of(&server, Limits::default()).await;
+    let node = StoreNode::of(&server, Limits::default()).await;
     // Puts a value of another kind in the place of each key.
     for (name, other) in [("keys", "SET"), ("values", "SET"), ("bytes", "SADD")] {
         server.tell(&format!("{other} faasw:kv:{{function/f}}:{name} x"));
-        let told = match name {
+        let reply = match name {
             // The node checks this one only if the store has keys.
             "bytes" => {
                 server.tell("HSET faasw:kv:{function/f}:values k v");
@@ -256,60 +259,66 @@ pub async fn what_others_did_to_its_keys_is_no_answer() {
             }
             _ => node.set("k", "1").await,
         };
-        assert_eq!(told, failed(FAILED), "{name}");
+        assert_eq!(reply, failed(FAILED), "{name}");
         server.tell("FLUSHALL");
     }
     // A key that no function can have.
     server.tell("ZADD faasw:kv:{function/f}:keys 0 \"\\xff\"");
-    let told = node
-        .ask(Operation::Keys(faasw_abi::store::ListFrom::Start))
+    let reply = node
+        .execute(Operation::Keys(faasw_abi::store::ListFrom::Start))
         .await;
-    assert_eq!(told, failed(FAILED));
+    assert_eq!(reply, failed(FAILED));
     server.tell("FLUSHALL");
-    assert_eq!(node.set("k", "1").await, Told::Done);
+    assert_eq!(node.set("k", "1").await, StoreReply::Done);
     node.end().await;
 }
 
 async fn refusal(server: KeyValueServer) -> String {
-    let node = Asking::on(Node::builder().key_value_server(server)).await;
-    let told = node.unwrap_err().to_string();
-    assert!(!told.contains("hush") && !told.contains("wrong"), "{told}");
-    told
+    let node = StoreNode::on(Node::builder().key_value_server(server)).await;
+    let reply = node.unwrap_err().to_string();
+    assert!(
+        !reply.contains("hush") && !reply.contains("wrong"),
+        "{reply}"
+    );
+    reply
 }
 
-pub async fn who_does_not_log_in_is_refused_without_a_word_of_the_password() {
+pub async fn a_failed_login_is_reported_without_the_password() {
     let server = Server::with(&["--requirepass", "hush/#?"]);
     let at = || server.tcp().parse::<KeyValueServer>().unwrap();
     let shown = server.tcp();
-    let told = refusal(at()).await;
-    assert!(told.contains("NOAUTH") && told.contains(&shown), "{told}");
-    let told = refusal(at().password("wrong").unwrap()).await;
+    let reply = refusal(at()).await;
     assert!(
-        told.contains("user and password") && told.contains(&shown),
-        "{told}"
+        reply.contains("NOAUTH") && reply.contains(&shown),
+        "{reply}"
+    );
+    let reply = refusal(at().password("wrong").unwrap()).await;
+    assert!(
+        reply.contains("user and password") && reply.contains(&shown),
+        "{reply}"
     );
     let in_url = format!("redis://:hush%2F%23%3F@127.0.0.1:{}", server.port);
     for right in [at().password("hush/#?").unwrap(), in_url.parse().unwrap()] {
         let builder = Node::builder().key_value_server(right);
         assert!(!format!("{builder:?}").contains("hush"));
-        let node = Asking::on(builder).await.unwrap();
-        assert_eq!(node.set("k", "1").await, Told::Done);
+        let node = StoreNode::on(builder).await.unwrap();
+        assert_eq!(node.set("k", "1").await, StoreReply::Done);
         node.end().await;
     }
     let nobody = format!("redis://nobody:hush@127.0.0.1:{}", server.port);
     refusal(nobody.parse().unwrap()).await;
     let elsewhere = "redis://:hush@127.0.0.1:1".parse().unwrap();
-    let told = refusal(elsewhere).await;
+    let reply = refusal(elsewhere).await;
     assert!(
-        told.contains("127.0.0.1:1") && told.contains("refused"),
-        "{told}"
+        reply.contains("127.0.0.1:1") && reply.contains("refused"),
+        "{reply}"
     );
-    let told = refusal("redis://:hush@store.invalid".parse().unwrap()).await;
-    assert!(told.contains("store.invalid:6379"), "{told}");
+    let reply = refusal("redis://:hush@store.invalid".parse().unwrap()).await;
+    assert!(reply.contains("store.invalid:6379"), "{reply}");
 }
 
 /// The rights that operating.md requires for a node's user are enough.
-pub async fn a_user_of_these_rights_is_enough() {
+pub async fn a_user_with_the_documented_rights_suffices() {
     let server = Server::start();
     server.tell(
         "ACL SETUSER faasw on >hush ~faasw:kv:* +ping +select +info +scan +evalsha +script|load \
@@ -318,27 +327,33 @@ pub async fn a_user_of_these_rights_is_enough() {
     );
     let url = format!("redis://faasw:hush@127.0.0.1:{}", server.port);
     let builder = Node::builder().key_value_server(url.parse().unwrap());
-    let node = Asking::on(builder).await.unwrap();
-    assert_eq!(node.set("k", "1").await, Told::Done);
+    let node = StoreNode::on(builder).await.unwrap();
+    assert_eq!(node.set("k", "1").await, StoreReply::Done);
     assert_eq!(
-        node.ask(Operation::Increment(b"k", 1)).await,
-        Told::Number(2)
+        node.execute(Operation::Increment(b"k", 1)).await,
+        StoreReply::Number(2)
     );
     let swap = Operation::Swap {
         key: b"k",
         seen: Some(b"2"),
         value: b"3",
     };
-    assert_eq!(node.ask(swap).await, Told::Done);
-    assert_eq!(node.ask(Operation::Exists(b"k")).await, Told::Exists(true));
+    assert_eq!(node.execute(swap).await, StoreReply::Done);
+    assert_eq!(
+        node.execute(Operation::Exists(b"k")).await,
+        StoreReply::Exists(true)
+    );
     assert_eq!(node.get("k").await, value(Some("3")));
     assert_eq!(node.keys().await.0, [b"k"]);
     assert_eq!(node.node.stores().await.unwrap().len(), 1);
-    assert_eq!(node.ask(Operation::Delete(vec![b"k"])).await, Told::Done);
+    assert_eq!(
+        node.execute(Operation::Delete(vec![b"k"])).await,
+        StoreReply::Done
+    );
     node.end().await;
     server.tell("ACL SETUSER faasw -evalsha");
-    let told = refusal(url.parse().unwrap()).await;
-    assert!(told.contains("NOPERM"), "{told}");
+    let reply = refusal(url.parse().unwrap()).await;
+    assert!(reply.contains("NOPERM"), "{reply}");
 }
 
 pub async fn tls_is_for_the_name_and_the_authority() {
@@ -371,13 +386,13 @@ pub async fn tls_is_for_the_name_and_the_authority() {
     };
     let pem = std::fs::read(&files.certificate).unwrap();
     let builder = Node::builder().key_value_server(at("localhost").trust(&pem).unwrap());
-    let node = Asking::on(builder).await.unwrap();
-    assert_eq!(node.set("k", "1").await, Told::Done);
+    let node = StoreNode::on(builder).await.unwrap();
+    assert_eq!(node.set("k", "1").await, StoreReply::Done);
     assert_eq!(node.get("k").await, value(Some("1")));
     node.end().await;
     for stranger in [at("localhost"), at("127.0.0.1").trust(&pem).unwrap()] {
-        let told = refusal(stranger).await;
-        assert!(told.contains("certificate"), "{told}");
+        let reply = refusal(stranger).await;
+        assert!(reply.contains("certificate"), "{reply}");
     }
     // The server does not understand a client without TLS.
     let plain = format!("redis://localhost:{port}").parse().unwrap();

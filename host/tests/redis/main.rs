@@ -11,11 +11,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod asking;
 mod faults;
 mod operations;
 mod server;
 mod sharing;
+mod store_node;
 
 use common::trials::{Test, trials};
 use libtest_mimic::Arguments;
@@ -26,21 +26,21 @@ fn main() {
     let tests: &[Test] = async_tests![
         operations::values_are_set_read_and_removed,
         operations::numbers_are_exact_and_spelled_alike,
-        operations::swaps_take_what_was_seen,
-        operations::what_passes_a_quota_leaves_nothing,
+        operations::swaps_succeed_only_with_the_expected_value,
+        operations::a_change_beyond_the_quota_changes_nothing,
         operations::the_largest_of_all_passes,
-        operations::chance_finds_no_difference,
-        sharing::what_one_node_writes_another_reads,
-        sharing::databases_and_what_others_keep_there_are_apart,
-        sharing::counts_and_swaps_of_many_on_two_nodes_are_exact,
-        faults::what_was_acknowledged_survives_a_server_that_is_killed,
-        faults::a_server_that_hangs_is_not_waited_for_and_comes_back,
-        faults::connections_that_are_cut_and_scripts_that_are_forgotten_are_made_again,
-        faults::a_full_server_refuses_writes_whole_and_takes_removals,
+        operations::random_operations_agree_on_both_stores,
+        sharing::writes_of_one_node_are_read_by_another,
+        sharing::databases_and_foreign_keys_are_separate,
+        sharing::concurrent_counts_and_swaps_on_two_nodes_are_exact,
+        faults::acknowledged_changes_survive_a_killed_server,
+        faults::a_hanging_server_times_out_and_is_used_again,
+        faults::cut_connections_and_lost_scripts_are_restored,
+        faults::a_full_server_rejects_writes_and_accepts_removals,
         faults::a_server_that_becomes_a_replica_is_read,
-        faults::what_others_did_to_its_keys_is_no_answer,
-        faults::who_does_not_log_in_is_refused_without_a_word_of_the_password,
-        faults::a_user_of_these_rights_is_enough,
+        faults::foreign_values_at_our_keys_are_errors,
+        faults::a_failed_login_is_reported_without_the_password,
+        faults::a_user_with_the_documented_rights_suffices,
         faults::tls_is_for_the_name_and_the_authority,
     ];
     if let Some(why) = missing

@@ -4,8 +4,8 @@ use faasw::Limits;
 use faasw_abi::store::{ListFrom, Operation, VALUE_MAX};
 
 use crate::{
-    asking::{Asking, SHARED, Told, failed, value},
     server::Server,
+    store_node::{SHARED, StoreNode, StoreReply, failed, value},
 };
 
 const NO_NUMBER: &str = "the value is no number of 64 bits";
@@ -18,14 +18,14 @@ fn narrow(keys: u64, bytes: u64) -> Limits {
 }
 
 /// Performs the same steps on both kinds of stores.
-async fn on_both(limits: Limits, steps: &[(Operation<'_>, Told)]) {
+async fn on_both(limits: Limits, steps: &[(Operation<'_>, StoreReply)]) {
     let server = Server::start();
     for node in [
-        Asking::embedded(limits.clone()).await,
-        Asking::of(&server, limits).await,
+        StoreNode::embedded(limits.clone()).await,
+        StoreNode::of(&server, limits).await,
     ] {
         for (number, (operation, expected)) in steps.iter().enumerate() {
-            let told = node.ask(operation.clone()).await;
+            let told = node.execute(operation.clone()).await;
             assert_eq!(
                 told, *expected,
                 "step {number} of {:?}: {operation:?}",
@@ -36,13 +36,13 @@ async fn on_both(limits: Limits, steps: &[(Operation<'_>, Told)]) {
     }
 }
 
-fn keys(keys: &[&str], more: bool) -> Told {
+fn keys(keys: &[&str], more: bool) -> StoreReply {
     let keys = keys.iter().map(|key| key.as_bytes().to_vec());
-    Told::Keys(keys.collect(), more)
+    StoreReply::Keys(keys.collect(), more)
 }
 
-fn values(values: &[Option<&[u8]>]) -> Told {
-    Told::Values(
+fn values(values: &[Option<&[u8]>]) -> StoreReply {
+    StoreReply::Values(
         values
             .iter()
             .map(|value| value.map(<[u8]>::to_vec))
@@ -58,24 +58,27 @@ pub async fn values_are_set_read_and_removed() {
     on_both(
         Limits::default(),
         &[
-            (Operation::Open, Told::Done),
+            (Operation::Open, StoreReply::Done),
             (Get(vec![b"k"]), value(None)),
-            (Exists(b"k"), Told::Exists(false)),
-            (Delete(vec![b"k"]), Told::Done),
+            (Exists(b"k"), StoreReply::Exists(false)),
+            (Delete(vec![b"k"]), StoreReply::Done),
             (Keys(ListFrom::Start), keys(&[], false)),
-            (Set(vec![(b"k", b"1"), (b"l", b"")]), Told::Done),
+            (Set(vec![(b"k", b"1"), (b"l", b"")]), StoreReply::Done),
             (
                 Get(vec![b"k", b"x", b"l", b"k"]),
                 values(&[Some(b"1"), None, Some(b""), Some(b"1")]),
             ),
-            (Exists(b"l"), Told::Exists(true)),
-            (Set(vec![(b"k", b"first"), (b"k", b"last")]), Told::Done),
+            (Exists(b"l"), StoreReply::Exists(true)),
+            (
+                Set(vec![(b"k", b"first"), (b"k", b"last")]),
+                StoreReply::Done,
+            ),
             (Get(vec![b"k"]), value(Some("last"))),
-            (Set(vec![(ODD, &all), (b"\0", ODD)]), Told::Done),
+            (Set(vec![(ODD, &all), (b"\0", ODD)]), StoreReply::Done),
             (Get(vec![ODD, b"\0"]), values(&[Some(&all), Some(ODD)])),
             (
                 Keys(ListFrom::Start),
-                Told::Keys([b"\0", ODD, b"k", b"l"].map(<[u8]>::to_vec).into(), false),
+                StoreReply::Keys([b"\0", ODD, b"k", b"l"].map(<[u8]>::to_vec).into(), false),
             ),
             (Keys(ListFrom::Behind(ODD)), keys(&["k", "l"], false)),
             (Keys(ListFrom::Behind(b"b")), keys(&["k", "l"], false)),
@@ -88,12 +91,12 @@ pub async fn values_are_set_read_and_removed() {
                      key",
                 ),
             ),
-            (Delete(vec![ODD, b"nothing", b"k", b"k"]), Told::Done),
+            (Delete(vec![ODD, b"nothing", b"k", b"k"]), StoreReply::Done),
             (Get(vec![ODD, b"k", b"l"]), values(&[None, None, Some(b"")])),
-            (Set(vec![]), Told::Done),
+            (Set(vec![]), StoreReply::Done),
             (Get(vec![]), values(&[])),
-            (Delete(vec![]), Told::Done),
-            (Delete(vec![b"l", b"\0"]), Told::Done),
+            (Delete(vec![]), StoreReply::Done),
+            (Delete(vec![b"l", b"\0"]), StoreReply::Done),
             (Keys(ListFrom::Start), keys(&[], false)),
         ],
     )
@@ -104,23 +107,26 @@ pub async fn numbers_are_exact_and_spelled_alike() {
     use Operation::{Get, Increment, Set};
     let (most, least) = (i64::MAX.to_string(), i64::MIN.to_string());
     let mut steps = vec![
-        (Increment(b"n", 41), Told::Number(41)),
-        (Increment(b"n", -42), Told::Number(-1)),
+        (Increment(b"n", 41), StoreReply::Number(41)),
+        (Increment(b"n", -42), StoreReply::Number(-1)),
         (Get(vec![b"n"]), value(Some("-1"))),
-        (Set(vec![(b"n", b"9007199254740992")]), Told::Done),
-        (Increment(b"n", 1), Told::Number(9_007_199_254_740_993)),
+        (Set(vec![(b"n", b"9007199254740992")]), StoreReply::Done),
+        (
+            Increment(b"n", 1),
+            StoreReply::Number(9_007_199_254_740_993),
+        ),
         (
             Increment(b"n", 9_007_199_254_740_993),
-            Told::Number(18_014_398_509_481_986),
+            StoreReply::Number(18_014_398_509_481_986),
         ),
-        (Increment(b"m", i64::MAX), Told::Number(i64::MAX)),
+        (Increment(b"m", i64::MAX), StoreReply::Number(i64::MAX)),
         (Increment(b"m", 1), failed(NO_NUMBER)),
         (Get(vec![b"m"]), value(Some(&most))),
-        (Increment(b"m", i64::MIN), Told::Number(-1)),
+        (Increment(b"m", i64::MIN), StoreReply::Number(-1)),
         (Increment(b"m", i64::MIN), failed(NO_NUMBER)),
-        (Increment(b"m", -i64::MAX), Told::Number(i64::MIN)),
+        (Increment(b"m", -i64::MAX), StoreReply::Number(i64::MIN)),
         (Get(vec![b"m"]), value(Some(&least))),
-        (Increment(b"m", i64::MAX), Told::Number(-1)),
+        (Increment(b"m", i64::MAX), StoreReply::Number(-1)),
     ];
     let (zeros, long) = (format!("+{}5", "0".repeat(62)), "0".repeat(65));
     let over = "+9223372036854775807";
@@ -150,10 +156,10 @@ pub async fn numbers_are_exact_and_spelled_alike() {
         ("\u{0661}", None),
         ("many", None),
     ] {
-        steps.push((Set(vec![(b"t", text.as_bytes())]), Told::Done));
+        steps.push((Set(vec![(b"t", text.as_bytes())]), StoreReply::Done));
         steps.push((
             Increment(b"t", 1),
-            counted.map_or(failed(NO_NUMBER), Told::Number),
+            counted.map_or(failed(NO_NUMBER), StoreReply::Number),
         ));
         let now = counted.map(|number| number.to_string());
         let now = now.unwrap_or_else(|| text.to_owned());
@@ -162,7 +168,7 @@ pub async fn numbers_are_exact_and_spelled_alike() {
     on_both(Limits::default(), &steps).await;
 }
 
-pub async fn swaps_take_what_was_seen() {
+pub async fn swaps_succeed_only_with_the_expected_value() {
     use Operation::{Get, Swap};
     let swap = |seen, value| Swap {
         key: b"k",
@@ -174,20 +180,20 @@ pub async fn swaps_take_what_was_seen() {
         Limits::default(),
         &[
             (swap(Some(b""), b"1"), value(None)),
-            (swap(None, b""), Told::Done),
+            (swap(None, b""), StoreReply::Done),
             (swap(None, b"2"), value(Some(""))),
             (swap(Some(b"x"), b"2"), value(Some(""))),
-            (swap(Some(b""), binary), Told::Done),
+            (swap(Some(b""), binary), StoreReply::Done),
             (swap(Some(&[0, 0xff]), b"3"), values(&[Some(binary)])),
-            (swap(Some(binary), binary), Told::Done),
-            (swap(Some(binary), b"3"), Told::Done),
+            (swap(Some(binary), binary), StoreReply::Done),
+            (swap(Some(binary), b"3"), StoreReply::Done),
             (Get(vec![b"k"]), value(Some("3"))),
         ],
     )
     .await;
 }
 
-pub async fn what_passes_a_quota_leaves_nothing() {
+pub async fn a_change_beyond_the_quota_changes_nothing() {
     use Operation::{Delete, Get, Increment, Keys, Set, Swap};
     let keys_full = || failed("the store would have more than 3 keys");
     let bytes_full = || failed("the store would have more than 20 bytes");
@@ -202,28 +208,28 @@ pub async fn what_passes_a_quota_leaves_nothing() {
             (Keys(ListFrom::Start), keys(&[], false)),
             (
                 Set(vec![(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]),
-                Told::Done,
+                StoreReply::Done,
             ),
             (Increment(b"d", 1), keys_full()),
             (swap(b"d", None, b"1"), keys_full()),
             (swap(b"d", Some(b"1"), b"1"), value(None)),
-            (Set(vec![(b"a", &[b'x'; 15])]), Told::Done),
+            (Set(vec![(b"a", &[b'x'; 15])]), StoreReply::Done),
             (Set(vec![(b"b", b"22")]), bytes_full()),
             (swap(b"b", Some(b"2"), b"22"), bytes_full()),
             (Increment(b"b", 8), bytes_full()),
             (Get(vec![b"b"]), value(Some("2"))),
             (Increment(b"b", -3), bytes_full()),
-            (Increment(b"b", 7), Told::Number(9)),
+            (Increment(b"b", 7), StoreReply::Number(9)),
             (Set(vec![(b"b", b"+9")]), bytes_full()),
-            (Delete(vec![b"a"]), Told::Done),
-            (Set(vec![(b"b", b"+9")]), Told::Done),
-            (Increment(b"b", 90), Told::Number(99)),
-            (Set(vec![(b"a", &[b'x'; 14])]), Told::Done),
+            (Delete(vec![b"a"]), StoreReply::Done),
+            (Set(vec![(b"b", b"+9")]), StoreReply::Done),
+            (Increment(b"b", 90), StoreReply::Number(99)),
+            (Set(vec![(b"a", &[b'x'; 14])]), StoreReply::Done),
             (Increment(b"b", 1), bytes_full()),
             (Get(vec![b"b"]), value(Some("99"))),
-            (Increment(b"b", -98), Told::Number(1)),
-            (Delete(vec![b"a", b"b", b"c"]), Told::Done),
-            (Set(vec![(b"d", &[b'x'; 19])]), Told::Done),
+            (Increment(b"b", -98), StoreReply::Number(1)),
+            (Delete(vec![b"a", b"b", b"c"]), StoreReply::Done),
+            (Set(vec![(b"d", &[b'x'; 19])]), StoreReply::Done),
             (Set(vec![(b"d", &[b'x'; 20])]), bytes_full()),
         ],
     )
@@ -231,11 +237,11 @@ pub async fn what_passes_a_quota_leaves_nothing() {
     // An operation that makes the store smaller is never refused, not even by a node with lower
     // limits.
     let server = Server::start();
-    let wide = Asking::of(&server, narrow(3, 20)).await;
-    let less = Asking::of(&server, narrow(1, 1)).await;
+    let wide = StoreNode::of(&server, narrow(3, 20)).await;
+    let less = StoreNode::of(&server, narrow(1, 1)).await;
     let three = vec![(&b"a"[..], &b"123"[..]), (b"b", b"123"), (b"c", b"123")];
-    assert_eq!(wide.ask(Set(three)).await, Told::Done);
-    assert_eq!(less.set("a", "12").await, Told::Done);
+    assert_eq!(wide.execute(Set(three)).await, StoreReply::Done);
+    assert_eq!(less.set("a", "12").await, StoreReply::Done);
     assert_eq!(
         less.set("a", "123").await,
         failed("the store would have more than 1 bytes")
@@ -244,7 +250,10 @@ pub async fn what_passes_a_quota_leaves_nothing() {
         less.set("d", "").await,
         failed("the store would have more than 1 keys")
     );
-    assert_eq!(less.ask(Delete(vec![b"a", b"b"])).await, Told::Done);
+    assert_eq!(
+        less.execute(Delete(vec![b"a", b"b"])).await,
+        StoreReply::Done
+    );
     for node in [wide, less] {
         let uses = node.node.stores().await.unwrap();
         assert_eq!((uses[0].keys, uses[0].bytes), (1, 4));
@@ -254,29 +263,29 @@ pub async fn what_passes_a_quota_leaves_nothing() {
 
 pub async fn the_largest_of_all_passes() {
     let server = Server::start();
-    let node = Asking::of(&server, Limits::default()).await;
+    let node = StoreNode::of(&server, Limits::default()).await;
     let large = vec![0xff; VALUE_MAX];
     let key = "k".repeat(1024);
     let set = Operation::Set(vec![(key.as_bytes(), &large)]);
-    assert_eq!(node.ask(set).await, Told::Done);
+    assert_eq!(node.execute(set).await, StoreReply::Done);
     assert_eq!(
-        node.ask(Operation::Get(vec![key.as_bytes()])).await,
+        node.execute(Operation::Get(vec![key.as_bytes()])).await,
         values(&[Some(&large)])
     );
-    assert_eq!(node.set("l", "x").await, Told::Done);
+    assert_eq!(node.set("l", "x").await, StoreReply::Done);
     let both = Operation::Get(vec![key.as_bytes(), b"l"]);
     let much = "the values take more than 1048576 bytes together: ask for fewer at a time";
-    assert_eq!(node.ask(both).await, failed(much));
+    assert_eq!(node.execute(both).await, failed(much));
     let swap = Operation::Swap {
         key: key.as_bytes(),
         seen: None,
         value: b"",
     };
-    assert_eq!(node.ask(swap).await, values(&[Some(&large)]));
+    assert_eq!(node.execute(swap).await, values(&[Some(&large)]));
     assert_eq!(
-        node.ask(Operation::Delete(vec![key.as_bytes(), b"l"]))
+        node.execute(Operation::Delete(vec![key.as_bytes(), b"l"]))
             .await,
-        Told::Done
+        StoreReply::Done
     );
     // More keys than fit in a page, all of the greatest length.
     let names: Vec<_> = (0..2_500)
@@ -284,16 +293,25 @@ pub async fn the_largest_of_all_passes() {
         .collect();
     for some in names.chunks(1_000) {
         let pairs = some.iter().map(|name| (name.as_bytes(), &b"v"[..]));
-        assert_eq!(node.ask(Operation::Set(pairs.collect())).await, Told::Done);
+        assert_eq!(
+            node.execute(Operation::Set(pairs.collect())).await,
+            StoreReply::Done
+        );
     }
     let (keys, pages) = node.keys().await;
     let expected: Vec<_> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
     assert!(keys == expected && pages == 3);
-    let behind = node.ask(Operation::Keys(ListFrom::Number(2_499))).await;
-    assert_eq!(behind, Told::Keys(vec![expected[2_499].clone()], false));
+    let behind = node.execute(Operation::Keys(ListFrom::Number(2_499))).await;
+    assert_eq!(
+        behind,
+        StoreReply::Keys(vec![expected[2_499].clone()], false)
+    );
     for some in names.chunks(1_000) {
         let keys = some.iter().map(String::as_bytes).collect();
-        assert_eq!(node.ask(Operation::Delete(keys)).await, Told::Done);
+        assert_eq!(
+            node.execute(Operation::Delete(keys)).await,
+            StoreReply::Done
+        );
     }
     assert_eq!(node.node.stores().await.unwrap(), []);
     assert_eq!(server.tell("DBSIZE"), ":0");
@@ -301,7 +319,7 @@ pub async fn the_largest_of_all_passes() {
 }
 
 /// Random operations in random order give the same answers on both.
-pub async fn chance_finds_no_difference() {
+pub async fn random_operations_agree_on_both_stores() {
     let seed = std::env::var("FAASW_TEST_SEED").ok();
     let seed = seed.map_or_else(|| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("FAASW_TEST_SEED={seed}");
@@ -309,9 +327,9 @@ pub async fn chance_finds_no_difference() {
     let server = Server::start();
     let limits = narrow(6, 60);
     let nodes = [
-        Asking::embedded(limits.clone()).await,
-        Asking::of(&server, limits.clone()).await,
-        Asking::of(&server, limits).await,
+        StoreNode::embedded(limits.clone()).await,
+        StoreNode::of(&server, limits.clone()).await,
+        StoreNode::of(&server, limits).await,
     ];
     let [embedded, one, other] = &nodes;
     let names = ["a", "b", "c}", "{d", "e\n", "\u{e9}", "g\0", "h"];
@@ -357,8 +375,8 @@ pub async fn chance_finds_no_difference() {
         let store = if random.bool() { SHARED } else { "default" };
         // Each of the server's nodes answers as the embedded store does.
         let node = if random.bool() { one } else { other };
-        let expected = embedded.ask_of(store, operation.clone()).await;
-        let told = node.ask_of(store, operation.clone()).await;
+        let expected = embedded.execute_on(store, operation.clone()).await;
+        let told = node.execute_on(store, operation.clone()).await;
         assert_eq!(
             told, expected,
             "step {step}, seed {seed}: {store} {operation:?}"

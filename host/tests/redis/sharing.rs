@@ -4,28 +4,28 @@ use faasw::{FunctionName, FunctionOptions, Limits, Store};
 use faasw_abi::store::Operation;
 
 use crate::{
-    asking::{Asking, SHARED, Told, value},
     server::Server,
+    store_node::{SHARED, StoreNode, StoreReply, value},
 };
 
-pub async fn what_one_node_writes_another_reads() {
+pub async fn writes_of_one_node_are_read_by_another() {
     let server = Server::start();
-    let one = Asking::of(&server, Limits::default()).await;
-    let other = Asking::of(&server, Limits::default()).await;
-    assert_eq!(one.set("k", "1").await, Told::Done);
+    let one = StoreNode::of(&server, Limits::default()).await;
+    let other = StoreNode::of(&server, Limits::default()).await;
+    assert_eq!(one.set("k", "1").await, StoreReply::Done);
     assert_eq!(other.get("k").await, value(Some("1")));
-    assert_eq!(other.set("k", "2").await, Told::Done);
+    assert_eq!(other.set("k", "2").await, StoreReply::Done);
     // The nodes cache nothing.
     assert_eq!(one.get("k").await, value(Some("2")));
     let set = Operation::Set(vec![(b"k", b"shared")]);
-    assert_eq!(one.ask_of(SHARED, set).await, Told::Done);
+    assert_eq!(one.execute_on(SHARED, set).await, StoreReply::Done);
     let get = Operation::Get(vec![b"k"]);
     assert_eq!(
-        other.ask_of(SHARED, get.clone()).await,
+        other.execute_on(SHARED, get.clone()).await,
         value(Some("shared"))
     );
     assert_eq!(one.get("k").await, value(Some("2")));
-    assert_eq!(one.ask_of("others", get).await, Told::Denied);
+    assert_eq!(one.execute_on("others", get).await, StoreReply::Denied);
     // Both nodes show the operator the same stores.
     let stores = one.node.stores().await.unwrap();
     assert_eq!(stores, other.node.stores().await.unwrap());
@@ -52,7 +52,7 @@ pub async fn what_one_node_writes_another_reads() {
     );
     // Removing a function leaves its store, which belongs to the other node's function, too.
     one.node.remove("f").await.unwrap();
-    assert_eq!(one.get("k").await, Told::Denied);
+    assert_eq!(one.get("k").await, StoreReply::Denied);
     assert_eq!(other.get("k").await, value(Some("2")));
     one.node
         .deploy("f", "keeps", FunctionOptions::default())
@@ -64,18 +64,18 @@ pub async fn what_one_node_writes_another_reads() {
     other.end().await;
 }
 
-pub async fn databases_and_what_others_keep_there_are_apart() {
+pub async fn databases_and_foreign_keys_are_separate() {
     let server = Server::start();
     server.tell("SET faasw:kv:{shared/foreign}:values text");
     server.tell("HSET elsewhere k v");
     let at = |database: u8| format!("{}?db={database}", server.url()).parse().unwrap();
     let node = |database| async move {
-        Asking::on(faasw::Node::builder().key_value_server(database))
+        StoreNode::on(faasw::Node::builder().key_value_server(database))
             .await
             .unwrap()
     };
     let (one, other) = (node(at(0)).await, node(at(1)).await);
-    assert_eq!(one.set("k", "1").await, Told::Done);
+    assert_eq!(one.set("k", "1").await, StoreReply::Done);
     assert_eq!(other.get("k").await, value(None));
     assert_eq!(other.node.stores().await.unwrap(), []);
     let stores = one.node.stores().await.unwrap();
@@ -85,27 +85,28 @@ pub async fn databases_and_what_others_keep_there_are_apart() {
     other.end().await;
 }
 
-pub async fn counts_and_swaps_of_many_on_two_nodes_are_exact() {
+pub async fn concurrent_counts_and_swaps_on_two_nodes_are_exact() {
     const TASKS: usize = 8;
     const ROUNDS: usize = 60;
     let server = Server::with(&["--appendfsync", "everysec"]);
     let nodes = [
-        Asking::of(&server, Limits::default()).await,
-        Asking::of(&server, Limits::default()).await,
+        StoreNode::of(&server, Limits::default()).await,
+        StoreNode::of(&server, Limits::default()).await,
     ];
     let tasks: Vec<_> = (0..2 * TASKS)
         .map(|number| {
             let node = nodes[number % 2].clone();
             tokio::spawn(async move {
                 for _ in 0..ROUNDS {
-                    let counted = node.ask(Operation::Increment(b"n", 1)).await;
-                    assert!(matches!(counted, Told::Number(_)), "{counted:?}");
+                    let counted = node.execute(Operation::Increment(b"n", 1)).await;
+                    assert!(matches!(counted, StoreReply::Number(_)), "{counted:?}");
                     swap_on(&node).await;
                     // Every reader sees two equal values.
                     let text = number.to_string();
                     let pair = vec![(&b"a"[..], text.as_bytes()), (b"b", text.as_bytes())];
-                    assert_eq!(node.ask(Operation::Set(pair)).await, Told::Done);
-                    let Told::Values(pair) = node.ask(Operation::Get(vec![b"a", b"b"])).await
+                    assert_eq!(node.execute(Operation::Set(pair)).await, StoreReply::Done);
+                    let StoreReply::Values(pair) =
+                        node.execute(Operation::Get(vec![b"a", b"b"])).await
                     else {
                         panic!("no values");
                     };
@@ -130,7 +131,7 @@ pub async fn counts_and_swaps_of_many_on_two_nodes_are_exact() {
 }
 
 /// Increments by compare-and-swap, and repeats until the expected value is the current one.
-async fn swap_on(node: &Asking) {
+async fn swap_on(node: &StoreNode) {
     let mut seen: Option<Vec<u8>> = None;
     loop {
         let text = seen
@@ -142,9 +143,9 @@ async fn swap_on(node: &Asking) {
             seen: seen.as_deref(),
             value: next.as_bytes(),
         };
-        match node.ask(swap).await {
-            Told::Done => return,
-            Told::Values(mut now) => seen = now.remove(0),
+        match node.execute(swap).await {
+            StoreReply::Done => return,
+            StoreReply::Values(mut now) => seen = now.remove(0),
             other => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use bytes::Bytes;
 use faasw::files::Files;
-use faasw_client::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
+use faasw_client::{Client, DeployOutcome, FunctionLimits, FunctionName, FunctionOptions};
 use faasw_oci::{Artifact, Reference, Registry, reference::TagOrDigest, registry::Action};
 
 use super::{
@@ -121,7 +121,7 @@ impl Target {
         Ok(artifact.digest())
     }
 
-    fn print(&self, deployed: &Deployed) -> Result<(), Exit> {
+    fn print(&self, deployed: &DeployOutcome) -> Result<(), Exit> {
         if self.is_json {
             print_json(deployed)
         } else {

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use faasw::{Deployed, FunctionOptions, Limits, LogLine, Node, script};
+use faasw::{DeployOutcome, FunctionOptions, Limits, LogLine, Node, script};
 use libtest_mimic::Arguments;
 use tokio::runtime::Runtime;
 
@@ -140,7 +140,7 @@ pub struct Bench {
     runtime: Runtime,
     pub node: Node,
     pub address: SocketAddr,
-    deployed: Mutex<HashMap<String, Deployed>>,
+    deployed: Mutex<HashMap<String, DeployOutcome>>,
 }
 
 /// The node that most tests of a program share, because starting one takes seconds if KVM is
@@ -196,7 +196,7 @@ impl Bench {
     }
 
     /// Deploys a function once per name.
-    pub fn function(&self, name: &str, path: &str, options: FunctionOptions) -> Deployed {
+    pub fn function(&self, name: &str, path: &str, options: FunctionOptions) -> DeployOutcome {
         let mut deployed = self
             .deployed
             .lock()
@@ -210,7 +210,7 @@ impl Bench {
     }
 
     /// Deploys a version.
-    pub fn deploy(&self, name: &str, module: &[u8], options: FunctionOptions) -> Deployed {
+    pub fn deploy(&self, name: &str, module: &[u8], options: FunctionOptions) -> DeployOutcome {
         let done = self.block_on(self.node.deploy(name, module.to_vec(), options));
         done.unwrap_or_else(|error| panic!("{name}: {error}"))
     }

@@ -27,8 +27,8 @@ use engines::{
     scripts_keep_the_engine_of_their_deployment, scripts_survive_a_restart_and_a_rollback,
 };
 use faasw::{
-    DeployError, Deployed, Digest, EngineError, Extension, FreezePolicy, FunctionOptions, Node,
-    SeedError,
+    DeployError, DeployOutcome, Digest, EngineError, Extension, FreezePolicy, FunctionOptions,
+    Node, SeedError,
 };
 
 const LUA: &str = "tests/fixtures/lua-engine.wasm";
@@ -64,7 +64,7 @@ fn one(text: &str) -> Vec<u8> {
     bundle(&[("handler.lua", text)])
 }
 
-fn deploy(bench: &Bench, name: &str, text: &str) -> Deployed {
+fn deploy(bench: &Bench, name: &str, text: &str) -> DeployOutcome {
     bench.deploy(name, &one(text), FunctionOptions::default())
 }
 

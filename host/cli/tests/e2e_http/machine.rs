@@ -117,7 +117,7 @@ pub fn functions_compute_what_they_should() {
 }
 
 /// Deploys `init-draws` with a freeze policy. Returns the answers to two requests, too.
-fn draws(name: &str, policy: FreezePolicy) -> (faasw::Deployed, [String; 2]) {
+fn draws(name: &str, policy: FreezePolicy) -> (faasw::DeployOutcome, [String; 2]) {
     let options = FunctionOptions::default().freeze(policy);
     let deployed = BENCH.function(name, "tests/fixtures/init-draws.wasm", options);
     let path = format!("/{name}/");

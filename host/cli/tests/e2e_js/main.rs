@@ -31,7 +31,7 @@ use engine::{
     the_engine_is_built_once_and_kept,
 };
 use faasw::{
-    DeployError, Deployed, EngineInfo, FreezePolicy, FunctionOptions, SeedError, WarmUpRequest,
+    DeployError, DeployOutcome, EngineInfo, FreezePolicy, FunctionOptions, SeedError, WarmUpRequest,
 };
 use hostile::hostile_scripts_affect_no_other_request;
 
@@ -42,7 +42,7 @@ fn one(text: &str) -> Vec<u8> {
 }
 
 /// Deploys a script to the shared node.
-fn deploy(name: &str, text: &str) -> Deployed {
+fn deploy(name: &str, text: &str) -> DeployOutcome {
     BENCH.deploy(name, &one(text), FunctionOptions::default())
 }
 

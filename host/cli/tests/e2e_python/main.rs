@@ -23,7 +23,7 @@ use bodies::{
     a_body_may_be_left_unread, binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways,
 };
 use e2e::{BENCH, bundle};
-use faasw::{DeployError, Deployed, FreezePolicy, FunctionOptions, LogStream, SeedError};
+use faasw::{DeployError, DeployOutcome, FreezePolicy, FunctionOptions, LogStream, SeedError};
 use hostile::{endless_top_levels_are_rejected, hostile_scripts_affect_no_other_request};
 use packages::{
     a_new_version_has_its_own_files, bottle_and_jinja_run_unchanged, flask_runs_unchanged,
@@ -37,7 +37,7 @@ fn one(text: &str) -> Vec<u8> {
 }
 
 /// Deploys a script to the shared node.
-fn deploy(name: &str, text: &str) -> Deployed {
+fn deploy(name: &str, text: &str) -> DeployOutcome {
     BENCH.deploy(name, &one(text), FunctionOptions::default())
 }
 

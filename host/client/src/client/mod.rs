@@ -22,9 +22,9 @@ use self::{
     transfer::Upload,
 };
 use crate::{
-    Deployed, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo,
-    FunctionName, FunctionOptions, Imported, LogPage, NodeInfo, Summary,
-    query::{self, Invocation},
+    DeployOutcome, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails,
+    FunctionInfo, FunctionName, FunctionOptions, ImportOutcome, LogPage, NodeInfo, NodeSummary,
+    query::{self, InvokeParameters},
 };
 
 /// Returns the path of the admin socket of the node with this data directory.
@@ -76,7 +76,7 @@ impl Client {
         name: &FunctionName,
         module: Bytes,
         options: &FunctionOptions,
-    ) -> Result<Deployed, ClientError> {
+    ) -> Result<DeployOutcome, ClientError> {
         let path = format!("functions/{name}?{}", query::write_options(options));
         let bytes = PREFIX.len() + path.len();
         if bytes > LINE_BYTES {
@@ -251,7 +251,7 @@ impl Client {
         export: impl AsyncRead + Send + Unpin + 'static,
         bytes: Option<u64>,
         name: Option<&FunctionName>,
-    ) -> Result<Imported, ClientError> {
+    ) -> Result<ImportOutcome, ClientError> {
         let query = name.map_or_else(String::new, |name| format!("?name={name}"));
         let body = Upload::new(export, bytes);
         let asked = request(Method::POST, &format!("import{query}"), body)?;
@@ -294,7 +294,7 @@ impl Client {
     ///
     /// # Errors
     /// Returns an error if no node answers.
-    pub async fn stats(&self) -> Result<Summary, ClientError> {
+    pub async fn stats(&self) -> Result<NodeSummary, ClientError> {
         self.ask(Method::GET, "stats".into(), Bytes::new()).await
     }
 
@@ -322,7 +322,7 @@ impl Client {
     ) -> Result<Response<Bytes>, ClientError> {
         let (parts, body) = asked.into_parts();
         let path_and_query = parts.uri.path_and_query();
-        let invocation = Invocation {
+        let invocation = InvokeParameters {
             method: parts.method.as_str().into(),
             path: path_and_query.map_or("/", |path| path.as_str()).into(),
         };

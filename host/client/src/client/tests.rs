@@ -15,7 +15,7 @@ fn name() -> FunctionName {
 }
 
 #[tokio::test]
-async fn options_that_no_request_can_spell_are_told() {
+async fn options_too_long_for_a_request_line_are_an_error() {
     let spelled = |bytes| request(Method::PUT, &"a".repeat(bytes), Empty::<Bytes>::new());
     assert!(spelled(LINE_BYTES - PREFIX.len()).is_ok());
     assert!(spelled(LINE_BYTES - PREFIX.len() + 1).is_err());
@@ -61,9 +61,9 @@ fn node(what: &str, times: usize, does: fn(UnixStream)) -> (Client, std::thread:
 }
 
 /// A reader that never becomes ready, like a pipe whose writer pauses.
-struct Pausing;
+struct PausingReader;
 
-impl AsyncRead for Pausing {
+impl AsyncRead for PausingReader {
     fn poll_read(
         self: std::pin::Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl AsyncRead for Pausing {
 }
 
 #[tokio::test]
-async fn a_node_that_waits_no_longer_is_heard() {
+async fn a_response_sent_before_the_upload_ends_is_received() {
     let (client, node) = node("late", 2, |mut client| {
         let _ = client.read(&mut [0; 10_000]);
         let said = r#"{"type":"t","title":"t","status":408,"detail":"too late"}"#;
@@ -83,16 +83,16 @@ async fn a_node_that_waits_no_longer_is_heard() {
         client.write_all(answer.as_bytes()).unwrap();
     });
     for bytes in [None, Some(100)] {
-        let refused = client.import(Pausing, bytes, None).await.unwrap_err();
+        let refused = client.import(PausingReader, bytes, None).await.unwrap_err();
         assert_eq!(refused.to_string(), "too late");
     }
     node.join().unwrap();
 }
 
 /// A reader that returns some bytes and then an error.
-struct Unreadable(bool);
+struct UnreadableReader(bool);
 
-impl AsyncRead for Unreadable {
+impl AsyncRead for UnreadableReader {
     fn poll_read(
         mut self: std::pin::Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -107,12 +107,12 @@ impl AsyncRead for Unreadable {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_no_fault_of_the_nodes() {
+async fn an_unreadable_upload_is_a_file_error() {
     let (client, node) = node("unread", 3, |mut client| {
         let _ = client.read_to_end(&mut Vec::new());
     });
     for bytes in [Some(100), None] {
-        let error = client.import(Unreadable(false), bytes, None).await;
+        let error = client.import(UnreadableReader(false), bytes, None).await;
         let error = error.unwrap_err();
         let is_so = |error: &io::Error| error.raw_os_error() == Some(5);
         assert!(

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn so_many_bytes_are_sent_and_no_fewer() {
+    async fn an_upload_sends_exactly_the_announced_bytes() {
         let content: Vec<u8> = (0..PIECE + 10).map(|at| at as u8).collect();
         let body = Upload::new(&content[..], Some(content.len() as u64 - 1));
         assert_eq!(body.size_hint().exact(), Some(content.len() as u64 - 1));

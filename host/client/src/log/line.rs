@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_request_has_its_id_and_trace_where_no_text_can_be() {
+    fn a_log_line_keeps_request_id_and_trace_apart_from_its_text() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
         // A function's text that looks like the line of another request stays text.
         let text = b"1/forged out x";
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn terminals_are_safe_from_a_line() {
+    fn control_characters_of_a_log_line_are_escaped() {
         let line = LogLine::new(SystemTime::now(), 1, LogStream::Out, b"\x1b[2Jred\r\xff");
         assert_eq!(line.text, "\\u{1b}[2Jred\\r\u{fffd}");
     }

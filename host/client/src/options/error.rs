@@ -7,9 +7,9 @@ use thiserror::Error;
 
 use super::{
     LONGEST_SOURCE,
-    given::{ARGUMENT_BYTES, CONFIGURATION_BYTES, LONGEST_KEY, MOST_ARGUMENTS},
+    access::{MOST_OUTBOUND, MOST_SECRETS, MOST_STORES},
+    inputs::{ARGUMENT_BYTES, CONFIGURATION_BYTES, LONGEST_KEY, MOST_ARGUMENTS},
     limits::{LEAST_MEMORY, LONGEST_TIME},
-    reach::{MOST_OUTBOUND, MOST_SECRETS, MOST_STORES},
 };
 use crate::{Outbound, SecretName, spelling};
 

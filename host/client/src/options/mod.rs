@@ -1,10 +1,10 @@
 //! The options of a deployment.
 
+mod access;
 mod error;
-mod freezing;
-mod given;
+mod freeze;
+mod inputs;
 mod limits;
-mod reach;
 #[cfg(test)]
 mod tests;
 
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use faasw_common::FreezePolicy;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::given::is_key;
-pub use self::{error::OptionsError, given::CONFIGURATION_BYTES};
+pub(crate) use self::inputs::is_key;
+pub use self::{error::OptionsError, inputs::CONFIGURATION_BYTES};
 use crate::{HostName, Outbound, SecretName, StoreName, TimeLimit, WarmUpRequest, spelling};
 
 /// Maximum length of a source in bytes.

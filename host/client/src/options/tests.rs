@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use super::freezing::LARGEST_WARM_UPS;
-use super::given::LONGEST_KEY;
-use super::reach::{MOST_OUTBOUND, MOST_SECRETS, MOST_STORES};
+use super::access::{MOST_OUTBOUND, MOST_SECRETS, MOST_STORES};
+use super::freeze::LARGEST_WARM_UPS;
+use super::inputs::LONGEST_KEY;
 use super::*;
 
 #[test]
-fn what_is_left_out_follows_the_node() {
+fn unset_options_follow_the_node() {
     let options = FunctionOptions::default();
     assert_eq!(options.memory_or(7), 7);
     assert_eq!(options.own_time(TimeLimit::CpuTime), None);
@@ -16,7 +16,7 @@ fn what_is_left_out_follows_the_node() {
 }
 
 #[test]
-fn hosts_survive_the_registry_and_need_not_be_there() {
+fn hosts_round_trip_through_the_registry_and_are_optional() {
     let host = |name| HostName::new(name).unwrap();
     let options = FunctionOptions::default()
         .host(host("B.test"))
@@ -31,7 +31,7 @@ fn hosts_survive_the_registry_and_need_not_be_there() {
 }
 
 #[test]
-fn stores_survive_the_registry_and_are_few() {
+fn stores_round_trip_through_the_registry_and_are_bounded() {
     let store = |name: &str| StoreName::new(name).unwrap();
     let options = FunctionOptions::default()
         .store(store("b"))
@@ -46,7 +46,7 @@ fn stores_survive_the_registry_and_are_few() {
 }
 
 #[test]
-fn grants_survive_the_registry_and_are_few() {
+fn grants_round_trip_through_the_registry_and_are_bounded() {
     let grant = |text: &str| Outbound::new(text).unwrap();
     let options = FunctionOptions::default()
         .allow_outbound(grant("https://b.test"))
@@ -67,7 +67,7 @@ fn grants_survive_the_registry_and_are_few() {
 }
 
 #[test]
-fn secrets_survive_the_registry_and_are_few() {
+fn secrets_round_trip_through_the_registry_and_are_bounded() {
     let secret = |text: &str| SecretName::new(text).unwrap();
     let options = FunctionOptions::default()
         .secret(secret("b"))
@@ -125,7 +125,7 @@ fn the_last_value_of_a_variable_counts() {
 }
 
 #[test]
-fn the_last_value_of_a_key_counts_and_need_not_be_there() {
+fn the_last_value_of_a_key_counts_and_keys_are_optional() {
     let options = FunctionOptions::default()
         .config("b", "1")
         .config("a", "2=\n\0")

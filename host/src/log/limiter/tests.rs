@@ -64,7 +64,7 @@ fn fail(function: &str, cause: &str) {
 }
 
 #[test]
-fn a_function_that_fails_all_the_time_is_summed_up_and_others_are_heard() {
+fn repeated_failures_are_summarised_and_other_functions_still_logged() {
     let before = suppressed();
     let lines = logged(|limiter| {
         for _ in 0..1000 {
@@ -93,7 +93,7 @@ fn a_function_that_fails_all_the_time_is_summed_up_and_others_are_heard() {
 }
 
 #[test]
-fn many_functions_together_are_bounded_too() {
+fn events_of_many_functions_together_are_limited() {
     let lines = logged(|limiter| {
         for function in 0..2 * CAUSES {
             fail(&function.to_string(), "trap");
@@ -104,7 +104,7 @@ fn many_functions_together_are_bounded_too() {
 }
 
 #[test]
-fn debugging_and_the_functions_own_lines_pass() {
+fn debug_events_and_function_lines_are_never_suppressed() {
     let lines = logged(|_| {
         for _ in 0..2 * PLACE {
             tracing::debug!("all");
@@ -115,7 +115,7 @@ fn debugging_and_the_functions_own_lines_pass() {
 }
 
 #[test]
-fn what_a_period_suppressed_is_reported_once_when_it_is_over() {
+fn suppressed_events_are_reported_once_when_their_period_ends() {
     struct TestPlace;
     impl tracing::callsite::Callsite for TestPlace {
         fn set_interest(&self, _: tracing::subscriber::Interest) {}

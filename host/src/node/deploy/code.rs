@@ -19,7 +19,7 @@ use crate::{
 
 /// Code, and what the registry stores with it.
 #[derive(Clone, Debug)]
-pub(in crate::node) struct Ready {
+pub(in crate::node) struct DeployableCode {
     pub(in crate::node) code: Arc<dyn Code>,
     /// Full names of the module's imports.
     pub(super) imports: Vec<String>,
@@ -36,7 +36,7 @@ pub(in crate::node) struct Ready {
     _held: Option<Arc<SealedCode>>,
 }
 
-impl Ready {
+impl DeployableCode {
     /// Returns code that was compiled now.
     pub(super) fn compiled(
         code: Arc<dyn Code>,
@@ -96,12 +96,12 @@ impl Ready {
 
 /// The owner of code.
 #[derive(Clone, Debug)]
-pub(in crate::node) enum Whose {
+pub(in crate::node) enum CodeOwner {
     Function(FunctionName),
     Engine(FunctionName),
 }
 
-impl Whose {
+impl CodeOwner {
     /// Returns the function that owns the code, or `None` if an engine does.
     pub(in crate::node) fn function(&self) -> Option<&FunctionName> {
         match self {
@@ -117,14 +117,14 @@ pub(in crate::node) struct StoredCode {
     pub(in crate::node) core: Weak<Core>,
     /// The digest of its module.
     pub(in crate::node) module: Digest,
-    pub(in crate::node) whose: Whose,
+    pub(in crate::node) owner: CodeOwner,
 }
 
 impl CodeSource for StoredCode {
     fn read(&self, first: Option<PageSet>) -> Bringing<'_, Option<ReadCode>> {
         Box::pin(async move {
             let core = self.core.upgrade()?;
-            let read = core.read_code(self.module, self.whose.function(), first);
+            let read = core.read_code(self.module, self.owner.function(), first);
             let read = read.await;
             read.unwrap_or_else(|error| {
                 let module = self.module;
@@ -138,7 +138,7 @@ impl CodeSource for StoredCode {
         Box::pin(async {
             let gone = || "the node has ended".to_owned();
             let core = self.core.upgrade().ok_or_else(gone)?;
-            let compiled = core.compile_stored(self.module, &self.whose).await;
+            let compiled = core.compile_stored(self.module, &self.owner).await;
             let compiled = compiled.map_err(|error| error.to_string())?;
             compiled.code.sealed().ok_or_else(gone)
         })

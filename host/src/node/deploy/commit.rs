@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_client::{DeployStage, Deployed};
+use faasw_client::{DeployOutcome, DeployStage};
 use faasw_pool::Images;
 
 use super::{
-    code::{Ready, Whose},
-    files::Packed,
-    seed::Seeded,
+    code::{CodeOwner, DeployableCode},
+    files::PackedFiles,
+    seed::SeededFunction,
 };
 use crate::{
     error::DeployError,
@@ -31,10 +31,10 @@ impl Core {
     /// its module, files and code have left memory.
     pub(super) async fn commit(
         self: &Arc<Self>,
-        seeded: Seeded,
+        seeded: SeededFunction,
         slot: DeploymentSlot,
-    ) -> Result<Deployed, DeployError> {
-        let Seeded {
+    ) -> Result<DeployOutcome, DeployError> {
+        let SeededFunction {
             function,
             module,
             files,
@@ -48,7 +48,7 @@ impl Core {
             let core = Arc::clone(self);
             tokio::spawn(async move {
                 slot.progress().enter(DeployStage::Storing);
-                core.provide_before(&function, OF_A_DEPLOYMENT).await;
+                core.prepare_instances(&function, OF_A_DEPLOYMENT).await;
                 let committed = core.commit_version(function, module, files, ready).await;
                 drop(slot);
                 committed
@@ -56,7 +56,7 @@ impl Core {
         };
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;
         let unset = self.unset_secrets(&function).await;
-        Ok(Deployed {
+        Ok(DeployOutcome {
             notice: notice(&function.record, &unset),
             function: self.info(&function),
             compile_time,
@@ -69,14 +69,14 @@ impl Core {
         &self,
         mut function: Function,
         module: Bytes,
-        files: Option<Packed>,
-        ready: Ready,
+        files: Option<PackedFiles>,
+        ready: DeployableCode,
     ) -> Result<Arc<Function>, DeployError> {
         let _committing = self.committing.lock().await;
         let image = function.record.image(&function.name);
         if self.has_ended() {
             // The client would not learn about a version that is stored now.
-            self.forget_image(&function.name, image).await;
+            self.remove_unused_image(&function.name, image).await;
             return Err(DeployError::ShuttingDown);
         }
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
@@ -105,24 +105,24 @@ impl Core {
             if let Some(cache) = cache {
                 storage
                     .registry
-                    .keep_compile_cache(&name, &generation, &cache);
+                    .store_compile_cache(&name, &generation, &cache);
             }
             Ok(version)
         });
         function.version = match stored.await {
             Ok(version) => version,
             Err(error) => {
-                self.forget_image(&function.name, image).await;
+                self.remove_unused_image(&function.name, image).await;
                 return Err(error.into());
             }
         };
-        let whose = Whose::Function(function.name.clone());
-        ready.is_stored_at(self.source(function.record.digest, &whose));
+        let owner = CodeOwner::Function(function.name.clone());
+        ready.is_stored_at(self.source(function.record.digest, &owner));
         drop(ready);
         // The code may leave memory from now on, so the function's memory use is counted again.
-        if let Some(made) = function.made.get() {
-            made.fit();
+        if let Some(made) = function.version_cell.get() {
+            made.shrink_to_budget();
         }
-        Ok(self.put_in_place(function).await)
+        Ok(self.make_current(function).await)
     }
 }

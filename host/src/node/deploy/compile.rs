@@ -3,25 +3,25 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use faasw_client::{Digest, FunctionName, Initialised};
+use faasw_client::{Digest, FunctionName, Initialisation};
 use faasw_pool::{Compilation, FreezeReport, Initialiser};
 
-use super::{code::Ready, detect::Detected, prepare::Prepared};
+use super::{code::DeployableCode, detect::DetectedUpload, prepare::PreparedModule};
 use crate::{
     error::DeployError,
     log::Event,
     node::core::{Core, blocking},
-    registry::{Artifact, Proof, RegistryError},
+    registry::{Artifact, CodeProof, RegistryError},
 };
 
-pub(super) struct Compiled {
-    pub(super) detected: Detected,
+pub(super) struct CompiledModule {
+    pub(super) detected: DetectedUpload,
     pub(super) digest: Digest,
-    pub(super) ready: Ready,
+    pub(super) ready: DeployableCode,
     /// How it was initialised, if it was.
-    pub(super) initialised: Option<Initialised>,
+    pub(super) initialised: Option<Initialisation>,
     /// The report of the initialisation that is part of the module now, if there is one.
-    pub(super) drew: Option<FreezeReport>,
+    pub(super) drawn_report: Option<FreezeReport>,
 }
 
 /// Size of a module in bytes from which a compile cache is kept: a smaller module compiles in less
@@ -30,8 +30,11 @@ const INCREMENTAL_FROM: usize = 1 << 20;
 
 impl Core {
     /// Compiles the module unless its code is stored.
-    pub(super) async fn compile(&self, prepared: Prepared) -> Result<Compiled, DeployError> {
-        let Prepared {
+    pub(super) async fn compile(
+        &self,
+        prepared: PreparedModule,
+    ) -> Result<CompiledModule, DeployError> {
+        let PreparedModule {
             detected,
             digest,
             stored,
@@ -46,12 +49,12 @@ impl Core {
                     .await?
             }
         };
-        Ok(Compiled {
+        Ok(CompiledModule {
             detected,
             digest,
             ready,
             initialised: None,
-            drew: None,
+            drawn_report: None,
         })
     }
 
@@ -84,8 +87,8 @@ impl Core {
         module: Bytes,
         initialiser: Option<Initialiser>,
         cache: Option<Bytes>,
-    ) -> Result<Ready, DeployError> {
-        self.observer.tell(Event::Compiling {
+    ) -> Result<DeployableCode, DeployError> {
+        self.observer.notify(Event::Compiling {
             function: name,
             module_bytes: module.len(),
         });
@@ -105,7 +108,7 @@ impl Core {
         &self,
         work: Compilation,
         only_for: Option<FunctionName>,
-    ) -> Result<Ready, DeployError> {
+    ) -> Result<DeployableCode, DeployError> {
         let begun = Instant::now();
         let (code, kept) = self.backend.compile(work).await?;
         let compile_time = begun.elapsed();
@@ -120,12 +123,12 @@ impl Core {
                     imports: code.imports().to_vec(),
                     has_initialiser: code.has_initialiser(),
                     only_for,
-                    proof: Proof::of(&bytes),
+                    proof: CodeProof::of(&bytes),
                     code: bytes,
                 })
             })
             .await?
         };
-        Ok(Ready::compiled(code, artifact, compile_time, kept))
+        Ok(DeployableCode::compiled(code, artifact, compile_time, kept))
     }
 }

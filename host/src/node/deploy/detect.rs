@@ -4,7 +4,7 @@ use bytes::Bytes;
 use faasw_client::{EngineUse, FreezePolicy, FunctionName, FunctionOptions};
 use faasw_pool::Initialiser;
 
-use super::files::{Packed, check_files};
+use super::files::{PackedFiles, check_files};
 use crate::{
     error::DeployError,
     node::{core::Core, deployments::DeploymentProgress},
@@ -12,18 +12,18 @@ use crate::{
 
 /// A module or a script within the node's limits, with valid options. The compile helper parses
 /// modules; of a script the node reads only the paths of its files.
-pub(super) struct Detected {
+pub(super) struct DetectedUpload {
     pub(super) name: FunctionName,
     pub(super) module: Bytes,
     /// The engine, if this is a script.
     pub(super) engine: Option<EngineUse>,
     pub(super) options: FunctionOptions,
     /// Its files, packed, if it has any.
-    pub(super) files: Option<Packed>,
+    pub(super) files: Option<PackedFiles>,
     pub(super) progress: DeploymentProgress,
 }
 
-impl Detected {
+impl DetectedUpload {
     /// Returns the initialiser of the module, if it is to be initialised.
     pub(super) fn initialiser(&self) -> Option<Initialiser> {
         match (self.options.init_export(), self.options.freeze_policy()) {
@@ -43,7 +43,7 @@ impl Core {
         module: Bytes,
         options: FunctionOptions,
         has_files: bool,
-    ) -> Result<Detected, DeployError> {
+    ) -> Result<DetectedUpload, DeployError> {
         options.check()?;
         self.check_hosts(name, &options)?;
         let (size, limit) = (module.len(), self.limits.module);
@@ -52,7 +52,7 @@ impl Core {
         }
         let engine = self.engine_of(&module, &options)?;
         check_files(has_files, &options, engine.is_some())?;
-        Ok(Detected {
+        Ok(DetectedUpload {
             name: name.clone(),
             module,
             engine,

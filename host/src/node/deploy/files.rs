@@ -21,12 +21,12 @@ pub(in crate::node) const ROOT: &str = "/";
 
 /// A bundle that was packed here.
 #[derive(Clone, Debug)]
-pub(super) struct Packed {
+pub(super) struct PackedFiles {
     pub(super) bundle: Bytes,
     pub(super) record: FilesRecord,
 }
 
-impl Packed {
+impl PackedFiles {
     /// Returns the files as part of the specification of a function that is not stored yet.
     pub(super) fn files(&self, options: &FunctionOptions) -> FunctionFiles {
         FunctionFiles {
@@ -97,13 +97,13 @@ impl Core {
         &self,
         name: &FunctionName,
         files: Option<Bytes>,
-    ) -> Result<Option<Packed>, DeployError> {
+    ) -> Result<Option<PackedFiles>, DeployError> {
         let Some(files) = files else {
             return Ok(None);
         };
         let packed = self.backend.pack(name.as_str(), files).await;
         let bundle = packed.map_err(|error| DeployError::Files(FilesRefused::Bundle(error)))?;
-        Packed::of(bundle).await.map(Some)
+        PackedFiles::of(bundle).await.map(Some)
     }
 
     /// Returns the files of a stored version. They are read when its seed has to be made.

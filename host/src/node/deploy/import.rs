@@ -3,16 +3,16 @@
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
-use faasw_client::{DeployStage, FunctionName, Imported, Initialised};
+use faasw_client::{DeployStage, FunctionName, ImportOutcome, Initialisation};
 use faasw_common::text::Line;
 use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    arrive::{Arrived, not_written},
-    code::Whose,
-    compile::Compiled,
-    seed::Seeded,
+    code::CodeOwner,
+    compile::CompiledModule,
+    export_receiver::{ReceivedExport, not_written},
+    seed::SeededFunction,
 };
 use crate::{
     error::{DeployError, ImportError},
@@ -23,7 +23,7 @@ use crate::{
 
 /// The description in an export of what the export contains.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::node) struct Manifest {
+pub(in crate::node) struct ExportManifest {
     /// The name under which the version was exported. Its memory contains that name, too.
     pub(in crate::node) name: FunctionName,
     pub(in crate::node) record: VersionRecord,
@@ -41,7 +41,7 @@ impl Core {
         self: &Arc<Self>,
         export: Pin<&mut B>,
         name: Option<FunctionName>,
-    ) -> Result<Imported, ImportError>
+    ) -> Result<ImportOutcome, ImportError>
     where
         B: http_body::Body,
         B::Error: Display,
@@ -52,18 +52,18 @@ impl Core {
         let arrived = self.receive(&images, export, name).await?;
         let name = arrived.name.clone();
         let log = self.log_of(&name);
-        let imported = self.take_in(arrived, &log).await;
+        let imported = self.import_version(arrived, &log).await;
         let deployed = imported.as_ref().map(|imported| &imported.deployed);
         self.conclude(&name, &log, deployed).await;
         Ok(imported?)
     }
 
-    async fn take_in(
+    async fn import_version(
         self: &Arc<Self>,
-        arrived: Arrived,
+        arrived: ReceivedExport,
         log: &Arc<FunctionLog>,
-    ) -> Result<Imported, DeployError> {
-        let Arrived {
+    ) -> Result<ImportOutcome, DeployError> {
+        let ReceivedExport {
             name,
             manifest,
             module,
@@ -72,7 +72,7 @@ impl Core {
             turn: arrival,
         } = arrived;
         let (name, manifest) = (&name, &manifest);
-        self.bring_engine_for(&module).await?;
+        self.add_carried_engine_for(&module).await?;
         let options = manifest.record.options.clone();
         let mut detected = self.detect(name, module, options, files.is_some())?;
         detected.files = files;
@@ -94,8 +94,8 @@ impl Core {
             }
             // An initialisation that rewrote the module is part of it already.
             None => {
-                let whose = Whose::Function(name.clone());
-                self.sound_code(digest, whose).await?
+                let owner = CodeOwner::Function(name.clone());
+                self.usable_stored_code(digest, owner).await?
             }
         };
         let ready = match ready {
@@ -105,12 +105,12 @@ impl Core {
                 self.compile_module(name, module, None, None).await?
             }
         };
-        let compiled = Compiled {
+        let compiled = CompiledModule {
             detected,
             digest,
             ready,
             initialised: manifest.record.initialised.clone(),
-            drew: drew(&manifest.record),
+            drawn_report: initialisation_report(&manifest.record),
         };
         let restored = match image {
             Ok(image) => self.restored(&compiled, manifest, image, log).await?,
@@ -125,7 +125,7 @@ impl Core {
         if let Some(why) = &rebuilt {
             tracing::info!(function = %name, why = %Line(why), "an image was not used");
         }
-        Ok(Imported {
+        Ok(ImportOutcome {
             deployed: self.commit(seeded, slot).await?,
             rebuilt,
         })
@@ -134,11 +134,11 @@ impl Core {
     /// Returns a function whose seed comes from the image, or the reason why the image is not used.
     async fn restored(
         &self,
-        compiled: &Compiled,
-        manifest: &Manifest,
+        compiled: &CompiledModule,
+        manifest: &ExportManifest,
         image: Arriving,
         log: &Arc<FunctionLog>,
-    ) -> Result<Result<Seeded, String>, DeployError> {
+    ) -> Result<Result<SeededFunction, String>, DeployError> {
         let name = &compiled.detected.name;
         let begun = Instant::now();
         let mut record = compiled.record();
@@ -151,7 +151,7 @@ impl Core {
         }
         let progress = &compiled.detected.progress;
         progress.enter(DeployStage::Initialising);
-        self.observer.tell(Event::MakingSeed { function: name });
+        self.observer.notify(Event::MakingSeed { function: name });
         let script = record.engine.is_some();
         let script_files = script.then(|| ScriptFiles::Here(compiled.detected.module.clone()));
         let given = compiled.detected.files.as_ref();
@@ -165,16 +165,16 @@ impl Core {
         let made = match compiled.ready.code.restore(&spec, known).await {
             Ok(Ok(made)) => made,
             Ok(Err(error)) => {
-                self.forget_image(name, id).await;
-                return Ok(Err(told(&error, script)));
+                self.remove_unused_image(name, id).await;
+                return Ok(Err(describe_image_error(&error, script)));
             }
             Err(error) => {
-                self.forget_image(name, id).await;
+                self.remove_unused_image(name, id).await;
                 return Err(error.into());
             }
         };
-        Ok(Ok(Seeded {
-            function: self.unnumbered(name, record, log, made),
+        Ok(Ok(SeededFunction {
+            function: self.build_version(name, record, log, made),
             module: compiled.detected.module.clone(),
             files: compiled.detected.files.clone(),
             ready: compiled.ready.clone(),
@@ -185,7 +185,11 @@ impl Core {
 
 /// Returns why an image of this manifest cannot be used here under this name, as far as the
 /// manifest alone shows it.
-pub(super) fn unfit(manifest: &Manifest, name: &FunctionName, here: &Origin) -> Option<String> {
+pub(super) fn manifest_mismatch(
+    manifest: &ExportManifest,
+    name: &FunctionName,
+    here: &Origin,
+) -> Option<String> {
     let there = &manifest.origin;
     if manifest.name != *name {
         let theirs = &manifest.name;
@@ -199,7 +203,7 @@ pub(super) fn unfit(manifest: &Manifest, name: &FunctionName, here: &Origin) -> 
 }
 
 /// Describes why an image that was checked is not used.
-fn told(error: &ImageError, is_script: bool) -> String {
+fn describe_image_error(error: &ImageError, is_script: bool) -> String {
     match error {
         ImageError::Purpose => {
             "it was made of other code, or under other limits of the node".to_owned()
@@ -213,7 +217,7 @@ fn told(error: &ImageError, is_script: bool) -> String {
 }
 
 /// Returns the freeze report of an initialisation that is part of the module, if there is one.
-pub(super) fn drew(record: &VersionRecord) -> Option<FreezeReport> {
+pub(super) fn initialisation_report(record: &VersionRecord) -> Option<FreezeReport> {
     let FreezeRecord {
         after_init,
         at_entry,
@@ -222,7 +226,7 @@ pub(super) fn drew(record: &VersionRecord) -> Option<FreezeReport> {
         instantiation,
         layer_bytes,
     } = record.freeze.clone();
-    let is_part = matches!(record.initialised, Some(Initialised::AsModule { .. }));
+    let is_part = matches!(record.initialised, Some(Initialisation::AsModule { .. }));
     is_part.then_some(FreezeReport {
         after_init,
         at_entry,
@@ -236,7 +240,7 @@ pub(super) fn drew(record: &VersionRecord) -> Option<FreezeReport> {
 /// Decodes a note and encodes it again. Returns `None` for a note that is rejected.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn export_note(note: &[u8]) -> Option<Vec<u8>> {
-    let manifest: Manifest = serde_json::from_slice(note).ok()?;
+    let manifest: ExportManifest = serde_json::from_slice(note).ok()?;
     manifest.record.options.check().ok()?;
     // Computing the image's identifier must succeed for every note.
     let _ = manifest.record.image(&manifest.name);
@@ -251,8 +255,8 @@ pub(crate) fn note_of(module: &[u8], name: &str) -> Option<Vec<u8>> {
 
 /// Returns the manifest of an export of this module under this name.
 #[cfg(any(test, feature = "fuzzing"))]
-fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
-    Some(Manifest {
+fn manifest_of(module: &[u8], name: &str) -> Option<ExportManifest> {
+    Some(ExportManifest {
         name: FunctionName::new(name).ok()?,
         record: VersionRecord {
             digest: faasw_client::Digest::of(module),
@@ -283,14 +287,14 @@ mod tests {
 
     use super::*;
 
-    fn manifest() -> Manifest {
+    fn manifest() -> ExportManifest {
         manifest_of(b"module", "f").unwrap()
     }
 
     #[test]
-    fn what_it_says_survives_the_way() {
+    fn an_export_manifest_round_trips() {
         let note = serde_json::to_vec(&manifest()).unwrap();
-        let read: Manifest = serde_json::from_slice(&note).unwrap();
+        let read: ExportManifest = serde_json::from_slice(&note).unwrap();
         assert_eq!(
             (&read.record, &read.origin),
             (&manifest().record, &manifest().origin)
@@ -310,32 +314,40 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_it_good_for_nothing_here_is_named() {
+    fn an_unusable_image_is_reported_with_the_reason() {
         let manifest = manifest();
         let (name, here) = (&manifest.name, &manifest.origin);
-        assert_eq!(unfit(&manifest, name, here), None);
+        assert_eq!(manifest_mismatch(&manifest, name, here), None);
         let other = FunctionName::new("g").unwrap();
-        assert!(unfit(&manifest, &other, here).unwrap().contains("is of f"));
+        assert!(
+            manifest_mismatch(&manifest, &other, here)
+                .unwrap()
+                .contains("is of f")
+        );
         let mut build = here.clone();
         build.build.clear();
-        assert!(unfit(&manifest, name, &build).unwrap().contains("build"));
+        assert!(
+            manifest_mismatch(&manifest, name, &build)
+                .unwrap()
+                .contains("build")
+        );
         let mut machine = here.clone();
         machine.machine.clear();
-        let why = unfit(&manifest, name, &machine).unwrap();
+        let why = manifest_mismatch(&manifest, name, &machine).unwrap();
         assert!(why.contains("processor"), "{why}");
-        assert!(told(&ImageError::Parent, true).contains("language engine"));
-        assert!(told(&ImageError::Parent, false).contains("docs/func-image.md"));
+        assert!(describe_image_error(&ImageError::Parent, true).contains("language engine"));
+        assert!(describe_image_error(&ImageError::Parent, false).contains("docs/func-image.md"));
     }
 
     #[test]
-    fn what_is_part_of_a_module_is_told_on() {
+    fn an_initialisation_that_is_part_of_the_module_is_reported() {
         let mut record = manifest().record;
         record.freeze.drawn = "a clock".into();
-        assert!(drew(&record).is_none());
-        record.initialised = Some(Initialised::AsModule {
+        assert!(initialisation_report(&record).is_none());
+        record.initialised = Some(Initialisation::AsModule {
             export: "init".into(),
             upload: Digest::of(b""),
         });
-        assert_eq!(drew(&record).unwrap().drawn, "a clock");
+        assert_eq!(initialisation_report(&record).unwrap().drawn, "a clock");
     }
 }

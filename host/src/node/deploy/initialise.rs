@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_abi::state::INITIALISER;
-use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions, Initialised};
+use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions, Initialisation};
 use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
 
 use super::{
-    code::{Ready, Whose},
-    compile::Compiled,
-    detect::Detected,
+    code::{CodeOwner, DeployableCode},
+    compile::CompiledModule,
+    detect::DetectedUpload,
 };
 use crate::{
     error::DeployError,
@@ -26,14 +26,14 @@ impl Core {
     /// Initialises the module if it has an initialiser.
     pub(super) async fn initialise(
         &self,
-        compiled: Compiled,
+        compiled: CompiledModule,
         log: &Arc<FunctionLog>,
-    ) -> Result<Compiled, DeployError> {
+    ) -> Result<CompiledModule, DeployError> {
         let (export, rewritten) = match compiled.ready.code.initialising() {
             None => return Ok(compiled),
             Some(Initialising::Refused { export, reason }) => (export.clone(), Err(reason.clone())),
             Some(Initialising::By(export)) => {
-                let Compiled {
+                let CompiledModule {
                     detected, ready, ..
                 } = &compiled;
                 let files = detected.files.as_ref();
@@ -45,15 +45,18 @@ impl Core {
             }
         };
         let reason = match rewritten {
-            Ok((module, drew)) => {
+            Ok((module, drawn_report)) => {
                 let export = export.clone();
                 let upload = compiled.digest;
-                let initialised = Initialised::AsModule { export, upload };
-                match self.goes_on(&compiled, module, initialised).await {
+                let initialised = Initialisation::AsModule { export, upload };
+                match self
+                    .continue_with_module(&compiled, module, initialised)
+                    .await
+                {
                     Err(DeployError::Compile(error)) if is_the_modules(&error) => error.to_string(),
                     other => {
-                        return other.map(|compiled| Compiled {
-                            drew: Some(drew),
+                        return other.map(|compiled| CompiledModule {
+                            drawn_report: Some(drawn_report),
                             ..compiled
                         });
                     }
@@ -61,12 +64,14 @@ impl Core {
             }
             Err(reason) => reason,
         };
-        let initialised = Initialised::InMemory { export, reason };
-        if compiled.ready.code.tells_state() {
+        let initialised = Initialisation::InMemory { export, reason };
+        if compiled.ready.code.only_reports_state() {
             let module = compiled.detected.module.clone();
-            return self.goes_on(&compiled, module, initialised).await;
+            return self
+                .continue_with_module(&compiled, module, initialised)
+                .await;
         }
-        Ok(Compiled {
+        Ok(CompiledModule {
             initialised: Some(initialised),
             ..compiled
         })
@@ -76,13 +81,13 @@ impl Core {
     /// of that run; or the reason why there is no such module.
     async fn rewritten(
         &self,
-        detected: &Detected,
-        ready: &Ready,
+        detected: &DetectedUpload,
+        ready: &DeployableCode,
         spec: FunctionSpec,
     ) -> Result<Result<(Bytes, FreezeReport), String>, DeployError> {
-        let Detected { name, module, .. } = detected;
+        let DetectedUpload { name, module, .. } = detected;
         detected.progress.enter(DeployStage::Initialising);
-        self.observer.tell(Event::Initialising { function: name });
+        self.observer.notify(Event::Initialising { function: name });
         let code = &ready.code;
         match code.initialise(&spec, module, self.limits.module).await {
             Ok(made) => Ok(Ok(made)),
@@ -93,17 +98,17 @@ impl Core {
     }
 
     /// Continues the same deployment with this module, which is not to be initialised again.
-    async fn goes_on(
+    async fn continue_with_module(
         &self,
-        Compiled {
+        CompiledModule {
             detected, ready, ..
-        }: &Compiled,
+        }: &CompiledModule,
         module: Bytes,
-        initialised: Initialised,
-    ) -> Result<Compiled, DeployError> {
+        initialised: Initialisation,
+    ) -> Result<CompiledModule, DeployError> {
         // The upload was compiled just now, and nearly all of this module is the same.
         let cache = Some(ready.cache.clone()).filter(|cache| !cache.is_empty());
-        let detected = Detected {
+        let detected = DetectedUpload {
             name: detected.name.clone(),
             module,
             engine: None,
@@ -116,8 +121,8 @@ impl Core {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
-        let whose = Whose::Function(detected.name.clone());
-        let stored = self.sound_code(digest, whose).await?;
+        let owner = CodeOwner::Function(detected.name.clone());
+        let stored = self.usable_stored_code(digest, owner).await?;
         let ready = match stored {
             Some(ready) => ready,
             None => {
@@ -126,12 +131,12 @@ impl Core {
                     .await?
             }
         };
-        Ok(Compiled {
+        Ok(CompiledModule {
             detected,
             digest,
             ready,
             initialised: Some(initialised),
-            drew: None,
+            drawn_report: None,
         })
     }
 

@@ -4,35 +4,35 @@
 //! front of the module, [`detect`] checks the upload, and [`prepare`] looks for stored code.
 //! [`compile`] compiles the module if there is none, and [`initialise`] initialises it. [`seed`]
 //! makes its seed, and [`commit`] stores the version and lets it serve. Nothing changes before the
-//! commit, so a deployment that fails leaves the current version as it is. [`kept`] makes stored
-//! versions ready again, [`import`] deploys exports of other nodes, and [`shared`] deploys what the
-//! host has made before.
+//! commit, so a deployment that fails leaves the current version as it is. [`stored_version`] makes
+//! stored versions ready again, [`import`] deploys exports of other nodes, and [`shared`] deploys
+//! what the host has made before.
 
-mod arrive;
 pub(super) mod code;
 mod commit;
 mod compile;
 mod detect;
+mod export_receiver;
 mod files;
 mod import;
 mod initialise;
-mod kept;
 mod prepare;
 mod seed;
 mod shared;
+mod stored_version;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::import::{export_note, note_of};
 pub(super) use self::{
-    code::{Ready, Whose},
+    code::{CodeOwner, DeployableCode},
     files::ROOT,
-    import::Manifest,
+    import::ExportManifest,
 };
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_client::{DeployStage, Deployed, FunctionName, FunctionOptions};
+use faasw_client::{DeployOutcome, DeployStage, FunctionName, FunctionOptions};
 use faasw_common::text::Line;
 use faasw_pool::CompileError;
 
@@ -59,7 +59,7 @@ impl Core {
         name: &str,
         module: Bytes,
         options: FunctionOptions,
-    ) -> Result<Deployed, DeployError> {
+    ) -> Result<DeployOutcome, DeployError> {
         let name = FunctionName::new(name)?;
         let log = self.log_of(&name);
         let deployed = self.run_stages(&name, module, options, log.clone()).await;
@@ -72,11 +72,11 @@ impl Core {
         &self,
         name: &FunctionName,
         log: &FunctionLog,
-        deployed: Result<&Deployed, &DeployError>,
+        deployed: Result<&DeployOutcome, &DeployError>,
     ) {
-        self.metrics.deployed(deployed.is_ok());
+        self.metrics.record_deployment(deployed.is_ok());
         match deployed {
-            Ok(Deployed { function, .. }) => {
+            Ok(DeployOutcome { function, .. }) => {
                 let (version, digest) = (function.version, function.digest);
                 tracing::info!(function = %name, version, %digest, "deployed");
             }
@@ -98,7 +98,7 @@ impl Core {
         upload: Bytes,
         options: FunctionOptions,
         log: Arc<FunctionLog>,
-    ) -> Result<Deployed, DeployError> {
+    ) -> Result<DeployOutcome, DeployError> {
         if let Some((seeded, slot)) = self.take_shared(name, &upload, &options, &log).await {
             drop(upload);
             return self.commit(seeded, slot).await;
@@ -106,7 +106,7 @@ impl Core {
         let (module, files) = Self::split(&upload)?;
         let bytes = upload.len();
         drop(upload);
-        self.bring_engine_for(&module).await?;
+        self.add_carried_engine_for(&module).await?;
         let mut detected = self.detect(name, module, options, files.is_some())?;
         let slot = self.deployments.begin(name, bytes).await;
         if self.has_ended() {

@@ -7,27 +7,30 @@ use faasw_common::text::Line;
 use faasw_pool::{Initialiser, ReadCode, SealedCode};
 
 use super::{
-    code::{Ready, Whose},
-    detect::Detected,
+    code::{CodeOwner, DeployableCode},
+    detect::DetectedUpload,
 };
 use crate::{
-    backend::Stored,
+    backend::StoredCodeInfo,
     error::DeployError,
     node::core::{Core, blocking},
     registry::{RegistryError, StoredArtifact},
 };
 
 /// A module with its digest and its stored code, if there is any.
-pub(super) struct Prepared {
-    pub(super) detected: Detected,
+pub(super) struct PreparedModule {
+    pub(super) detected: DetectedUpload,
     pub(super) digest: Digest,
     /// Its code, if it was compiled before.
-    pub(super) stored: Option<Ready>,
+    pub(super) stored: Option<DeployableCode>,
 }
 
 impl Core {
     /// Looks for code of the same module that the same engine compiled.
-    pub(super) async fn prepare(&self, mut detected: Detected) -> Result<Prepared, DeployError> {
+    pub(super) async fn prepare(
+        &self,
+        mut detected: DetectedUpload,
+    ) -> Result<PreparedModule, DeployError> {
         let digest = {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
@@ -37,23 +40,23 @@ impl Core {
             detected.engine = self.engine_of(&detected.module, &detected.options)?;
         }
         if let Some(engine) = &detected.engine {
-            return Ok(Prepared {
+            return Ok(PreparedModule {
                 stored: Some(self.engine_code(engine).await?),
                 detected,
                 digest,
             });
         }
-        let whose = Whose::Function(detected.name.clone());
+        let owner = CodeOwner::Function(detected.name.clone());
         // If the module is to be initialised, its code has to be compiled for that.
         let stored = match detected.initialiser() {
             Some(Initialiser::Named(_)) => None,
             Some(Initialiser::Found) => {
-                let stored = self.sound_code(digest, whose).await?;
+                let stored = self.usable_stored_code(digest, owner).await?;
                 stored.filter(|ready| !ready.has_initialiser)
             }
-            None => self.sound_code(digest, whose).await?,
+            None => self.usable_stored_code(digest, owner).await?,
         };
-        Ok(Prepared {
+        Ok(PreparedModule {
             stored,
             detected,
             digest,
@@ -62,20 +65,20 @@ impl Core {
 
     /// Returns the stored code of a module, if the registry has some that this owner may use. The
     /// code is read and checked now, so that damaged code is compiled again from the upload.
-    pub(super) async fn sound_code(
+    pub(super) async fn usable_stored_code(
         &self,
         digest: Digest,
-        whose: Whose,
-    ) -> Result<Option<Ready>, DeployError> {
-        let Some(artifact) = self.artifact(digest, &whose).await? else {
+        owner: CodeOwner,
+    ) -> Result<Option<DeployableCode>, DeployError> {
+        let Some(artifact) = self.artifact(digest, &owner).await? else {
             return Ok(None);
         };
-        let read = self.read_code(digest, whose.function(), None).await?;
+        let read = self.read_code(digest, owner.function(), None).await?;
         let Some(ReadCode { code, .. }) = read else {
             return Ok(None);
         };
         let held = Arc::new(code);
-        self.loaded(digest, artifact, &whose, Some(held)).await
+        self.loaded(digest, artifact, &owner, Some(held)).await
     }
 
     /// Returns the stored code of a module, if the registry has some that this owner may use. The
@@ -83,10 +86,10 @@ impl Core {
     pub(in crate::node) async fn stored_code(
         &self,
         digest: Digest,
-        whose: Whose,
-    ) -> Result<Option<Ready>, DeployError> {
-        match self.artifact(digest, &whose).await? {
-            Some(artifact) => self.loaded(digest, artifact, &whose, None).await,
+        owner: CodeOwner,
+    ) -> Result<Option<DeployableCode>, DeployError> {
+        match self.artifact(digest, &owner).await? {
+            Some(artifact) => self.loaded(digest, artifact, &owner, None).await,
             None => Ok(None),
         }
     }
@@ -94,10 +97,10 @@ impl Core {
     async fn artifact(
         &self,
         digest: Digest,
-        whose: &Whose,
+        owner: &CodeOwner,
     ) -> Result<Option<StoredArtifact>, RegistryError> {
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
-        let function = whose.function().cloned();
+        let function = owner.function().cloned();
         let stored = blocking(move || {
             let registry = &storage.registry;
             registry.artifact(digest, &generation, function.as_ref())
@@ -109,18 +112,18 @@ impl Core {
         &self,
         digest: Digest,
         artifact: StoredArtifact,
-        whose: &Whose,
+        owner: &CodeOwner,
         held: Option<Arc<SealedCode>>,
-    ) -> Result<Option<Ready>, DeployError> {
-        let stored = Stored {
+    ) -> Result<Option<DeployableCode>, DeployError> {
+        let stored = StoredCodeInfo {
             kind: artifact.kind,
             bytes: artifact.bytes,
             digest: artifact.digest,
-            source: Arc::new(self.source(digest, whose)),
+            source: Arc::new(self.source(digest, owner)),
             here: held.clone(),
         };
         match self.backend.load(stored).await {
-            Ok(code) => Ok(code.map(|code| Ready::stored(code, artifact, held))),
+            Ok(code) => Ok(code.map(|code| DeployableCode::stored(code, artifact, held))),
             Err(error) => {
                 tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is \
                      compiled again");

@@ -9,32 +9,34 @@ use bytes::Bytes;
 use faasw_client::{DeployStage, FunctionName};
 use faasw_pool::ScriptFiles;
 
-use super::{code::Ready, compile::Compiled, detect::Detected, files::Packed};
+use super::{
+    code::DeployableCode, compile::CompiledModule, detect::DetectedUpload, files::PackedFiles,
+};
 use crate::{
-    backend::FunctionVersion,
+    backend::ServableVersion,
     error::DeployError,
     log::{Event, FunctionLog},
     node::{
         core::Core,
         function::{Function, VersionCell},
-        secrets::Given,
+        secrets::VersionSecrets,
     },
     registry::{FreezeRecord, VersionRecord},
 };
 
 /// A function that could serve, but does not yet.
-pub(super) struct Seeded {
+pub(super) struct SeededFunction {
     /// Without its version number, which the registry assigns.
     pub(super) function: Function,
     pub(super) module: Bytes,
     /// Its files, packed, if it has any.
-    pub(super) files: Option<Packed>,
-    pub(super) ready: Ready,
+    pub(super) files: Option<PackedFiles>,
+    pub(super) ready: DeployableCode,
     /// How long making the seed took.
     pub(super) seed_time: Duration,
 }
 
-impl Compiled {
+impl CompiledModule {
     /// Returns the record of the version, without its freeze record.
     pub(super) fn record(&self) -> VersionRecord {
         let Self {
@@ -64,14 +66,14 @@ impl Compiled {
 impl Core {
     pub(super) async fn seed(
         &self,
-        compiled: Compiled,
+        compiled: CompiledModule,
         log: Arc<FunctionLog>,
-    ) -> Result<Seeded, DeployError> {
+    ) -> Result<SeededFunction, DeployError> {
         let begun = Instant::now();
         let mut record = compiled.record();
-        let Compiled {
+        let CompiledModule {
             detected:
-                Detected {
+                DetectedUpload {
                     name,
                     module,
                     files,
@@ -79,24 +81,26 @@ impl Core {
                     ..
                 },
             ready,
-            drew,
+            drawn_report,
             ..
         } = compiled;
         progress.enter(DeployStage::Initialising);
-        self.observer.tell(Event::MakingSeed { function: &name });
+        self.observer.notify(Event::MakingSeed { function: &name });
         let script = record.engine.is_some();
         let script = script.then(|| ScriptFiles::Here(module.clone()));
         let given = files.as_ref().map(|files| files.files(&record.options));
         let spec = self.spec(&name, &record, script, given, &log);
         let (made, report) = ready.code.seed(&spec).await?;
         record.freeze = FreezeRecord::from(&report);
-        if let Some(drew) = drew.filter(|drew| !drew.drawn.is_empty()) {
-            record.freeze.drew_entropy |= drew.drew_entropy;
-            record.freeze.drawn.insert_str(0, &drew.drawn);
+        if let Some(drawn_report) =
+            drawn_report.filter(|drawn_report| !drawn_report.drawn.is_empty())
+        {
+            record.freeze.drew_entropy |= drawn_report.drew_entropy;
+            record.freeze.drawn.insert_str(0, &drawn_report.drawn);
         }
         let seed_time = begun.elapsed();
-        Ok(Seeded {
-            function: self.unnumbered(&name, record, &log, made),
+        Ok(SeededFunction {
+            function: self.build_version(&name, record, &log, made),
             module,
             files,
             ready,
@@ -105,24 +109,24 @@ impl Core {
     }
 
     /// Returns a version that could serve, without its number, which the registry assigns.
-    pub(super) fn unnumbered(
+    pub(super) fn build_version(
         &self,
         name: &FunctionName,
         record: VersionRecord,
         log: &Arc<FunctionLog>,
-        made: Arc<dyn FunctionVersion>,
+        made: Arc<dyn ServableVersion>,
     ) -> Function {
         Function {
             name: name.clone(),
             version: 0,
             stores: self.stores(name, &record),
-            secrets: Given::to(&record),
-            reaches: self.reaches(&record),
+            secrets: VersionSecrets::of(&record),
+            outbound_grants: self.outbound_grants(&record),
             record,
             log: log.clone(),
             under_way: Arc::default(),
             backlog: self.backlog.function(),
-            made: VersionCell::with(made),
+            version_cell: VersionCell::filled(made),
         }
     }
 }

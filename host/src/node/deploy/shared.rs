@@ -9,7 +9,10 @@ use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions};
 use faasw_common::text::Line;
 use faasw_pool::{Known, ScriptFiles, SeedError};
 
-use super::{code::Whose, compile::Compiled, files::Packed, import::drew, seed::Seeded};
+use super::{
+    code::CodeOwner, compile::CompiledModule, files::PackedFiles, import::initialisation_report,
+    seed::SeededFunction,
+};
 use crate::{
     error::DeployError,
     log::{Event, FunctionLog},
@@ -23,34 +26,34 @@ use crate::{
 };
 
 /// The result of a deployment from an entry.
-struct Taken {
-    seeded: Seeded,
+struct SharedDeployment {
+    seeded: SeededFunction,
     /// Whether its seed was read from the image rather than made.
     is_read: bool,
     slot: DeploymentSlot,
 }
 
 /// Why an entry is not used.
-enum Unused {
+enum EntryUnusable {
     /// The entry is of another function, or lacks something.
     Unfit(&'static str),
     /// Using the entry failed.
     Failed(DeployError),
 }
 
-impl From<DeployError> for Unused {
+impl From<DeployError> for EntryUnusable {
     fn from(error: DeployError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<RegistryError> for Unused {
+impl From<RegistryError> for EntryUnusable {
     fn from(error: RegistryError) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl From<SeedError> for Unused {
+impl From<SeedError> for EntryUnusable {
     fn from(error: SeedError) -> Self {
         Self::Failed(error.into())
     }
@@ -65,10 +68,10 @@ impl Core {
         upload: &Bytes,
         options: &FunctionOptions,
         log: &Arc<FunctionLog>,
-    ) -> Option<(Seeded, DeploymentSlot)> {
+    ) -> Option<(SeededFunction, DeploymentSlot)> {
         let entry = self.storage.take_shared()?;
         let why = match self.of_entry(&entry, name, upload, options, log).await {
-            Ok(Taken {
+            Ok(SharedDeployment {
                 seeded,
                 is_read,
                 slot,
@@ -84,8 +87,8 @@ impl Core {
                 }
                 return Some((seeded, slot));
             }
-            Err(Unused::Unfit(why)) => why.to_owned(),
-            Err(Unused::Failed(error)) => error.to_string(),
+            Err(EntryUnusable::Unfit(why)) => why.to_owned(),
+            Err(EntryUnusable::Failed(error)) => error.to_string(),
         };
         tracing::warn!(function = %name, why = %Line(why), "what the host has made is not used; it \
              is made here");
@@ -99,56 +102,62 @@ impl Core {
         upload: &Bytes,
         options: &FunctionOptions,
         log: &Arc<FunctionLog>,
-    ) -> Result<Taken, Unused> {
+    ) -> Result<SharedDeployment, EntryUnusable> {
         let begun = Instant::now();
         let digest = digest(upload).await?;
-        entry.check(name, digest, options).map_err(Unused::Unfit)?;
+        entry
+            .check(name, digest, options)
+            .map_err(EntryUnusable::Unfit)?;
         let note = entry.note();
         if note.generation != self.backend.generation() {
-            return Err(Unused::Unfit("it was compiled for another instruction set"));
+            return Err(EntryUnusable::Unfit(
+                "it was compiled for another instruction set",
+            ));
         }
         let slot = self.deployments.begin(name, upload.len()).await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
-        self.take_code(entry).await?;
+        self.register_entry_code(entry).await?;
         let module = if entry.module().is_empty() {
             Self::split(upload)?.0
         } else {
             entry.module().clone()
         };
         if self::digest(&module).await? != note.record.digest {
-            return Err(Unused::Unfit("its module is another than its note says"));
+            return Err(EntryUnusable::Unfit(
+                "its module is another than its note says",
+            ));
         }
         let has_files = note.record.files.is_some();
         let mut detected = self.detect(name, module, options.clone(), has_files)?;
         if detected.engine != note.record.engine {
-            return Err(Unused::Unfit("its language engine is another here"));
+            return Err(EntryUnusable::Unfit("its language engine is another here"));
         }
         if has_files {
-            detected.files = Some(Packed::of(entry.bundle().clone()).await?);
+            detected.files = Some(PackedFiles::of(entry.bundle().clone()).await?);
         }
         let ready = match &detected.engine {
             Some(engine) => self.engine_code(engine).await?,
             None => {
-                let whose = Whose::Function(name.clone());
-                let stored = self.stored_code(note.record.digest, whose).await?;
-                stored.ok_or(Unused::Unfit("it has no code"))?
+                let owner = CodeOwner::Function(name.clone());
+                let stored = self.stored_code(note.record.digest, owner).await?;
+                stored.ok_or(EntryUnusable::Unfit("it has no code"))?
             }
         };
-        let compiled = Compiled {
+        let compiled = CompiledModule {
             detected,
             digest: note.record.digest,
             ready,
             initialised: note.record.initialised.clone(),
-            drew: drew(&note.record),
+            drawn_report: initialisation_report(&note.record),
         };
         let mut record = compiled.record();
         record.imaged = Some(note.record.made());
         record.freeze = note.record.freeze.clone();
         slot.progress().enter(DeployStage::Initialising);
-        self.observer.tell(Event::MakingSeed { function: name });
-        let Compiled {
+        self.observer.notify(Event::MakingSeed { function: name });
+        let CompiledModule {
             detected, ready, ..
         } = compiled;
         let script = record.engine.is_some();
@@ -161,16 +170,16 @@ impl Core {
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,
         };
-        let made = ready.code.adopt(&spec, known).await?;
-        let is_read = made.have().await?;
-        let seeded = Seeded {
-            function: self.unnumbered(name, record, log, made),
+        let made = ready.code.register_existing(&spec, known).await?;
+        let is_read = made.ensure_in_memory().await?;
+        let seeded = SeededFunction {
+            function: self.build_version(name, record, log, made),
             module: detected.module,
             files: detected.files,
             ready,
             seed_time: begun.elapsed(),
         };
-        Ok(Taken {
+        Ok(SharedDeployment {
             seeded,
             is_read,
             slot,
@@ -179,13 +188,13 @@ impl Core {
 
     /// Takes the code of an entry over into the registry: a function's code, or that of its engine
     /// with the engine's record.
-    async fn take_code(&self, entry: &Entry) -> Result<(), Unused> {
+    async fn register_entry_code(&self, entry: &Entry) -> Result<(), EntryUnusable> {
         let note = entry.note().clone();
         let engine = note.record.engine.clone().zip(note.engine);
         if let Some((engine, record)) = &engine
             && (is_carried(&engine.name, engine.digest).is_none() || record.digest != engine.digest)
         {
-            return Err(Unused::Unfit(
+            return Err(EntryUnusable::Unfit(
                 "it is a script of an engine that this faasw does not carry",
             ));
         }
@@ -197,9 +206,9 @@ impl Core {
         blocking(move || {
             let registry = &storage.registry;
             if let Some((engine, record)) = &taken {
-                registry.take_engine(&engine.name, record)?;
+                registry.register_engine(&engine.name, record)?;
             }
-            registry.take_code(of, &note.generation, &note.code)
+            registry.register_given_code(of, &note.generation, &note.code)
         })
         .await?;
         if let Some((engine, record)) = engine {

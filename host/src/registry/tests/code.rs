@@ -62,14 +62,14 @@ fn code_that_was_stored_without_pieces_is_used_and_gets_them() {
 }
 
 #[test]
-fn code_whose_pieces_were_larger_is_used_and_gets_those_of_now() {
+fn code_with_larger_pieces_is_used_and_gets_current_ones() {
     let fixture = Fixture::new();
     let (_directory, registry) = fixture.open();
     store(&registry, "a", b"module");
     let digest = Digest::of(b"module");
     let file = artifact_file(digest, GENERATION);
     let code: Vec<u8> = (0..300_000_u32).map(|at| (at / 4096) as u8).collect();
-    let proof = Proof::of(&code);
+    let proof = CodeProof::of(&code);
     let large = PiecesRecord {
         bytes: code.len() as u64,
         digests: vec![Digest::of(&code)],
@@ -100,7 +100,7 @@ fn code_whose_pieces_were_larger_is_used_and_gets_those_of_now() {
 }
 
 #[test]
-fn what_nothing_has_any_more_goes_and_what_is_shared_stays() {
+fn unused_code_is_removed_and_shared_code_stays() {
     let fixture = Fixture::new();
     let (directory, registry) = fixture.open();
     for number in 1..=KEPT + 2 {
@@ -123,7 +123,7 @@ fn what_nothing_has_any_more_goes_and_what_is_shared_stays() {
 }
 
 #[test]
-fn code_that_is_one_functions_is_nobody_elses() {
+fn private_code_is_used_by_its_function_only() {
     let fixture = Fixture::new();
     let (_directory, registry) = fixture.open();
     let code = Artifact {

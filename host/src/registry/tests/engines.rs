@@ -32,7 +32,7 @@ fn store_script(registry: &Registry, function: &str, module: &[u8]) -> Result<u6
 }
 
 #[test]
-fn an_engine_stays_as_long_as_it_is_there_or_a_script_has_it() {
+fn an_engines_files_stay_while_the_engine_or_a_script_uses_them() {
     let fixture = Fixture::new();
     let (directory, registry) = fixture.open();
     assert!(registry.engines().unwrap().is_empty());
@@ -87,7 +87,7 @@ fn a_script_is_not_stored_without_its_engine() {
 
 /// Versions of faasw without engines would remove an engine's files as garbage.
 #[test]
-fn the_format_tells_that_there_are_engines() {
+fn adding_an_engine_raises_the_registry_format() {
     let fixture = Fixture::new();
     let (directory, registry) = fixture.open();
     store(&registry, "a", b"module a");

@@ -75,7 +75,7 @@ fn artifact(code: &[u8]) -> Artifact {
         imports: vec!["wasi:cli/environment@0.2.0".into()],
         has_initialiser: true,
         code: code.into(),
-        proof: Proof::of(code),
+        proof: CodeProof::of(code),
     }
 }
 
@@ -166,7 +166,7 @@ fn versions_count_up_and_the_newest_are_kept() {
 }
 
 #[test]
-fn going_back_moves_the_pointer_and_the_numbers_go_on() {
+fn a_rollback_moves_the_pointer_and_numbering_continues() {
     let fixture = Fixture::new();
     let (directory, registry) = fixture.open();
     for number in 1..=3 {
@@ -208,16 +208,16 @@ fn the_same_bytes_are_stored_once_and_other_options_are_another_version() {
 }
 
 #[test]
-fn what_is_kept_of_a_compilation_goes_with_the_function() {
+fn a_compile_cache_is_removed_with_its_function() {
     let fixture = Fixture::new();
     let (directory, registry) = fixture.open();
     for function in ["a", "b"] {
         store(&registry, function, b"module");
-        registry.keep_compile_cache(&name(function), GENERATION, b"kept");
+        registry.store_compile_cache(&name(function), GENERATION, b"kept");
     }
     registry.remove_function(&name("a")).unwrap();
     assert_eq!(registry.compile_cache(&name("a"), GENERATION), None);
-    registry.keep_compile_cache(&name("stray"), GENERATION, b"kept");
+    registry.store_compile_cache(&name("stray"), GENERATION, b"kept");
     drop((directory, registry));
     let (_directory, registry) = fixture.open();
     assert_eq!(registry.compile_cache(&name("stray"), GENERATION), None);
@@ -227,7 +227,7 @@ fn what_is_kept_of_a_compilation_goes_with_the_function() {
 }
 
 #[test]
-fn a_registry_in_memory_keeps_the_way_back() {
+fn a_registry_in_memory_can_roll_back() {
     let registry = Registry::in_memory(None).unwrap();
     for number in 1..=3 {
         store(&registry, "a", format!("module {number}").as_bytes());
@@ -275,7 +275,7 @@ fn an_interrupted_write_leaves_no_trace() {
 }
 
 #[test]
-fn a_registry_whose_making_was_cut_off_is_made_again() {
+fn an_incompletely_created_registry_is_created_again() {
     let fixture = Fixture::new();
     let unfinished = fixture.path().join("registry.unfinished");
     for left in [&b""[..], b"half a database"] {
@@ -314,7 +314,7 @@ fn damaged_code_is_not_used_and_a_damaged_module_is_an_error() {
 }
 
 #[test]
-fn another_format_is_refused_with_the_way_out() {
+fn an_unknown_format_is_rejected_with_a_remedy() {
     let fixture = Fixture::new();
     let (directory, registry) = fixture.open();
     let newer = registry.store.change(|change| {

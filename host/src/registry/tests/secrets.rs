@@ -14,7 +14,7 @@ fn secret(text: &str) -> SecretName {
 }
 
 #[test]
-fn secrets_are_their_functions_whatever_that_is_called() {
+fn secrets_belong_to_their_function_whatever_its_name() {
     let registry = Registry::in_memory(None).unwrap();
     assert!(registry.secrets(None).unwrap().is_empty());
     assert!(registry.samples().unwrap().is_empty());
@@ -45,7 +45,7 @@ fn secrets_are_their_functions_whatever_that_is_called() {
 }
 
 #[test]
-fn all_of_one_function_fit_a_request() {
+fn all_secrets_of_a_function_fit_a_request() {
     let registry = Registry::in_memory(None).unwrap();
     let name = function("f");
     let sealed = vec![0; 16 << 10];
@@ -59,7 +59,7 @@ fn all_of_one_function_fit_a_request() {
 }
 
 #[test]
-fn who_knows_nothing_of_secrets_does_not_open_what_has_some() {
+fn setting_a_secret_raises_the_registry_format() {
     let registry = Registry::in_memory(None).unwrap();
     let format = || {
         let read = registry.store.read(|state| {

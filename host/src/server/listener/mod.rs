@@ -186,7 +186,7 @@ pub(super) async fn serve<L: Listener, H: Handler>(
         let handler = handler.clone();
         let serving = connection::serve(connection, address, slot, handler, &limits);
         connections.spawn(serving);
-        if slots.are_leaving() {
+        if slots.has_closing_connections() {
             // The tasks of evicted connections run and release their files. Without this, a worker
             // accepts hundreds of connections in a burst before it runs any other task.
             tokio::task::yield_now().await;

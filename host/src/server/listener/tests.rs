@@ -17,7 +17,7 @@ use tokio::{
 use super::*;
 use crate::{
     message::{Body, Correlation},
-    server::bodies::Received,
+    server::bodies::RequestBodyStream,
 };
 
 /// Descriptors from this number on are reserved.
@@ -97,7 +97,7 @@ struct Answers {
 }
 
 impl Handler for Answers {
-    async fn answer(self, request: Request<Received>, _: Correlation) -> Response<Body> {
+    async fn answer(self, request: Request<RequestBodyStream>, _: Correlation) -> Response<Body> {
         if request.uri().path() == "/busy" {
             self.busy.notify_one();
             self.go.notified().await;
@@ -203,7 +203,7 @@ async fn beyond_the_watermark_an_idle_connection_makes_room_for_a_new_one() {
 }
 
 #[tokio::test]
-async fn beyond_it_a_new_connection_is_closed_where_all_others_are_busy() {
+async fn beyond_the_watermark_a_new_connection_is_closed_if_all_others_are_busy() {
     let served = Served::start();
     let mut busy = served.connect(WATERMARK - 1);
     ask(&mut busy, "/busy").await;

@@ -60,7 +60,7 @@ impl From<&Limits> for PeerTimeouts {
 
 /// The value of a connection, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum ConnectionValue {
     /// The node works for the client, or the client reads its response.
     Busy,
     /// All requests wait for the client itself: it has not sent all of a request, or does not read
@@ -88,7 +88,7 @@ pub(super) struct Peer {
     /// The bytes that wait for the client.
     pub(super) backlog: Arc<ConnectionBacklog>,
     begun: Instant,
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
     /// The number of requests under way, as in `state`.
     under_way: AtomicUsize,
     /// The number of requests whose bodies are incomplete.
@@ -118,9 +118,9 @@ pub(super) struct Peer {
 }
 
 #[derive(Debug)]
-struct State {
+struct PeerState {
     next: u64,
-    requests: BTreeMap<u64, Request>,
+    requests: BTreeMap<u64, PeerRequest>,
     /// The time since which the client sends a head; initially the start of the connection.
     head_since: Option<Instant>,
     /// When the last request ended, including its response.
@@ -134,7 +134,7 @@ struct State {
 }
 
 #[derive(Debug, Default)]
-struct Request {
+struct PeerRequest {
     /// The time since which the client has not read its current piece.
     given: Option<Instant>,
     /// The body is incomplete.
@@ -147,7 +147,7 @@ impl Peer {
         Arc::new(Self {
             backlog,
             begun: now,
-            state: Mutex::new(State {
+            state: Mutex::new(PeerState {
                 next: 0,
                 requests: BTreeMap::new(),
                 head_since: Some(now),
@@ -174,7 +174,7 @@ impl Peer {
     }
 
     /// Counts bytes that the client has sent.
-    pub(super) fn sent(&self, bytes: u64) {
+    pub(super) fn count_received(&self, bytes: u64) {
         self.unread.fetch_add(bytes, Ordering::Relaxed);
         // With HTTP/2, the owner of a byte cannot be determined here.
         if self.under_way.load(Ordering::Acquire) == 0
@@ -186,7 +186,7 @@ impl Peer {
 
     /// Notes that nothing more has arrived and that hyper has processed all of it. Bytes that were
     /// not part of a body were framing.
-    pub(super) fn sent_all(&self) {
+    pub(super) fn note_all_processed(&self) {
         // On an HTTP/1 connection without a request under way, the bytes may be the start of one.
         let is_known =
             self.under_way.load(Ordering::Acquire) > 0 || self.is_http2.load(Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl Peer {
     /// Waits until the head of a response, of `bytes` bytes, may be written, and counts it. Heads
     /// wait for those before them, because no HTTP/2 window holds them back and a hundred may be
     /// ready at once.
-    pub(super) async fn answered(&self, bytes: u64) {
+    pub(super) async fn begin_response(&self, bytes: u64) {
         while self.heads.load(Ordering::Acquire) >= MOST_HEADS {
             let mut written = pin!(self.heads_written.notified());
             written.as_mut().enable();
@@ -231,19 +231,19 @@ impl Peer {
     }
 
     /// Counts bytes that the client's socket has accepted.
-    pub(super) fn took(&self, bytes: u64) {
-        self.blocks_no_more();
+    pub(super) fn count_written(&self, bytes: u64) {
+        self.note_unblocked();
         self.backlog.moves(bytes);
     }
 
-    fn blocks_no_more(&self) {
+    fn note_unblocked(&self) {
         if self.blocked_since.load(Ordering::Relaxed) > 0 {
             self.blocked_since.store(0, Ordering::Relaxed);
         }
     }
 
     /// Notes that the client's socket accepts nothing at the moment.
-    pub(super) fn blocks(&self) {
+    pub(super) fn note_blocked(&self) {
         if self.blocked_since.load(Ordering::Relaxed) == 0 {
             let since = self.begun.elapsed().as_millis();
             let since = u64::try_from(since).unwrap_or(u64::MAX);
@@ -253,8 +253,8 @@ impl Peer {
     }
 
     /// Notes that everything was written that can be written without further action of the client.
-    pub(super) fn flushed(&self) {
-        self.blocks_no_more();
+    pub(super) fn note_flushed(&self) {
+        self.note_unblocked();
         if self.heads.load(Ordering::Relaxed) > 0 {
             self.backlog.release(self.heads.swap(0, Ordering::AcqRel));
             self.heads_written.notify_waiters();
@@ -266,26 +266,26 @@ impl Peer {
     }
 
     /// Returns the value of the connection.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn value(&self) -> ConnectionValue {
         let under_way = self.under_way.load(Ordering::Acquire);
         let is_unwritten = self.is_unwritten.load(Ordering::Acquire);
         if under_way == 0 && !is_unwritten && self.backlog.held() == 0 {
             return if self.has_asked.load(Ordering::Relaxed) {
-                Standing::Idle
+                ConnectionValue::Idle
             } else {
-                Standing::New
+                ConnectionValue::New
             };
         }
         let is_receiving = self.receiving.load(Ordering::Acquire) >= under_way.max(1);
         if is_receiving || self.is_slow.load(Ordering::Relaxed) {
-            Standing::Owing
+            ConnectionValue::Owing
         } else {
-            Standing::Busy
+            ConnectionValue::Busy
         }
     }
 
     /// Checks the client, and returns whether its connection stays, finishes or is closed.
-    pub(super) fn look(&self, now: Instant, timeouts: &PeerTimeouts) -> Verdict {
+    pub(super) fn check(&self, now: Instant, timeouts: &PeerTimeouts) -> Verdict {
         let held = self.backlog.held();
         let is_unwritten = self.is_unwritten.load(Ordering::Acquire);
         let blocked_for = match self.blocked_since.load(Ordering::Relaxed) {
@@ -305,7 +305,7 @@ impl Peer {
         let moved = past(state.moved_at);
         let given = state.requests.values().filter_map(|request| request.given);
         let given_for = given.map(past).max().unwrap_or_default();
-        let owes = |request: &Request| {
+        let owes = |request: &PeerRequest| {
             request.is_receiving || request.given.is_some_and(|since| past(since) >= SLOW)
         };
         // A client that sends more requests but reads nothing of its response is slow, too.
@@ -371,7 +371,7 @@ impl Peer {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PeerState> {
         // The state is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -379,7 +379,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        self.flushed();
+        self.note_flushed();
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::{Arc, atomic::Ordering};
 
 use tokio::time::Instant;
 
-use super::{FAREWELL, Peer, Request};
+use super::{FAREWELL, Peer, PeerRequest};
 
 /// A request under way.
 #[derive(Debug)]
-pub(in crate::server) struct UnderWay {
+pub(in crate::server) struct ActiveRequest {
     peer: Arc<Peer>,
     number: u64,
     is_http1: bool,
@@ -16,7 +16,7 @@ pub(in crate::server) struct UnderWay {
 
 /// A request's body that is incomplete.
 #[derive(Debug)]
-pub(in crate::server) struct Receiving {
+pub(in crate::server) struct IncomingBody {
     peer: Arc<Peer>,
     number: u64,
     is_drained: bool,
@@ -25,11 +25,11 @@ pub(in crate::server) struct Receiving {
 impl Peer {
     /// Begins a request, which is under way until the result is dropped. `head` is the size of its
     /// head in bytes.
-    pub(in crate::server) fn begin(self: &Arc<Self>, is_http1: bool, head: u64) -> UnderWay {
+    pub(in crate::server) fn begin(self: &Arc<Self>, is_http1: bool, head: u64) -> ActiveRequest {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        state.requests.insert(number, Request::default());
+        state.requests.insert(number, PeerRequest::default());
         state.head_since = None;
         self.in_head.store(!is_http1, Ordering::Relaxed);
         self.has_asked.store(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Peer {
         let before = self.under_way.fetch_add(1, Ordering::AcqRel);
         drop(state);
         self.consumed(if before == 0 { u64::MAX } else { head });
-        UnderWay {
+        ActiveRequest {
             peer: self.clone(),
             number,
             is_http1,
@@ -50,14 +50,14 @@ impl Peer {
     }
 }
 
-impl UnderWay {
+impl ActiveRequest {
     /// Marks the request's body as incomplete until the result is dropped.
-    pub(in crate::server) fn receives(&self) -> Receiving {
+    pub(in crate::server) fn begin_body(&self) -> IncomingBody {
         if let Some(request) = self.peer.state().requests.get_mut(&self.number) {
             request.is_receiving = true;
         }
         self.peer.receiving.fetch_add(1, Ordering::AcqRel);
-        Receiving {
+        IncomingBody {
             peer: self.peer.clone(),
             number: self.number,
             is_drained: false,
@@ -65,12 +65,12 @@ impl UnderWay {
     }
 
     /// Notes that the client is sent a piece of its response.
-    pub(in crate::server) fn gives(&self) {
+    pub(in crate::server) fn note_piece_given(&self) {
         self.set(Some(Instant::now()));
     }
 
     /// Notes that the client has taken the piece.
-    pub(in crate::server) fn takes(&self) {
+    pub(in crate::server) fn note_piece_taken(&self) {
         self.set(None);
     }
 
@@ -85,7 +85,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let peer = &self.peer;
         let mut state = peer.state();
@@ -99,7 +99,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl Receiving {
+impl IncomingBody {
     /// Counts bytes of the body that were read.
     pub(in crate::server) fn consumed(&mut self, bytes: u64) {
         self.peer.consumed(bytes);
@@ -119,7 +119,7 @@ impl Receiving {
     }
 }
 
-impl Drop for Receiving {
+impl Drop for IncomingBody {
     fn drop(&mut self) {
         self.consumed(0);
         if let Some(request) = self.peer.state().requests.get_mut(&self.number) {

@@ -10,7 +10,7 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-use super::{Pair, TlsError};
+use super::{CertificatePaths, TlsError};
 
 /// Maximum size of a file in bytes. A chain has some kilobytes.
 const LONGEST: u64 = 1 << 20;
@@ -27,7 +27,10 @@ pub(super) struct Certificates {
 
 impl Certificates {
     /// Reads all pairs. There must be at least one.
-    pub(super) fn read(pairs: &[Pair], provider: &CryptoProvider) -> Result<Self, TlsError> {
+    pub(super) fn read(
+        pairs: &[CertificatePaths],
+        provider: &CryptoProvider,
+    ) -> Result<Self, TlsError> {
         let mut all = Vec::with_capacity(pairs.len());
         let mut by_name = HashMap::new();
         for pair in pairs {
@@ -48,7 +51,7 @@ impl Certificates {
 
     /// Returns the certificate for a client that requests this name: one with exactly this name,
     /// otherwise a wildcard that covers it, otherwise the first.
-    pub(super) fn of_name(&self, name: Option<&str>) -> Arc<CertifiedKey> {
+    pub(super) fn for_name(&self, name: Option<&str>) -> Arc<CertifiedKey> {
         let found = name.and_then(|name| self.find(&name.to_ascii_lowercase()));
         found.unwrap_or(&self.first).clone()
     }
@@ -64,7 +67,7 @@ impl Certificates {
 
     /// Whether a client that connects to this host, a name or an address, would accept one of the
     /// certificates.
-    pub(super) fn are_for(&self, host: &str) -> bool {
+    pub(super) fn cover_host(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         let Ok(host) = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']'))
         else {
@@ -79,7 +82,7 @@ impl Certificates {
     }
 }
 
-fn read_pair(pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+fn read_pair(pair: &CertificatePaths, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let (certificate, key) = (&pair.certificate, &pair.key);
     let bad_certificate = |reason: String| TlsError::Certificate {
         path: certificate.clone(),
@@ -154,11 +157,11 @@ mod tests {
     use std::{fs, path::PathBuf};
 
     /// Writes a certificate for these names and its key to files.
-    fn make(folder: &Path, file: &str, names: &[&str]) -> Pair {
+    fn make(folder: &Path, file: &str, names: &[&str]) -> CertificatePaths {
         let names: Vec<String> = names.iter().copied().map(String::from).collect();
         let Made { cert, signing_key } = generate_simple_self_signed(names).unwrap();
         let path = |end: &str| folder.join(format!("{file}.{end}"));
-        let pair = Pair {
+        let pair = CertificatePaths {
             certificate: path("pem"),
             key: path("key"),
         };
@@ -167,7 +170,7 @@ mod tests {
         pair
     }
 
-    fn read_all(pairs: &[Pair]) -> Result<Certificates, TlsError> {
+    fn read_all(pairs: &[CertificatePaths]) -> Result<Certificates, TlsError> {
         Certificates::read(pairs, &ring::default_provider())
     }
 
@@ -181,7 +184,7 @@ mod tests {
         ];
         let certificates = read_all(&pairs).unwrap();
         let chosen = |name: Option<&str>| {
-            let of_name = certificates.of_name(name);
+            let of_name = certificates.for_name(name);
             let mut all = certificates.all.iter();
             all.position(|other| Arc::ptr_eq(other, &of_name)).unwrap()
         };
@@ -211,12 +214,12 @@ mod tests {
             ("", false),
             ("a b", false),
         ] {
-            assert_eq!(certificates.are_for(host), expected, "{host:?}");
+            assert_eq!(certificates.cover_host(host), expected, "{host:?}");
         }
     }
 
     #[test]
-    fn what_is_wrong_names_its_file() {
+    fn a_certificate_error_names_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let good = make(folder.path(), "good", &["good.test"]);
         let other = make(folder.path(), "other", &["other.test"]);
@@ -274,7 +277,7 @@ mod tests {
                 "larger",
             ),
         ] {
-            let error = read_all(&[Pair { certificate, key }])
+            let error = read_all(&[CertificatePaths { certificate, key }])
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(named) && error.contains(words), "{error}");

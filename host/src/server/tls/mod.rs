@@ -5,16 +5,16 @@
 //! rejects (garbage, downgrades, renegotiation, early data, hellos beyond 64 KiB) ends with TLS's
 //! alert for it.
 
+mod certificate_paths;
 mod certificates;
 mod config;
 mod error;
-mod files;
-mod follow;
+mod file_watch;
 mod listener;
-mod pair;
 mod stream;
+mod watched_files;
 
+pub(crate) use self::certificate_paths::CertificatePaths;
 pub(crate) use self::config::Tls;
 pub use self::error::TlsError;
 pub(super) use self::listener::TlsListener;
-pub(crate) use self::pair::Pair;

@@ -101,7 +101,7 @@ impl StoreError {
     }
 
     /// Whether redb rejects every further call until the file is opened again.
-    pub(super) fn closes(&self) -> bool {
+    pub(super) fn closes_store(&self) -> bool {
         matches!(self, Self::NoSpace | Self::File { .. })
     }
 }

@@ -88,7 +88,7 @@ impl<T> FairQueue<T> {
 
 /// A bounded number of turns, handed out fairly between owners.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct FairPermits {
     /// The most turns that one owner holds at once.
     each: usize,
     state: Mutex<State>,
@@ -99,25 +99,25 @@ struct State {
     free: usize,
     /// Turns taken by each owner that has any.
     taken: HashMap<Arc<str>, usize>,
-    waiting: FairQueue<oneshot::Sender<Turn>>,
+    waiting: FairQueue<oneshot::Sender<FairPermit>>,
 }
 
 /// The right to do one piece of work. Dropping it hands it to the next.
 #[derive(Debug)]
 #[must_use = "dropping it gives the turn back"]
-pub(super) struct Turn {
-    turns: Arc<Turns>,
+pub(super) struct FairPermit {
+    turns: Arc<FairPermits>,
     owner: Arc<str>,
 }
 
 /// A caller that waits for its turn. Dropping it removes it from the queue.
-struct Waiting<'a> {
-    turns: &'a Turns,
+struct PermitWaiter<'a> {
+    turns: &'a FairPermits,
     owner: &'a str,
     ticket: Ticket,
 }
 
-impl Turns {
+impl FairPermits {
     /// Creates `all` turns, of which one owner has `each` at most.
     pub(super) fn new(all: usize, each: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -132,9 +132,9 @@ impl Turns {
 
     /// Waits for a turn of `owner`. Returns `None` only if the turns were dropped, which cannot
     /// happen while they are borrowed.
-    pub(super) async fn take(self: &Arc<Self>, owner: &str) -> Option<Turn> {
+    pub(super) async fn take(self: &Arc<Self>, owner: &str) -> Option<FairPermit> {
         let (sender, turn) = oneshot::channel();
-        let waiting = Waiting {
+        let waiting = PermitWaiter {
             turns: self,
             owner,
             ticket: self.state().waiting.push(owner, sender),
@@ -170,7 +170,7 @@ impl Turns {
             let turns = self.clone();
             // A caller that left at this moment drops the turn, which hands it on. The lock is free
             // by now.
-            drop(sender.send(Turn { turns, owner }));
+            drop(sender.send(FairPermit { turns, owner }));
         }
     }
 
@@ -197,7 +197,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn {
+impl Drop for FairPermit {
     fn drop(&mut self) {
         let mut state = self.turns.state();
         state.free += 1;
@@ -212,7 +212,7 @@ impl Drop for Turn {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PermitWaiter<'_> {
     fn drop(&mut self) {
         let gone = self.turns.state().waiting.remove(self.owner, self.ticket);
         drop(gone);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_served_in_turn_and_each_in_its_order() {
+    fn owners_are_served_round_robin_and_each_in_order() {
         let mut queue = FairQueue::default();
         for item in 0..4 {
             queue.push("busy", item);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_taken_back_is_gone_and_its_owner_with_the_last() {
+    fn a_withdrawn_item_is_removed_and_so_is_an_empty_owner() {
         let mut queue = FairQueue::default();
         let [first, second, other] = [("a", 1), ("a", 2), ("b", 3)].map(|(owner, item)| {
             let ticket = queue.push(owner, item);
@@ -266,7 +266,9 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn is_granted(waits: &mut Pin<Box<impl Future<Output = Option<Turn>>>>) -> Option<Turn> {
+    fn is_granted(
+        waits: &mut Pin<Box<impl Future<Output = Option<FairPermit>>>>,
+    ) -> Option<FairPermit> {
         match poll(waits.as_mut()) {
             Poll::Ready(turn) => turn,
             Poll::Pending => None,
@@ -274,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_waits_for_one_turn_however_many_wait_of_another() {
-        let turns = Turns::new(1, 1);
+    fn an_owner_waits_for_one_permit_of_a_busy_owner_at_most() {
+        let turns = FairPermits::new(1, 1);
         let mut busy: Vec<_> = (0..100).map(|_| Box::pin(turns.take("busy"))).collect();
         let mut granted: Vec<_> = busy.iter_mut().filter_map(is_granted).collect();
         assert_eq!(granted.len(), 1);
@@ -291,8 +293,8 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_has_no_more_than_its_turns_at_once() {
-        let turns = Turns::new(4, 2);
+    fn an_owner_has_a_limited_number_of_permits() {
+        let turns = FairPermits::new(4, 2);
         let mut busy: Vec<_> = (0..3).map(|_| Box::pin(turns.take("busy"))).collect();
         let granted: Vec<_> = busy.iter_mut().filter_map(is_granted).collect();
         assert_eq!((granted.len(), turns.free()), (2, 2));
@@ -304,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_leaves_costs_nobody_a_turn() {
-        let turns = Turns::new(1, 1);
+    fn a_caller_that_leaves_wastes_no_permit() {
+        let turns = FairPermits::new(1, 1);
         let mut first = Box::pin(turns.take("a"));
         let held = is_granted(&mut first).unwrap();
         let mut leaves = Box::pin(turns.take("a"));

@@ -100,7 +100,7 @@ impl StoreService for FunctionStores {
             return Box::pin(ready(Answer::Denied.encode()));
         };
         if let Work::Get(keys) = &work
-            && let Some(values) = self.store.known(&namespace, keys)
+            && let Some(values) = self.store.cached(&namespace, keys)
         {
             return Box::pin(ready(spell(Ok(Found::Values(values)))));
         }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_function_has_its_own_store_and_what_it_was_granted() {
+    async fn a_function_accesses_its_own_store_and_granted_ones_only() {
         let store = Arc::new(KeyValue::in_memory().unwrap());
         let (one, other) = (stores(&store, "a", &["users"]), stores(&store, "b", &[]));
         let set = || Operation::Set(vec![(b"k", b"1")]);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_operation_has_its_answer() {
+    async fn each_operation_has_its_result() {
         let store = Arc::new(KeyValue::in_memory().unwrap());
         let stores = stores(&store, "a", &[]);
         let swap = |seen, value| Operation::Swap {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_record_is_told_apart_from_what_fails() {
+    async fn invalid_records_differ_from_failed_operations() {
         let store = Arc::new(KeyValue::in_memory().unwrap());
         let stores = stores(&store, "a", &[]);
         for lie in [&b""[..], &[0xff; 40], b"\x01\0\0\0d\x09"] {

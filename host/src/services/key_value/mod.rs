@@ -12,10 +12,10 @@
 mod change;
 mod embedded;
 mod error;
+mod failure_log;
 mod fair;
 mod function;
 mod redis;
-mod told;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -52,7 +52,7 @@ impl Start {
 
 /// The size of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Use {
+pub(crate) struct NamespaceUsage {
     pub(crate) namespace: String,
     pub(crate) keys: u64,
     /// The bytes of keys and values together.
@@ -94,9 +94,9 @@ impl KeyValue {
     }
 
     /// Returns the values of these keys without waiting, if all of them are in memory.
-    pub(crate) fn known(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Values> {
+    pub(crate) fn cached(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Values> {
         match self {
-            Self::Embedded(store) => store.known(namespace, keys),
+            Self::Embedded(store) => store.cached(namespace, keys),
             // Other nodes change them at any time.
             Self::Redis(_) => None,
         }
@@ -151,7 +151,7 @@ impl KeyValue {
     }
 
     /// Lists the sizes of all namespaces that have any keys, in the order of their names.
-    pub(crate) async fn uses(&self) -> Result<Vec<Use>, StoreError> {
+    pub(crate) async fn uses(&self) -> Result<Vec<NamespaceUsage>, StoreError> {
         match self {
             Self::Embedded(store) => store.read(OPERATOR, Embedded::uses).await,
             Self::Redis(store) => store.uses().await,

@@ -13,8 +13,8 @@ use faasw_egress::client::{Part, Receiver, Sender, Worker};
 use faasw_egress_policy::Destination;
 use faasw_pool::{AnswerPart, OutgoingCall, OutgoingRequest};
 
-use super::{granted::Places, refusals::RefusalLog, slot::Slot};
-use crate::services::secrets::Filled;
+use super::{granted_calls::CallPermits, refusals::RefusalLog, worker_slot::WorkerSlot};
+use crate::services::secrets::HeadWithSecrets;
 
 /// Resolves to the function's worker.
 type Starting = Pin<Box<dyn Future<Output = Result<Arc<Worker>, Failure>> + Send>>;
@@ -23,7 +23,7 @@ type Starting = Pin<Box<dyn Future<Output = Result<Arc<Worker>, Failure>> + Send
 pub(super) struct EgressCall {
     state: State,
     refusals: RefusalLog,
-    _places: Places,
+    _permits: CallPermits,
 }
 
 enum State {
@@ -32,18 +32,18 @@ enum State {
         worker: Starting,
         request: Box<OutgoingRequest>,
         /// The request's head with secrets, if it has any.
-        filled: Option<Filled>,
+        filled: Option<HeadWithSecrets>,
         destination: Destination,
         /// The tail of the body, if the body has ended meanwhile.
         tail: Option<Vec<u8>>,
     },
     /// A worker makes the call.
-    Begun(Begun),
+    Active(ActiveCall),
     /// The call failed. The failure is returned once.
     Failed(Option<Failure>),
 }
 
-struct Begun {
+struct ActiveCall {
     /// Keeps the worker alive: dropping the last reference ends the calls under way.
     _worker: Arc<Worker>,
     /// Present until the request's body has ended.
@@ -55,11 +55,11 @@ struct Begun {
 
 impl EgressCall {
     pub(super) fn new(
-        slot: &Arc<Slot>,
+        slot: &Arc<WorkerSlot>,
         request: OutgoingRequest,
-        filled: Option<Filled>,
+        filled: Option<HeadWithSecrets>,
         destination: Destination,
-        places: Places,
+        permits: CallPermits,
         refusals: RefusalLog,
     ) -> Self {
         let state = match slot.worker() {
@@ -75,7 +75,7 @@ impl EgressCall {
         Self {
             state,
             refusals,
-            _places: places,
+            _permits: permits,
         }
     }
 
@@ -108,7 +108,7 @@ impl State {
     fn begin(
         worker: Arc<Worker>,
         request: &OutgoingRequest,
-        filled: Option<Filled>,
+        filled: Option<HeadWithSecrets>,
         destination: Destination,
         tail: Option<Vec<u8>>,
     ) -> Self {
@@ -132,7 +132,7 @@ impl State {
             }
             None => Some(call.sender),
         };
-        Self::Begun(Begun {
+        Self::Active(ActiveCall {
             _worker: worker,
             sender,
             receiver: call.receiver,
@@ -144,7 +144,7 @@ impl State {
 impl OutgoingCall for EgressCall {
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         ready!(self.poll_begun(context));
-        let State::Begun(Begun {
+        let State::Active(ActiveCall {
             sender: Some(sender),
             ..
         }) = &mut self.state
@@ -159,7 +159,7 @@ impl OutgoingCall for EgressCall {
     }
 
     fn send(&mut self, mut body: Bytes) {
-        if let State::Begun(Begun {
+        if let State::Active(ActiveCall {
             sender: Some(sender),
             ..
         }) = &mut self.state
@@ -172,7 +172,7 @@ impl OutgoingCall for EgressCall {
     fn end(&mut self, ending: Vec<u8>) {
         match &mut self.state {
             State::Starting { tail, .. } => *tail = Some(ending),
-            State::Begun(begun) => {
+            State::Active(begun) => {
                 if let Some(sender) = begun.sender.take() {
                     sender.finish(&ending);
                 }
@@ -184,7 +184,7 @@ impl OutgoingCall for EgressCall {
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<AnswerPart> {
         ready!(self.poll_begun(context));
         let begun = match &mut self.state {
-            State::Begun(begun) => begun,
+            State::Active(begun) => begun,
             State::Failed(failure) => {
                 return match failure.take() {
                     Some(failure) => Poll::Ready(AnswerPart::Failed(failure)),

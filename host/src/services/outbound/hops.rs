@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_says_where_it_has_been_whatever_the_function_says() {
+    fn hops_are_recorded_whatever_the_function_sends() {
         let first = next(
             &of(&[]),
             &[
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn after_eight_there_is_no_other() {
+    fn a_ninth_hop_is_rejected() {
         let mut hops = of(&[]);
         for turn in 1..=Hops::MOST {
             let said = next(&hops, &[]).unwrap_or_else(|| panic!("{turn}"));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_of_others_are_not_passed_on_and_counted_all_the_same() {
+    fn long_foreign_hop_lists_are_counted_but_not_forwarded() {
         let long = format!("{}faasw, faasw", "other, ".repeat(1000));
         let hops = of(&[&long]);
         assert_eq!(next(&hops, &[]).unwrap(), ["cdn-loop: faasw, faasw, faasw"]);

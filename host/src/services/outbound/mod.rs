@@ -1,27 +1,27 @@
 //! Outbound calls of functions: who may make which, and what makes them.
 //!
-//! [`Granted`] receives the calls of a function's guests. It checks each call against the version's
-//! grants and the limits. Then [`Egress`] makes the call, with processes that connect and speak
-//! HTTP, or an implementation of the program that embeds the node makes it. Self calls never leave
-//! the node. The node parses the head of the function's request, and nothing that an upstream
+//! [`GrantedCalls`] receives the calls of a function's guests. It checks each call against the
+//! version's grants and the limits. Then [`Egress`] makes the call, with processes that connect and
+//! speak HTTP, or an implementation of the program that embeds the node makes it. Self calls never
+//! leave the node. The node parses the head of the function's request, and nothing that an upstream
 //! sends. See `docs/decisions/0026-reaching-out.md`.
 
 mod call;
 mod egress;
-mod granted;
+mod granted_calls;
 mod hops;
 mod options;
 mod refusals;
-mod slot;
 mod system;
+mod worker_slot;
 
 pub use self::{
-    egress::{NewConnector, NewWorker, Processes},
+    egress::{EgressProcesses, NewConnector, NewWorker},
     options::OutboundOptions,
     system::NameFiles,
 };
 pub(crate) use self::{
-    granted::{Granted, Hears, Limits, Maker, Refused},
+    granted_calls::{CallMaker, GrantedCalls, OutboundLimits, OutboundObserver, RefusedCall},
     hops::Hops,
-    options::Outgoing,
+    options::OutboundMaker,
 };

@@ -9,10 +9,10 @@ use ipnet::IpNet;
 use tokio::sync::Semaphore;
 
 use super::{
-    egress::{Egress, Naming, Processes},
-    granted::Maker,
-    slot::Slot,
-    system::System,
+    egress::{Egress, EgressProcesses, NameResolution},
+    granted_calls::CallMaker,
+    system::NameConfig,
+    worker_slot::WorkerSlot,
 };
 use crate::services::trust::{TrustError, authorities};
 
@@ -22,7 +22,7 @@ use crate::services::trust::{TrustError, authorities};
 /// ([`FunctionOptions::allow_outbound`](faasw_client::FunctionOptions::allow_outbound)).
 #[derive(Clone, Debug, Default)]
 pub struct OutboundOptions {
-    system: Option<System>,
+    system: Option<NameConfig>,
     servers: Option<Vec<SocketAddr>>,
     private: Vec<IpNet>,
     authorities: Vec<Bytes>,
@@ -39,7 +39,7 @@ impl OutboundOptions {
     #[must_use]
     pub fn of_this_host() -> Self {
         Self {
-            system: Some(System::read()),
+            system: Some(NameConfig::read()),
             ..Self::default()
         }
     }
@@ -85,9 +85,9 @@ impl OutboundOptions {
         }
     }
 
-    fn naming(&self) -> Naming {
-        Naming {
-            system: self.system.clone().unwrap_or_else(System::read),
+    fn naming(&self) -> NameResolution {
+        NameResolution {
+            system: self.system.clone().unwrap_or_else(NameConfig::read),
             servers: self.servers.clone(),
         }
     }
@@ -95,31 +95,31 @@ impl OutboundOptions {
 
 /// The maker of a node's outbound calls, and the limit of simultaneous calls.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutboundMaker {
     pub(crate) calls: Arc<Semaphore>,
-    by: Option<By>,
+    by: Option<MakerKind>,
 }
 
 #[derive(Debug)]
-enum By {
+enum MakerKind {
     Egress(Arc<Egress>),
     Embedder(Arc<dyn Outbound>),
 }
 
-impl Outgoing {
+impl OutboundMaker {
     /// Creates the maker of at most `calls` simultaneous calls. An `embedder` has precedence over
     /// `processes`. Without either, calls are denied.
     pub(crate) fn new(
         calls: usize,
         embedder: Option<Arc<dyn Outbound>>,
-        processes: Option<Arc<dyn Processes>>,
+        processes: Option<Arc<dyn EgressProcesses>>,
         options: &OutboundOptions,
     ) -> Self {
         let by = match (embedder, processes) {
-            (Some(outbound), _) => Some(By::Embedder(outbound)),
+            (Some(outbound), _) => Some(MakerKind::Embedder(outbound)),
             (None, Some(processes)) => {
                 let authorities = options.authorities.clone();
-                Some(By::Egress(Egress::new(
+                Some(MakerKind::Egress(Egress::new(
                     processes,
                     options.connector(),
                     options.naming(),
@@ -135,10 +135,10 @@ impl Outgoing {
     }
 
     /// Returns the maker of one version's calls.
-    pub(crate) fn maker(&self) -> Option<Maker> {
+    pub(crate) fn maker(&self) -> Option<CallMaker> {
         Some(match self.by.as_ref()? {
-            By::Egress(egress) => Maker::Egress(Slot::new(egress)),
-            By::Embedder(outbound) => Maker::Embedder(outbound.clone()),
+            MakerKind::Egress(egress) => CallMaker::Egress(WorkerSlot::new(egress)),
+            MakerKind::Embedder(outbound) => CallMaker::Embedder(outbound.clone()),
         })
     }
 }

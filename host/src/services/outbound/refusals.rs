@@ -5,23 +5,27 @@ use std::sync::Arc;
 use faasw_egress::client::RefusedAddress;
 use faasw_egress_policy::Destination;
 
-use super::granted::Hears;
+use super::granted_calls::OutboundObserver;
 
 /// Writes why a granted call was not made to the function's log.
 pub(super) struct RefusalLog {
     destination: Destination,
-    hears: Arc<dyn Hears>,
+    observer: Arc<dyn OutboundObserver>,
 }
 
 impl RefusalLog {
     /// Returns the log of a request to `destination`.
-    pub(super) fn new(destination: Destination, hears: Arc<dyn Hears>) -> Self {
-        Self { destination, hears }
+    pub(super) fn new(destination: Destination, observer: Arc<dyn OutboundObserver>) -> Self {
+        Self {
+            destination,
+            observer,
+        }
     }
 
     /// Writes which address was refused, and which option opens it.
     pub(super) fn report(&self, refused: &RefusedAddress) {
-        self.hears.told(&refusal_text(&self.destination, refused));
+        self.observer
+            .add_note(&refusal_text(&self.destination, refused));
     }
 }
 

@@ -30,13 +30,13 @@ pub struct NameFiles {
 
 /// Identifies a file's contents, as far as its metadata does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct NameFileStamp {
     place: (u64, u64),
     bytes: u64,
     changed: (i64, i64),
 }
 
-impl From<&Metadata> for Stamp {
+impl From<&Metadata> for NameFileStamp {
     fn from(file: &Metadata) -> Self {
         Self {
             place: (file.dev(), file.ino()),
@@ -49,17 +49,17 @@ impl From<&Metadata> for Stamp {
 /// This host's configuration of names, and when it was read. Laptops change their network, and
 /// hosts their name servers, while a node runs.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) system: System,
+pub(super) struct NameConfigCache {
+    pub(super) system: NameConfig,
     looked: Option<Instant>,
-    stamps: Option<[Option<Stamp>; 2]>,
+    stamps: Option<[Option<NameFileStamp>; 2]>,
     /// The last attempt to read the files failed.
     has_failed: bool,
 }
 
-impl Known {
+impl NameConfigCache {
     /// Starts with a configuration that was read before.
-    pub(super) fn new(system: System) -> Self {
+    pub(super) fn new(system: NameConfig) -> Self {
         Self {
             system,
             looked: None,
@@ -91,7 +91,7 @@ impl Known {
         let files = [files.hosts, files.servers].map(|file| file.map(File::from));
         let stamp = |file: &Option<File>| {
             let file = file.as_ref().map(File::metadata).transpose()?;
-            io::Result::Ok(file.as_ref().map(Stamp::from))
+            io::Result::Ok(file.as_ref().map(NameFileStamp::from))
         };
         let [hosts, resolv_conf] = &files;
         let stamps = Some([stamp(hosts)?, stamp(resolv_conf)?]);
@@ -107,7 +107,7 @@ impl Known {
             io::Result::Ok(bytes)
         };
         let [hosts, resolv_conf] = files;
-        let system = System {
+        let system = NameConfig {
             hosts: read(hosts)?,
             servers: servers(&read(resolv_conf)?),
         };
@@ -120,14 +120,14 @@ impl Known {
 
 /// The configuration of names for the connector, which can read no files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct System {
+pub(crate) struct NameConfig {
     /// The contents of `/etc/hosts`.
     pub(crate) hosts: Vec<u8>,
     /// The name servers, in order.
     pub(crate) servers: Vec<SocketAddr>,
 }
 
-impl System {
+impl NameConfig {
     /// Reads the host's files. A file that cannot be read counts as empty; then names are not
     /// found.
     pub(crate) fn read() -> Self {
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_files_have_is_read_again_when_they_change() {
+    fn changed_name_files_are_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name| folder.path().join(name);
         let files = || {
@@ -178,12 +178,12 @@ mod tests {
                 servers: open("resolv.conf"),
             }
         };
-        let mut known = Known::new(System::default());
+        let mut known = NameConfigCache::new(NameConfig::default());
         assert!(known.is_old());
         assert!(!known.take(files()).unwrap());
         fs::write(path("resolv.conf"), "nameserver 192.0.2.1\n").unwrap();
         assert!(known.take(files()).unwrap());
-        let servers = |known: &Known| known.system.servers.clone();
+        let servers = |known: &NameConfigCache| known.system.servers.clone();
         assert_eq!(servers(&known), ["192.0.2.1:53".parse().unwrap()]);
         assert!(!known.take(files()).unwrap());
         // A new file that replaces the old one, as most programs write it, and then the same file
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_those_of_the_file() {
+    fn name_servers_are_parsed_from_the_file() {
         let file =
             b"# here\nsearch a.test\nnameserver 192.0.2.1\nnameserver 2001:db8::1\noptions edns0\n";
         let expected = ["192.0.2.1:53", "[2001:db8::1]:53"];

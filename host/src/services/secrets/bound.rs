@@ -25,19 +25,19 @@ const RANDOM: usize = 16;
 pub(crate) const TOKEN: usize = PREFIX.len() + 2 * RANDOM;
 
 /// The bound secrets of a version of a function, with their current values.
-pub(crate) struct Bound {
-    all: Vec<One>,
+pub(crate) struct BoundSecrets {
+    all: Vec<BoundSecret>,
     /// The values by index, each index a key of one byte.
     values: Secrets,
 }
 
-struct One {
+struct BoundSecret {
     name: SecretName,
     token: String,
     hosts: Vec<Outbound>,
 }
 
-impl fmt::Debug for Bound {
+impl fmt::Debug for BoundSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.all.iter().map(|one| &one.name);
         f.debug_list().entries(names).finish()
@@ -46,7 +46,7 @@ impl fmt::Debug for Bound {
 
 /// Why secrets are not put into a head.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unfilled {
+pub(crate) enum SecretFillError {
     /// This secret cannot be part of a header field.
     NoHeader(SecretName),
     /// The head would exceed its largest size.
@@ -54,16 +54,16 @@ pub(crate) enum Unfilled {
 }
 
 /// A part of a field's value.
-enum Piece<'a> {
+enum ValuePart<'a> {
     Text(&'a [u8]),
     /// The token of a secret, by its index.
     Token(usize),
 }
 
 /// A head that contains secrets, which are zeroed when it is dropped.
-pub(crate) struct Filled(OutgoingHead);
+pub(crate) struct HeadWithSecrets(OutgoingHead);
 
-impl Filled {
+impl HeadWithSecrets {
     pub(crate) fn head(&self) -> &OutgoingHead {
         &self.0
     }
@@ -74,7 +74,7 @@ impl Filled {
     }
 }
 
-impl Drop for Filled {
+impl Drop for HeadWithSecrets {
     fn drop(&mut self) {
         for (_, value) in &mut self.0.headers {
             value.zeroize();
@@ -82,7 +82,7 @@ impl Drop for Filled {
     }
 }
 
-impl Bound {
+impl BoundSecrets {
     /// Creates bound secrets from names, hosts and values, each with a new token.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Bound {
             let drawn = SystemRandom::new().fill(&mut random);
             drawn.map_err(|_| io::Error::other("the system gives no random bytes"))?;
             let token = format!("{PREFIX}{:032x}", u128::from_le_bytes(random));
-            all.push(One { name, token, hosts });
+            all.push(BoundSecret { name, token, hosts });
             opened.push(value);
         }
         let places: Vec<u8> = (0..=u8::MAX).take(opened.len()).collect();
@@ -122,20 +122,20 @@ impl Bound {
     /// processed would reveal the secret.
     ///
     /// # Errors
-    /// Returns [`Unfilled::NoHeader`] if a secret cannot be part of a header field, and
-    /// [`Unfilled::TooLarge`] if the head would become too large.
+    /// Returns [`SecretFillError::NoHeader`] if a secret cannot be part of a header field, and
+    /// [`SecretFillError::TooLarge`] if the head would become too large.
     pub(crate) fn fill(
         &self,
         head: &OutgoingHead,
         destination: &Destination,
         mut tell: impl FnMut(&SecretName),
-    ) -> Result<Option<Filled>, Unfilled> {
+    ) -> Result<Option<HeadWithSecrets>, SecretFillError> {
         let (mut bytes, mut used) = (0, vec![false; self.all.len()]);
         for (name, value) in &head.headers {
             bytes += name.len();
             self.each(value, |piece| match piece {
-                Piece::Text(text) => bytes += text.len(),
-                Piece::Token(place) => {
+                ValuePart::Text(text) => bytes += text.len(),
+                ValuePart::Token(place) => {
                     bytes += self.value(place).len();
                     if let Some(used) = used.get_mut(place) {
                         *used |= takes_secrets(name);
@@ -155,7 +155,7 @@ impl Bound {
                 continue;
             }
             if !self.value(place).iter().all(|byte| is_of_fields(*byte)) {
-                return Err(Unfilled::NoHeader(one.name.clone()));
+                return Err(SecretFillError::NoHeader(one.name.clone()));
             }
             (*goes, has_any) = (true, true);
         }
@@ -163,7 +163,7 @@ impl Bound {
             return Ok(None);
         }
         if bytes as u64 > HEAD_MAX {
-            return Err(Unfilled::TooLarge);
+            return Err(SecretFillError::TooLarge);
         }
         let filled = head.headers.iter().map(|(name, value)| {
             let value = if takes_secrets(name) {
@@ -173,7 +173,7 @@ impl Bound {
             };
             (name.clone(), value)
         });
-        Ok(Some(Filled(OutgoingHead {
+        Ok(Some(HeadWithSecrets(OutgoingHead {
             headers: filled.collect(),
             ..head.clone()
         })))
@@ -187,13 +187,13 @@ impl Bound {
 
     /// Returns a field's value with secrets in place of those tokens that are to be replaced.
     fn filled(&self, value: &[u8], goes: &[bool]) -> Vec<u8> {
-        let piece = |piece: Piece<'_>| match piece {
-            Piece::Token(place) if goes.get(place) == Some(&true) => self.value(place).to_vec(),
-            Piece::Token(place) => {
+        let piece = |piece: ValuePart<'_>| match piece {
+            ValuePart::Token(place) if goes.get(place) == Some(&true) => self.value(place).to_vec(),
+            ValuePart::Token(place) => {
                 let token = self.all.get(place).map(|one| one.token.as_bytes());
                 token.unwrap_or_default().to_vec()
             }
-            Piece::Text(text) => text.to_vec(),
+            ValuePart::Text(text) => text.to_vec(),
         };
         let mut pieces = Vec::new();
         self.each(value, |next| pieces.push(Zeroizing::new(piece(next))));
@@ -206,23 +206,23 @@ impl Bound {
     }
 
     /// Passes the pieces of a field's value to `take`, once, from front to back.
-    fn each<'a>(&self, value: &'a [u8], mut take: impl FnMut(Piece<'a>)) {
+    fn each<'a>(&self, value: &'a [u8], mut take: impl FnMut(ValuePart<'a>)) {
         let (mut text, mut from) = (value, 0);
         while let Some(found) = find(text.get(from..).unwrap_or_default(), PREFIX.as_bytes()) {
             let at = from + found;
             let token = text.get(at..at + TOKEN);
-            let is_it = |one: &One| Some(one.token.as_bytes()) == token;
+            let is_it = |one: &BoundSecret| Some(one.token.as_bytes()) == token;
             match self.all.iter().position(is_it) {
                 Some(place) => {
                     let (before, behind) = text.split_at(at);
-                    take(Piece::Text(before));
-                    take(Piece::Token(place));
+                    take(ValuePart::Text(before));
+                    take(ValuePart::Token(place));
                     (text, from) = (behind.get(TOKEN..).unwrap_or_default(), 0);
                 }
                 None => from = at + PREFIX.len(),
             }
         }
-        take(Piece::Text(text));
+        take(ValuePart::Text(text));
     }
 }
 
@@ -260,13 +260,13 @@ mod tests {
         Destination::of_request(scheme.as_bytes(), authority.as_bytes()).unwrap()
     }
 
-    fn bound(secrets: &[(&str, &str, &str)]) -> Bound {
+    fn bound(secrets: &[(&str, &str, &str)]) -> BoundSecrets {
         let secrets = secrets.iter().map(|(name, host, value)| {
             let value = Zeroizing::new(value.as_bytes().to_vec());
             let host = Outbound::new(host).unwrap();
             (SecretName::new(name).unwrap(), vec![host], value)
         });
-        Bound::new(secrets.collect()).unwrap()
+        BoundSecrets::new(secrets.collect()).unwrap()
     }
 
     fn head(fields: &[(&str, String)]) -> OutgoingHead {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_goes_into_headers_of_requests_to_its_hosts_alone() {
+    fn a_bound_secret_is_sent_to_its_hosts_only() {
         let bound = bound(&[
             ("key", "https://*.api.test", "s3cret"),
             ("other", "https://other.test", "unsent"),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_headers_is_said_by_its_name() {
+    fn a_secret_that_is_no_header_value_is_named() {
         for wrong in ["a\r\nx-evil: 1", "a\nb", "a\0b", "\u{7f}"] {
             let bound = bound(&[("key", "https://api.test", wrong)]);
             let token = bound.tokens().next().unwrap().1.to_owned();
@@ -349,7 +349,7 @@ mod tests {
                 .map(|_| ());
             assert_eq!(
                 refused,
-                Err(Unfilled::NoHeader(SecretName::new("key").unwrap()))
+                Err(SecretFillError::NoHeader(SecretName::new("key").unwrap()))
             );
         }
         let bound = bound(&[("key", "https://api.test", "\u{e9}\t~ ")]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_tell_of_a_secret_gets_none() {
+    fn fields_that_could_reveal_a_secret_get_none() {
         let bound = bound(&[("key", "https://api.test", "1234")]);
         let token = bound.tokens().next().unwrap().1.to_owned();
         let api = destination("https://api.test");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_too_large_is_refused_before_it_is_made() {
+    fn a_head_that_secrets_make_too_large_is_rejected_before_it_is_built() {
         let large = "x".repeat(16 << 10);
         let bound = bound(&[
             ("key", "https://api.test", &large),
@@ -397,7 +397,7 @@ mod tests {
         let tokens: Vec<_> = bound.tokens().map(|(_, token)| token.to_owned()).collect();
         let many = head(&[("a", tokens[0].repeat(1000)), ("b", tokens[1].clone())]);
         let refused = bound.fill(&many, &destination("https://api.test"), |_| ());
-        assert_eq!(refused.map(|_| ()), Err(Unfilled::TooLarge));
+        assert_eq!(refused.map(|_| ()), Err(SecretFillError::TooLarge));
         // A text that looks like a token is none, and text after a replaced token is searched once.
         let odd = format!("{PREFIX}{}{PREFIX}{}", tokens[1], &tokens[1][..TOKEN - 1]);
         let filled = bound.fill(
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_has_anothers_text_brings_no_secret_of_that() {
+    fn a_secret_containing_another_token_does_not_expand_it() {
         let first = bound(&[("b", "https://api.test", "hidden")]);
         let text = first.tokens().next().unwrap().1.to_owned();
         let mut both = bound(&[

@@ -18,7 +18,7 @@ use ring::{
 use thiserror::Error;
 use zeroize::{Zeroize as _, Zeroizing};
 
-pub(crate) use self::bound::{Bound, Filled, TOKEN, Unfilled};
+pub(crate) use self::bound::{BoundSecrets, HeadWithSecrets, SecretFillError, TOKEN};
 
 /// The length of the key in bytes.
 pub(crate) const KEY: usize = 32;
@@ -68,7 +68,7 @@ impl Vault {
     /// Keeps the key if it opens any of these samples, or if there are none. Otherwise replaces it
     /// by the reason why it is not used: secrets that are sealed with it now could not be opened
     /// once the samples' key is back.
-    pub(crate) fn tried_on(mut self, samples: &[(SecretInfo, Vec<u8>)]) -> Self {
+    pub(crate) fn checked_with(mut self, samples: &[(SecretInfo, Vec<u8>)]) -> Self {
         let opens = |(info, sealed): &(SecretInfo, Vec<u8>)| {
             self.open(&info.function, &info.name, sealed).is_ok()
         };
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_value_is_sealed_in_another_way_each_time() {
+    fn sealing_a_value_twice_gives_different_records() {
         let (vault, shop) = (vault(1), FunctionName::new("shop").unwrap());
         let [first, second] = [(); 2].map(|()| vault.seal(&shop, &name("a"), b"x").unwrap());
         assert_ne!(first, second);
     }
 
     #[test]
-    fn without_a_key_it_says_why() {
+    fn without_a_key_the_error_gives_the_reason() {
         let vault = Vault::new(Err("secrets.key is damaged".to_owned()));
         let shop = FunctionName::new("shop").unwrap();
         let refused = vault.seal(&shop, &name("a"), b"x").unwrap_err();

@@ -16,7 +16,7 @@ use redb::{
 };
 
 use super::{
-    super::{StoreError, told::Told},
+    super::{StoreError, failure_log::FailureLog},
     apply::{COMMITS, PAIRS, USES},
 };
 use crate::redb_file;
@@ -31,7 +31,7 @@ pub(super) struct StoreFile {
     path: PathBuf,
     in_memory: bool,
     database: RwLock<Option<Database>>,
-    told: Told,
+    failure_log: FailureLog,
 }
 
 impl StoreFile {
@@ -42,7 +42,7 @@ impl StoreFile {
             path,
             in_memory: false,
             database: RwLock::new(None),
-            told: Told::default(),
+            failure_log: FailureLog::default(),
         }
     }
 
@@ -58,7 +58,7 @@ impl StoreFile {
             path,
             in_memory: true,
             database: RwLock::new(Some(database)),
-            told: Told::default(),
+            failure_log: FailureLog::default(),
         })
     }
 
@@ -83,9 +83,9 @@ impl StoreFile {
             })
         });
         if let Err(error) = &done
-            && error.closes()
+            && error.closes_store()
         {
-            self.told.failed(error);
+            self.failure_log.log_failure(error);
             if !self.in_memory {
                 self.close();
             }
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_panics_fails_and_the_file_is_opened_anew() {
+    fn a_panic_is_an_error_and_the_file_is_reopened() {
         let folder = tempfile::tempdir().unwrap();
         let file = StoreFile::new(folder.path().join("kv.redb"));
         let keys = || file.read(PAIRS, |pairs| Ok(pairs.range::<(&str, &[u8])>(..)?.count()));

@@ -23,11 +23,11 @@ use std::{
 use redb::{Key, ReadOnlyTable, ReadableTable as _, TableDefinition, Value};
 use tokio::sync::oneshot;
 
-use super::{Change, Changed, Page, Quota, Start, StoreError, Use, fair::Turns};
+use super::{Change, Changed, NamespaceUsage, Page, Quota, Start, StoreError, fair::FairPermits};
 use apply::{PAIRS, USES};
 use file::StoreFile;
 use listing::Listing;
-use recent::Recent;
+use recent::RecentValues;
 use writer::{Job, Jobs};
 
 /// Entries that a listing reads in one turn. That takes less than a millisecond; then other callers
@@ -38,12 +38,12 @@ const PIECE: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Embedded {
     file: Arc<StoreFile>,
-    recent: Arc<Recent>,
+    recent: Arc<RecentValues>,
     /// Changes that wait to be written.
     jobs: Arc<Jobs>,
     writer: Option<JoinHandle<()>>,
     /// Turns to read. The limits of a function do not count the CPU time of its reads.
-    reading: Arc<Turns>,
+    reading: Arc<FairPermits>,
 }
 
 /// Returns the number of simultaneous reads: half the number of processors, so that the other half
@@ -80,7 +80,7 @@ impl Embedded {
     fn of(file: StoreFile, readers: usize) -> Result<Self, StoreError> {
         let file = Arc::new(file);
         let jobs = Arc::new(Jobs::default());
-        let (written, recent) = (Arc::clone(&file), Arc::new(Recent::default()));
+        let (written, recent) = (Arc::clone(&file), Arc::new(RecentValues::default()));
         let (changed, waiting) = (Arc::clone(&recent), Arc::clone(&jobs));
         // The thread ends when the jobs are closed and all of them are written.
         let writer = thread::Builder::new()
@@ -92,7 +92,7 @@ impl Embedded {
             recent,
             jobs,
             writer: Some(writer),
-            reading: Turns::new(readers, readers),
+            reading: FairPermits::new(readers, readers),
         })
     }
 
@@ -155,7 +155,7 @@ impl Embedded {
 
     /// Reads a table. After a failure the file is opened again, and all values in `recent` are
     /// dropped.
-    fn look_into<K: Key + 'static, V: Value + 'static, T>(
+    fn read_table<K: Key + 'static, V: Value + 'static, T>(
         &self,
         table: TableDefinition<'static, K, V>,
         work: impl FnOnce(ReadOnlyTable<K, V>) -> Result<T, redb::Error>,
@@ -173,7 +173,7 @@ impl Embedded {
         most: usize,
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let mark = self.recent.mark(namespace);
-        let values = self.look_into(PAIRS, |pairs| {
+        let values = self.read_table(PAIRS, |pairs| {
             let mut values = Vec::with_capacity(keys.len());
             let mut bytes = 0;
             for key in keys {
@@ -195,31 +195,31 @@ impl Embedded {
 
     /// Returns these values without waiting, if the keys are few and all of their values are in
     /// memory.
-    pub(crate) fn known(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Vec<Option<Vec<u8>>>> {
+    pub(crate) fn cached(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Vec<Option<Vec<u8>>>> {
         self.recent.values(namespace, keys)
     }
 
     /// Whether a key exists. Blocks.
     pub(crate) fn exists(&self, namespace: &str, key: &[u8]) -> Result<bool, StoreError> {
-        self.look_into(PAIRS, |pairs| Ok(pairs.get((namespace, key))?.is_some()))
+        self.read_table(PAIRS, |pairs| Ok(pairs.get((namespace, key))?.is_some()))
     }
 
     /// Reads a listing's next [`PIECE`] entries. Blocks.
     fn list_piece(&self, mut listing: Listing) -> Result<Listing, StoreError> {
-        self.look_into(PAIRS, move |pairs| {
+        self.read_table(PAIRS, move |pairs| {
             listing.read(&pairs, PIECE)?;
             Ok(listing)
         })
     }
 
     /// Lists the keys and bytes of each namespace in the order of their names. Blocks.
-    pub(crate) fn uses(&self) -> Result<Vec<Use>, StoreError> {
-        self.look_into(USES, |uses| {
+    pub(crate) fn uses(&self) -> Result<Vec<NamespaceUsage>, StoreError> {
+        self.read_table(USES, |uses| {
             let mut all = Vec::new();
             for entry in uses.iter()? {
                 let (namespace, of) = entry?;
                 let (keys, bytes) = of.value();
-                all.push(Use {
+                all.push(NamespaceUsage {
                     namespace: namespace.value().to_owned(),
                     keys,
                     bytes,

@@ -32,10 +32,10 @@ const KEYS: usize = 16;
 
 /// Values that were read recently.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<Known>);
+pub(super) struct RecentValues(Mutex<RecentState>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct RecentState {
     /// How often everything was dropped.
     epoch: u64,
     /// The namespaces that the current commit changes.
@@ -60,12 +60,12 @@ struct Namespace {
 /// The state of a namespace at the beginning of a read. It is still current at the end of the read
 /// unless there was a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct ReadMark {
     epoch: u64,
     changes: u64,
 }
 
-impl Recent {
+impl RecentValues {
     /// Returns the values of these keys as of the last commit, if the keys are few and all of their
     /// values are in memory.
     pub(super) fn values(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Vec<Option<Vec<u8>>>> {
@@ -79,7 +79,7 @@ impl Recent {
 
     /// Returns the mark for a read of a namespace that begins now. Returns `None` while a commit
     /// that changes the namespace is under way.
-    pub(super) fn mark(&self, namespace: &str) -> Option<Mark> {
+    pub(super) fn mark(&self, namespace: &str) -> Option<ReadMark> {
         let mut known = self.lock();
         if known.changing.contains(namespace) {
             return None;
@@ -103,7 +103,7 @@ impl Recent {
     /// Adds values that were read after `mark`, if they are still those of the last commit.
     pub(super) fn keep(
         &self,
-        mark: Mark,
+        mark: ReadMark,
         namespace: &str,
         keys: &[Vec<u8>],
         values: &[Option<Vec<u8>>],
@@ -158,15 +158,15 @@ impl Recent {
         drop(forgotten);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, RecentState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
-    fn mark(&self, namespace: &str) -> Option<Mark> {
+impl RecentState {
+    fn mark(&self, namespace: &str) -> Option<ReadMark> {
         let Namespace { changes, .. } = self.namespaces.get(namespace)?;
-        Some(Mark {
+        Some(ReadMark {
             epoch: self.epoch,
             changes: *changes,
         })
@@ -221,18 +221,18 @@ mod tests {
         text.as_bytes().to_vec()
     }
 
-    fn keep(recent: &Recent, mark: Mark, name: &str, value: &str) {
+    fn keep(recent: &RecentValues, mark: ReadMark, name: &str, value: &str) {
         recent.keep(mark, "a", &[key(name)], &[Some(key(value))]);
     }
 
-    fn known(recent: &Recent, name: &str) -> Option<Option<Vec<u8>>> {
+    fn known(recent: &RecentValues, name: &str) -> Option<Option<Vec<u8>>> {
         let values = recent.values("a", &[key(name)])?;
         values.into_iter().next()
     }
 
     #[test]
-    fn what_a_commit_may_have_changed_is_not_known() {
-        let recent = Recent::default();
+    fn values_changed_by_a_commit_are_not_cached() {
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         keep(&recent, mark, "k", "1");
         keep(&recent, mark, "other", "1");
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_counts_for_what_it_changes_alone() {
-        let recent = Recent::default();
+    fn a_commit_invalidates_only_its_namespaces() {
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         let change = Change::Increment(key("k"), 1);
         // Commits of a namespace that was not read yet are counted, too.
@@ -266,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_all_was_forgotten_is_not_taken_up() {
-        let recent = Recent::default();
+    fn a_read_from_before_a_reset_is_not_cached() {
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         keep(&recent, mark, "k", "1");
         recent.forget_all();
@@ -281,8 +281,8 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_apart_and_one_that_is_not_there_is_known_too() {
-        let recent = Recent::default();
+    fn namespaces_are_separate_and_missing_values_are_cached() {
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         recent.keep(mark, "a", &[key("k")], &[None]);
         assert_eq!(known(&recent, "k"), Some(None));
@@ -296,8 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_so_much_and_no_more() {
-        let recent = Recent::default();
+    fn the_cache_is_bounded() {
+        let recent = RecentValues::default();
         let mark = recent.mark("a").unwrap();
         let value = "v".repeat(1000);
         keep(&recent, mark, "often", &value);

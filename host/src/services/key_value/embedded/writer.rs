@@ -15,7 +15,7 @@ use super::{
     },
     apply::{COMMITS, LAST, apply},
     file::StoreFile,
-    recent::Recent,
+    recent::RecentValues,
 };
 
 /// The most changes of one transaction, which bounds the wait for a commit.
@@ -36,7 +36,7 @@ pub(super) struct Job {
 }
 
 /// A change that was applied, and its result if the commit succeeds.
-struct Tried {
+struct AppliedChange {
     answer: oneshot::Sender<Result<Changed, StoreError>>,
     done: Result<Changed, StoreError>,
 }
@@ -45,12 +45,12 @@ struct Tried {
 /// caller's invocation.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingChanges>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingChanges {
     queue: FairQueue<Job>,
     /// No more changes will be queued.
     is_closed: bool,
@@ -91,7 +91,8 @@ impl Jobs {
 
     /// Waits for changes and takes those of one transaction. Returns `None` if no more will come.
     fn next(&self) -> Option<Vec<Job>> {
-        let has_none = |waiting: &mut Waiting| waiting.queue.is_empty() && !waiting.is_closed;
+        let has_none =
+            |waiting: &mut PendingChanges| waiting.queue.is_empty() && !waiting.is_closed;
         let waiting = self.changed.wait_while(self.lock(), has_none);
         let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
         let (mut together, mut bytes) = (Vec::new(), 0);
@@ -105,7 +106,7 @@ impl Jobs {
         (!together.is_empty()).then_some(together)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PendingChanges> {
         // The queue is consistent between any two statements.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,7 +132,7 @@ impl Drop for WriterEnd<'_> {
 }
 
 /// Writes changes until the jobs are closed and none waits.
-pub(super) fn run(file: &Arc<StoreFile>, recent: &Recent, jobs: &Jobs) {
+pub(super) fn run(file: &Arc<StoreFile>, recent: &RecentValues, jobs: &Jobs) {
     let _end = WriterEnd(jobs);
     while let Some(mut together) = jobs.next() {
         // A caller that is gone has received no result, so its change need not be made.
@@ -142,7 +143,7 @@ pub(super) fn run(file: &Arc<StoreFile>, recent: &Recent, jobs: &Jobs) {
     }
 }
 
-fn write(file: &StoreFile, recent: &Recent, mut jobs: Vec<Job>) {
+fn write(file: &StoreFile, recent: &RecentValues, mut jobs: Vec<Job>) {
     let changes = jobs.iter();
     recent.begin(changes.map(|job| (job.namespace.as_str(), &job.change)));
     let mut tried = Vec::with_capacity(jobs.len());
@@ -171,7 +172,7 @@ fn write(file: &StoreFile, recent: &Recent, mut jobs: Vec<Job>) {
         let failed = written.clone().and(Err(StoreError::Interrupted));
         let _ = job.answer.send(failed);
     }
-    for Tried { answer, done } in tried {
+    for AppliedChange { answer, done } in tried {
         // A caller that is gone receives no result, but its change is made nevertheless.
         let _ = answer.send(written.clone().and(done));
     }
@@ -183,7 +184,7 @@ fn commit(
     database: &Database,
     file: &StoreFile,
     jobs: &mut Vec<Job>,
-    tried: &mut Vec<Tried>,
+    tried: &mut Vec<AppliedChange>,
     number: &mut Option<u64>,
 ) -> Result<(), StoreError> {
     let path = file.path();
@@ -197,9 +198,13 @@ fn commit(
     let mut has_changed = false;
     for job in jobs.drain(..) {
         let done = apply(&transaction, path, &job.namespace, job.quota, job.change);
-        let failure = done.as_ref().err().filter(|error| error.closes()).cloned();
+        let failure = done
+            .as_ref()
+            .err()
+            .filter(|error| error.closes_store())
+            .cloned();
         has_changed |= done.as_ref().is_ok_and(Changed::has_changed);
-        tried.push(Tried {
+        tried.push(AppliedChange {
             answer: job.answer,
             done,
         });
@@ -248,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbours_change_is_in_the_next_transaction_whatever_another_function_writes() {
+    fn a_change_is_in_the_next_transaction_whatever_others_write() {
         let jobs = Jobs::default();
         let large: Vec<_> = (0..64).map(|_| job(1 << 20)).collect();
         let (large, _answered): (Vec<_>, Vec<_>) = large.into_iter().unzip();
@@ -265,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_taken_back_or_comes_too_late_is_dropped() {
+    fn a_withdrawn_or_late_change_is_dropped() {
         let jobs = Jobs::default();
         let (first, mut answered) = job(1);
         drop(jobs.push("a", first));

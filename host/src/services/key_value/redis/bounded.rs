@@ -18,9 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// How many more bytes may be received.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Allowance(Arc<AtomicUsize>);
+pub(super) struct ByteAllowance(Arc<AtomicUsize>);
 
-impl Allowance {
+impl ByteAllowance {
     /// Sets the number of bytes from now on.
     pub(super) fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
@@ -41,18 +41,18 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// A connection whose peer is limited by an allowance.
-pub(super) struct Bounded {
+pub(super) struct BoundedStream {
     stream: Box<dyn Duplex>,
-    allowance: Allowance,
+    allowance: ByteAllowance,
 }
 
-impl Bounded {
-    pub(super) fn new(stream: Box<dyn Duplex>, allowance: Allowance) -> Self {
+impl BoundedStream {
+    pub(super) fn new(stream: Box<dyn Duplex>, allowance: ByteAllowance) -> Self {
         Self { stream, allowance }
     }
 }
 
-impl AsyncRead for Bounded {
+impl AsyncRead for BoundedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl AsyncRead for Bounded {
     }
 }
 
-impl AsyncWrite for Bounded {
+impl AsyncWrite for BoundedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -97,10 +97,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn more_than_is_allowed_ends_it() {
+    async fn bytes_beyond_the_allowance_end_the_connection() {
         let (near, mut far) = tokio::io::duplex(64);
-        let allowance = Allowance::default();
-        let mut bounded = Bounded::new(Box::new(near), allowance.clone());
+        let allowance = ByteAllowance::default();
+        let mut bounded = BoundedStream::new(Box::new(near), allowance.clone());
         far.write_all(b"12345").await.unwrap();
         allowance.set(5);
         let mut buffer = [0; 5];

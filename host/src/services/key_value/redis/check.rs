@@ -6,8 +6,8 @@ use ::redis::{Value, cmd};
 use super::{
     super::{OPERATOR, StoreError},
     Redis, answers,
-    link::Command,
-    links::Links,
+    connection::Command,
+    connection_pool::ConnectionPool,
     scripts::SCRIPTS,
 };
 
@@ -18,7 +18,7 @@ const NEEDED: u64 = 7;
 pub(super) const OF_CLUSTER: &str =
     "it is one of a cluster, and a node speaks to one server that has all keys";
 
-impl Links {
+impl ConnectionPool {
     /// Rejects a server that cannot run the scripts. Warns in the node's log if the server is a
     /// replica, or if its settings may lose data.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
@@ -48,7 +48,7 @@ impl Links {
         probe.arg(0).arg("probe");
         self.turn(OPERATOR)
             .await?
-            .ask(&Command::ReadBy(probe))
+            .send(&Command::ReadBy(probe))
             .await?;
         tracing::info!(server = %self.server, version, "key-value stores are on a server");
         self.say_what_is_kept().await;
@@ -76,8 +76,8 @@ impl Links {
     }
 
     async fn text(&self, words: &[&str]) -> Result<String, StoreError> {
-        let answer = self.turn(OPERATOR).await?.ask(&command(words)).await?;
-        let text = answers::bytes(answer).ok().map(String::from_utf8);
+        let answer = self.turn(OPERATOR).await?.send(&command(words)).await?;
+        let text = replies::bytes(answer).ok().map(String::from_utf8);
         match text {
             Some(Ok(text)) => Ok(text),
             _ => Err(self.refused("it says nothing of itself")),
@@ -87,8 +87,10 @@ impl Links {
     async fn setting(&self, name: &str) -> Option<String> {
         let turn = self.turn(OPERATOR).await.ok()?;
         // Many operators and providers of hosted Redis disable this command.
-        let answer = turn.ask_quietly(&command(&["CONFIG", "GET", name])).await?;
-        let mut items = answers::items(answer).ok()?.into_iter();
+        let answer = turn
+            .send_unlogged(&command(&["CONFIG", "GET", name]))
+            .await?;
+        let mut items = replies::items(answer).ok()?.into_iter();
         items.next();
         match items.next()? {
             Value::BulkString(text) => String::from_utf8(text).ok(),

@@ -13,11 +13,11 @@
 //!   [`links`]: all connections, the turns of callers and the time limits.
 //! - [`check`]: the requirements for a server.
 
-mod answers;
 mod bounded;
 mod check;
-mod link;
-mod links;
+mod connection;
+mod connection_pool;
+mod replies;
 mod scripts;
 mod server;
 #[cfg(test)]
@@ -28,10 +28,10 @@ use std::time::Duration;
 use ::redis::{ScriptInvocation, cmd};
 use tokio::time::timeout;
 
-use super::{Change, Changed, OPERATOR, Page, Quota, Start, StoreError, Use, Values};
-use answers::{Outcome, Unfit};
-use link::Command;
-use links::Links;
+use super::{Change, Changed, NamespaceUsage, OPERATOR, Page, Quota, Start, StoreError, Values};
+use connection::Command;
+use connection_pool::ConnectionPool;
+use replies::{Outcome, UnexpectedReply};
 use scripts::SCRIPTS;
 pub use server::{Dial, Dialing, KeyValueServer, KeyValueServerError, ServerAddress};
 
@@ -53,7 +53,7 @@ const SEARCH: Duration = Duration::from_secs(15);
 /// The stores on a server.
 #[derive(Debug)]
 pub(crate) struct Redis {
-    links: Links,
+    links: ConnectionPool,
 }
 
 /// The names of a namespace's keys on the server.
@@ -72,7 +72,7 @@ impl Redis {
 
     /// Connects with this time limit for a command.
     async fn connect_with(server: KeyValueServer, time: Duration) -> Result<Self, StoreError> {
-        let links = Links::new(server, time)?;
+        let links = ConnectionPool::new(server, time)?;
         links.check().await?;
         Ok(Self { links })
     }
@@ -99,8 +99,8 @@ impl Redis {
         let turn = self.links.turn(owner).await?;
         let mut script = SCRIPTS.get.key(Self::names(namespace).values);
         script.arg(most).arg(keys);
-        let answer = turn.ask(&Command::ReadBy(script)).await?;
-        let values = self.fit(answers::values(answer, keys.len()))?;
+        let answer = turn.send(&Command::ReadBy(script)).await?;
+        let values = self.accept(replies::values(answer, keys.len()))?;
         values.ok_or(StoreError::TooMuch(most))
     }
 
@@ -113,8 +113,8 @@ impl Redis {
         let turn = self.links.turn(owner).await?;
         let mut exists = cmd("HEXISTS");
         exists.arg(Self::names(namespace).values).arg(key);
-        let answer = turn.ask(&Command::Read(exists)).await?;
-        Ok(self.fit(answers::number(&answer))? == 1)
+        let answer = turn.send(&Command::Read(exists)).await?;
+        Ok(self.accept(replies::number(&answer))? == 1)
     }
 
     pub(super) async fn keys(
@@ -138,11 +138,11 @@ impl Redis {
             let limit = range.arg("+").arg("BYLEX").arg("LIMIT");
             limit.arg(0).arg(most.saturating_add(1));
         }
-        let answer = turn.ask(&Command::Read(range)).await?;
-        self.fit(answers::page(answer, most))
+        let answer = turn.send(&Command::Read(range)).await?;
+        self.accept(replies::page(answer, most))
     }
 
-    pub(super) async fn uses(&self) -> Result<Vec<Use>, StoreError> {
+    pub(super) async fn uses(&self) -> Result<Vec<NamespaceUsage>, StoreError> {
         let found = timeout(SEARCH, self.search()).await;
         found.unwrap_or_else(|_| {
             let why = "it has so many keys that those of functions' stores were not found in time";
@@ -150,7 +150,7 @@ impl Redis {
         })
     }
 
-    async fn search(&self) -> Result<Vec<Use>, StoreError> {
+    async fn search(&self) -> Result<Vec<NamespaceUsage>, StoreError> {
         let (mut cursor, mut uses) = (b"0".to_vec(), Vec::new());
         loop {
             let turn = self.links.turn(OPERATOR).await?;
@@ -159,13 +159,13 @@ impl Redis {
                 .arg("MATCH")
                 .arg([BEGIN, "*", VALUES].concat());
             scan.arg("COUNT").arg(STEP).arg("TYPE").arg("hash");
-            let answer = turn.ask(&Command::Read(scan)).await?;
+            let answer = turn.send(&Command::Read(scan)).await?;
             drop(turn);
-            let mut items = self.fit(answers::items(answer))?.into_iter();
+            let mut items = self.accept(replies::items(answer))?.into_iter();
             let (next, found) = (items.next(), items.next());
-            cursor = self.fit(answers::bytes(next.unwrap_or_default()))?;
-            for name in self.fit(answers::items(found.unwrap_or_default()))? {
-                let name = String::from_utf8(self.fit(answers::bytes(name))?);
+            cursor = self.accept(replies::bytes(next.unwrap_or_default()))?;
+            for name in self.accept(replies::items(found.unwrap_or_default()))? {
+                let name = String::from_utf8(self.accept(replies::bytes(name))?);
                 // A name that is not text is not one of faasw's.
                 let Ok(name) = name else { continue };
                 let namespace = name.strip_prefix(BEGIN);
@@ -179,30 +179,30 @@ impl Redis {
                 break;
             }
         }
-        uses.sort_by(|one: &Use, other| one.namespace.cmp(&other.namespace));
+        uses.sort_by(|one: &NamespaceUsage, other| one.namespace.cmp(&other.namespace));
         // A search returns a key twice if the server's table has grown meanwhile.
         uses.dedup_by(|one, other| one.namespace == other.namespace);
         Ok(uses)
     }
 
     /// Returns the size of a namespace, or `None` if it has no keys.
-    async fn size(&self, namespace: &str) -> Result<Option<Use>, StoreError> {
+    async fn size(&self, namespace: &str) -> Result<Option<NamespaceUsage>, StoreError> {
         let turn = self.links.turn(OPERATOR).await?;
         let Names { values, bytes, .. } = Self::names(namespace);
         let mut script = SCRIPTS.size.key(values);
         script.key(bytes);
-        let answer = turn.ask(&Command::ReadBy(script)).await?;
-        let items = self.fit(answers::items(answer))?;
-        let numbers = items.iter().map(answers::number);
-        let numbers = self.fit(numbers.collect::<Result<Vec<_>, _>>())?;
+        let answer = turn.send(&Command::ReadBy(script)).await?;
+        let items = self.accept(replies::items(answer))?;
+        let numbers = items.iter().map(replies::number);
+        let numbers = self.accept(numbers.collect::<Result<Vec<_>, _>>())?;
         match *numbers.as_slice() {
             [0, _] => Ok(None),
-            [keys, bytes] => Ok(Some(Use {
+            [keys, bytes] => Ok(Some(NamespaceUsage {
                 namespace: namespace.to_owned(),
                 keys,
                 bytes,
             })),
-            _ => self.fit(Err(Unfit)),
+            _ => self.accept(Err(UnexpectedReply)),
         }
     }
 
@@ -215,8 +215,8 @@ impl Redis {
     ) -> Result<Changed, StoreError> {
         let turn = self.links.turn(owner).await?;
         let command = Command::Change(script(&Self::names(namespace), quota, change));
-        let answer = turn.ask(&command).await?;
-        match self.fit(answers::outcome(answer))? {
+        let answer = turn.send(&command).await?;
+        match self.accept(replies::outcome(answer))? {
             Outcome::Changed(changed) => Ok(changed),
             Outcome::Keys => Err(StoreError::Full {
                 what: "keys",
@@ -230,8 +230,8 @@ impl Redis {
         }
     }
 
-    fn fit<T>(&self, answer: Result<T, Unfit>) -> Result<T, StoreError> {
-        answer.map_err(|Unfit| {
+    fn accept<T>(&self, answer: Result<T, UnexpectedReply>) -> Result<T, StoreError> {
+        answer.map_err(|UnexpectedReply| {
             self.links.refused(
                 "it has what no node writes: did somebody else change keys that \
                  begin with faasw:kv:?",

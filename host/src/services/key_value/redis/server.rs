@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_has_no_password() {
+    fn shown_server_addresses_contain_no_password() {
         for (url, shown) in [
             ("redis://store", "redis://store:6379"),
             ("redis://:hush@store:7000/3", "redis://store:7000/3"),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_is_refused_without_saying_what_was_given() {
+    fn invalid_server_addresses_are_rejected_without_repeating_them() {
         for url in [
             "",
             "hush",

@@ -104,7 +104,7 @@ async fn in_time<T>(asked: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn what_was_asked_on_a_connection_that_breaks_is_asked_again_if_it_reads() {
+async fn reads_on_a_broken_connection_are_retried_and_writes_are_not() {
     let asked = AtomicUsize::new(0);
     let (address, changes) = serve(move |message| {
         good(message).unwrap_or_else(|| {
@@ -128,7 +128,7 @@ async fn what_was_asked_on_a_connection_that_breaks_is_asked_again_if_it_reads()
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_not_waited_for() {
+async fn commands_to_a_hanging_server_time_out() {
     let (address, changes) = serve(|message| good(message).unwrap_or_else(|| b".".to_vec())).await;
     let server = format!("redis://{address}").parse().unwrap();
     let redis = Redis::connect_with(server, BRIEF).await.unwrap();
@@ -169,7 +169,7 @@ async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T
 }
 
 #[tokio::test]
-async fn what_a_server_refuses_is_told_and_changes_nothing() {
+async fn server_errors_are_reported_and_change_nothing() {
     for (says, kind) in [
         (
             "-OOM command not allowed when used memory > 'maxmemory'.",
@@ -223,7 +223,7 @@ async fn what_a_server_refuses_is_told_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_become_a_replica_is_looked_for_anew() {
+async fn a_server_that_became_a_replica_is_reconnected() {
     let (connections, refused) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
     let count = connections.clone();
     let (address, _) = serve(move |message| {
@@ -247,7 +247,7 @@ async fn a_server_that_has_become_a_replica_is_looked_for_anew() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_is_none() {
+async fn an_impossible_reply_is_an_error() {
     let endless = [b"$9000000\r\n".to_vec(), vec![b'x'; 9_000_000]].concat();
     for answer in [endless, b"nonsense\r\n".to_vec()] {
         let (address, _) =
@@ -268,7 +268,7 @@ async fn an_answer_that_cannot_be_is_none() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_good_for_it_is_refused_at_the_start() {
+async fn an_unsuitable_server_is_rejected_at_the_start() {
     for (says, why) in [
         (
             "redis_version:6.2.7\r\nredis_mode:standalone\r\n",

@@ -24,10 +24,10 @@ use tokio::{
 };
 
 use super::{
-    slot::Slot,
-    system::{Known, NameFiles, System},
+    system::{NameConfig, NameConfigCache, NameFiles},
+    worker_slot::WorkerSlot,
 };
-use crate::backend::Running;
+use crate::backend::BackendFuture;
 
 /// Functions that make calls at the same time. Each has a process.
 const WORKERS: usize = 128;
@@ -44,25 +44,25 @@ const VERSIONS: usize = 2;
 const OPENED: Duration = Duration::from_secs(1);
 
 /// Starts the egress processes.
-pub trait Processes: fmt::Debug + Send + Sync {
+pub trait EgressProcesses: fmt::Debug + Send + Sync {
     /// Starts a connector.
-    fn connector(&self) -> Running<'_, io::Result<NewConnector>>;
+    fn connector(&self) -> BackendFuture<'_, io::Result<NewConnector>>;
 
     /// Starts a worker.
-    fn worker(&self) -> Running<'_, io::Result<NewWorker>>;
+    fn worker(&self) -> BackendFuture<'_, io::Result<NewWorker>>;
 
     /// Opens the files that currently configure name resolution.
-    fn names(&self) -> Running<'_, io::Result<NameFiles>>;
+    fn names(&self) -> BackendFuture<'_, io::Result<NameFiles>>;
 }
 
 /// A process. Dropping it ends the process.
-pub type Process = Box<dyn fmt::Debug + Send + Sync>;
+pub type EgressProcess = Box<dyn fmt::Debug + Send + Sync>;
 
 /// A connector that was just started.
 #[derive(Debug)]
 pub struct NewConnector {
     /// The process.
-    pub process: Process,
+    pub process: EgressProcess,
     /// The node's socket to the connector.
     pub socket: OwnedFd,
 }
@@ -71,7 +71,7 @@ pub struct NewConnector {
 #[derive(Debug)]
 pub struct NewWorker {
     /// The process.
-    pub process: Process,
+    pub process: EgressProcess,
     /// The node's socket to the worker.
     pub socket: OwnedFd,
     /// The connector's end of the socket on which it passes connections to the worker.
@@ -80,9 +80,9 @@ pub struct NewWorker {
 
 /// How names are resolved.
 #[derive(Debug, Default)]
-pub(super) struct Naming {
+pub(super) struct NameResolution {
     /// The host's configuration as it was first read.
-    pub(super) system: System,
+    pub(super) system: NameConfig,
     /// Name servers in place of the host's.
     pub(super) servers: Option<Vec<SocketAddr>>,
 }
@@ -90,25 +90,25 @@ pub(super) struct Naming {
 /// The egress processes of a node.
 #[derive(Debug)]
 pub(crate) struct Egress {
-    processes: Arc<dyn Processes>,
+    processes: Arc<dyn EgressProcesses>,
     options: ConnectorOptions,
     /// The host's configuration of names.
-    known: Mutex<Known>,
+    name_config: Mutex<NameConfigCache>,
     servers: Option<Vec<SocketAddr>>,
     authorities: Vec<Bytes>,
     /// The connector, once there was one. The lock is held while it is started.
-    connector: Turn<Option<(Connector, Process)>>,
+    connector: Turn<Option<(Connector, EgressProcess)>>,
     workers: Arc<Semaphore>,
-    slots: Mutex<Vec<Weak<Slot>>>,
+    slots: Mutex<Vec<Weak<WorkerSlot>>>,
 }
 
 impl Egress {
     /// Creates egress with these processes. `authorities` are certificates in DER that are trusted
     /// besides the usual roots.
     pub(super) fn new(
-        processes: Arc<dyn Processes>,
+        processes: Arc<dyn EgressProcesses>,
         options: ConnectorOptions,
-        naming: Naming,
+        naming: NameResolution,
         authorities: Vec<Bytes>,
     ) -> Arc<Self> {
         Self::with(WORKERS, processes, options, naming, authorities)
@@ -117,15 +117,15 @@ impl Egress {
     /// Creates egress with this number of workers.
     pub(super) fn with(
         workers: usize,
-        processes: Arc<dyn Processes>,
+        processes: Arc<dyn EgressProcesses>,
         options: ConnectorOptions,
-        naming: Naming,
+        naming: NameResolution,
         authorities: Vec<Bytes>,
     ) -> Arc<Self> {
         Arc::new(Self {
             processes,
             options,
-            known: Mutex::new(Known::new(naming.system)),
+            name_config: Mutex::new(NameConfigCache::new(naming.system)),
             servers: naming.servers,
             authorities,
             connector: Turn::new(None),
@@ -134,20 +134,22 @@ impl Egress {
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn name_config(&self) -> MutexGuard<'_, NameConfigCache> {
+        self.name_config
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is time to read the configuration of name resolution again.
-    pub(super) fn is_to_look(&self) -> bool {
-        self.known().is_old()
+    pub(super) fn is_name_config_stale(&self) -> bool {
+        self.name_config().is_old()
     }
 
     /// Reads the configuration of name resolution again, if it is time for that, and sends it to
     /// the connector if it has changed.
-    pub(super) async fn look(&self) {
+    pub(super) async fn refresh_name_config(&self) {
         {
-            let mut known = self.known();
+            let mut known = self.name_config();
             if !known.is_old() {
                 return;
             }
@@ -156,7 +158,7 @@ impl Egress {
         let late = |_| Err(io::ErrorKind::TimedOut.into());
         let files = timeout(OPENED, self.processes.names()).await;
         let taken = match files.unwrap_or_else(late) {
-            Ok(files) => self.known().take(files),
+            Ok(files) => self.name_config().take(files),
             Err(error) => Err(error),
         };
         match taken {
@@ -173,7 +175,7 @@ impl Egress {
                 }
             }
             Err(error) => {
-                if self.known().fails() {
+                if self.name_config().fails() {
                     tracing::warn!(%error, "how names are resolved now cannot be read: what was \
                          known before holds");
                 }
@@ -183,14 +185,14 @@ impl Egress {
 
     /// Returns the hosts file and the name servers for a connector.
     fn names(&self) -> (Vec<u8>, Vec<SocketAddr>) {
-        let known = self.known();
-        let System { hosts, servers } = &known.system;
+        let known = self.name_config();
+        let NameConfig { hosts, servers } = &known.system;
         let servers = self.servers.as_ref().unwrap_or(servers);
         (hosts.clone(), servers.clone())
     }
 
     /// Adds the slot of a version that makes calls.
-    pub(super) fn add(&self, slot: &Arc<Slot>) {
+    pub(super) fn add(&self, slot: &Arc<WorkerSlot>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.len() == slots.capacity() {
             slots.retain(|slot| slot.strong_count() > 0);
@@ -222,8 +224,8 @@ impl Egress {
     }
 
     /// Returns a place for one more worker. If none is free, another worker may end for it, see
-    /// [`gives_way`].
-    pub(super) fn place(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
+    /// [`choose_worker_to_end`].
+    pub(super) fn acquire_worker_permit(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
         let place = || self.workers.clone().try_acquire_owned().ok();
         place().or_else(|| {
             let slots: Vec<_> = {
@@ -232,10 +234,12 @@ impl Egress {
             };
             let holders = slots
                 .iter()
-                .filter_map(|slot| slot.held())
+                .filter_map(|slot| slot.candidate())
                 .collect::<Vec<_>>();
-            let (holder, way) = gives_way(&holders, now)?;
-            slots.iter().for_each(|slot| slot.give_way(holder, way));
+            let (holder, way) = choose_worker_to_end(&holders, now)?;
+            slots
+                .iter()
+                .for_each(|slot| slot.end_for_another(holder, way));
             place()
         })
     }
@@ -245,7 +249,7 @@ impl Egress {
         &self,
         connector: &Connector,
         function: u64,
-    ) -> io::Result<(Worker, Process)> {
+    ) -> io::Result<(Worker, EgressProcess)> {
         let NewWorker {
             process,
             socket,
@@ -260,7 +264,7 @@ impl Egress {
 
 /// A worker, as a candidate to give way to another.
 #[derive(Clone, Debug)]
-pub(super) struct Holder {
+pub(super) struct WorkerCandidate {
     pub(super) worker: Arc<Worker>,
     /// The number of its function.
     pub(super) function: u64,
@@ -272,7 +276,7 @@ pub(super) struct Holder {
 
 /// Why a worker ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum WorkerEnd {
     /// It has no calls.
     Unused,
     /// The worker's function has more than [`VERSIONS`] workers.
@@ -287,10 +291,13 @@ pub(super) enum Way {
 /// longest. Third, the worker whose calls have hung longest, if that is longer than [`HANGS`]. So
 /// calls that hang keep no place from functions that can use it, however many hang; calls that make
 /// progress do.
-fn gives_way(holders: &[Holder], now: Instant) -> Option<(&Holder, Way)> {
+fn choose_worker_to_end(
+    holders: &[WorkerCandidate],
+    now: Instant,
+) -> Option<(&WorkerCandidate, WorkerEnd)> {
     let unused = holders.iter().filter(|holder| holder.moved.is_none());
     if let Some(holder) = unused.min_by_key(|holder| holder.used) {
-        return Some((holder, Way::Unused));
+        return Some((holder, WorkerEnd::Unused));
     }
     let mut workers: HashMap<u64, usize> = HashMap::new();
     for holder in holders {
@@ -301,18 +308,18 @@ fn gives_way(holders: &[Holder], now: Instant) -> Option<(&Holder, Way)> {
         .copied()
         .max()
         .filter(|most| *most > VERSIONS);
-    let of_most = |holder: &&Holder| workers.get(&holder.function).copied() == most;
+    let of_most = |holder: &&WorkerCandidate| workers.get(&holder.function).copied() == most;
     if let Some(holder) = holders
         .iter()
         .filter(of_most)
         .min_by_key(|holder| holder.moved)
     {
-        return Some((holder, Way::Several));
+        return Some((holder, WorkerEnd::Several));
     }
-    let hangs = |holder: &&Holder| holder.moved.is_some_and(|moved| moved + HANGS <= now);
+    let hangs = |holder: &&WorkerCandidate| holder.moved.is_some_and(|moved| moved + HANGS <= now);
     let longest = holders
         .iter()
         .filter(hangs)
         .min_by_key(|holder| holder.moved);
-    longest.map(|holder| (holder, Way::Hangs))
+    longest.map(|holder| (holder, WorkerEnd::Hangs))
 }

@@ -24,8 +24,8 @@ impl Silent {
     }
 }
 
-impl Processes for Silent {
-    fn connector(&self) -> Running<'_, io::Result<NewConnector>> {
+impl EgressProcesses for Silent {
+    fn connector(&self) -> BackendFuture<'_, io::Result<NewConnector>> {
         Box::pin(async {
             Ok(NewConnector {
                 process: Box::new(()),
@@ -34,7 +34,7 @@ impl Processes for Silent {
         })
     }
 
-    fn worker(&self) -> Running<'_, io::Result<NewWorker>> {
+    fn worker(&self) -> BackendFuture<'_, io::Result<NewWorker>> {
         Box::pin(async {
             Ok(NewWorker {
                 process: Box::new(()),
@@ -44,7 +44,7 @@ impl Processes for Silent {
         })
     }
 
-    fn names(&self) -> Running<'_, io::Result<NameFiles>> {
+    fn names(&self) -> BackendFuture<'_, io::Result<NameFiles>> {
         self.looked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { Ok(NameFiles::default()) })
     }
@@ -53,11 +53,17 @@ impl Processes for Silent {
 fn egress(workers: usize) -> (Arc<Egress>, Arc<Silent>) {
     let silent = Arc::new(Silent::default());
     let options = ConnectorOptions::default();
-    let egress = Egress::with(workers, silent.clone(), options, Naming::default(), vec![]);
+    let egress = Egress::with(
+        workers,
+        silent.clone(),
+        options,
+        NameResolution::default(),
+        vec![],
+    );
     (egress, silent)
 }
 
-async fn calls(slot: &Arc<Slot>) -> Call {
+async fn calls(slot: &Arc<WorkerSlot>) -> Call {
     let head = OutgoingHead {
         method: b"GET".to_vec(),
         scheme: b"http".to_vec(),
@@ -70,15 +76,15 @@ async fn calls(slot: &Arc<Slot>) -> Call {
 }
 
 #[tokio::test]
-async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
+async fn a_hanging_worker_is_ended_and_its_calls_fail() {
     let (egress, _silent) = egress(2);
-    let [one, two, three] = [(); 3].map(|()| Slot::new(&egress));
+    let [one, two, three] = [(); 3].map(|()| WorkerSlot::new(&egress));
     let mut hangs = calls(&one).await;
     let _other = calls(&two).await;
     let failed = three.clone().start().await.unwrap_err();
     assert_eq!(failed.code, FailureCode::ConnectionLimitReached);
     let later = Instant::now() + HANGS;
-    assert!(egress.place(later).is_some());
+    assert!(egress.acquire_worker_permit(later).is_some());
     let told = hangs.receiver.next().await;
     assert!(matches!(told, Some(Part::Failed(_))), "{told:?}");
     // The next worker got its place, and no other function's call has ended.
@@ -87,11 +93,11 @@ async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
 }
 
 #[tokio::test]
-async fn a_function_with_many_versions_gives_way_at_once() {
+async fn a_function_with_many_workers_loses_one_at_once() {
     let (egress, _silent) = egress(4);
-    let [oldest, old, new, other, mine, more] = [(); 6].map(|()| Slot::new(&egress));
-    new.is_of_the_function_of(&old);
-    oldest.is_of_the_function_of(&new);
+    let [oldest, old, new, other, mine, more] = [(); 6].map(|()| WorkerSlot::new(&egress));
+    new.join_function_of(&old);
+    oldest.join_function_of(&new);
     let first = [calls(&other).await, calls(&oldest).await];
     let _calls = [calls(&old).await, calls(&new).await];
     let _mine = calls(&mine).await;
@@ -105,11 +111,11 @@ async fn a_function_with_many_versions_gives_way_at_once() {
 }
 
 #[tokio::test]
-async fn one_that_nobody_uses_gives_way_before_all_others() {
+async fn an_unused_worker_is_ended_first() {
     let (egress, _silent) = egress(4);
-    let [oldest, old, new, unused, mine] = [(); 5].map(|()| Slot::new(&egress));
-    new.is_of_the_function_of(&old);
-    oldest.is_of_the_function_of(&old);
+    let [oldest, old, new, unused, mine] = [(); 5].map(|()| WorkerSlot::new(&egress));
+    new.join_function_of(&old);
+    oldest.join_function_of(&old);
     let stay = [&oldest, &old, &new];
     let _calls = [
         calls(stay[0]).await,
@@ -123,11 +129,11 @@ async fn one_that_nobody_uses_gives_way_before_all_others() {
 }
 
 #[tokio::test]
-async fn how_names_are_resolved_is_looked_at_with_a_request_and_not_with_each() {
+async fn name_configuration_is_checked_by_requests_but_not_by_each() {
     let (egress, silent) = egress(1);
-    let slot = Slot::new(&egress);
-    assert!(egress.is_to_look());
+    let slot = WorkerSlot::new(&egress);
+    assert!(egress.is_name_config_stale());
     let _calls = [calls(&slot).await, calls(&slot).await];
     assert_eq!(silent.looked.load(Ordering::SeqCst), 1);
-    assert!(!egress.is_to_look() && slot.worker().is_some());
+    assert!(!egress.is_name_config_stale() && slot.worker().is_some());
 }

@@ -96,7 +96,7 @@ fn run_and_kill(path: &Path, after: Duration) -> (BTreeMap<usize, u64>, u64) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_kill_at_any_moment() {
+fn acknowledged_changes_survive_a_kill_at_any_moment() {
     let seed = env::var("FAASW_TEST_SEED").ok();
     let seed = seed.map_or_else(|| fastrand::u64(..), |seed| seed.parse().unwrap());
     let kills = env::var("FAASW_KILLS").ok();

@@ -45,7 +45,7 @@ fn get(store: &Embedded, namespace: &str, key: &str) -> Option<Vec<u8>> {
 fn keys(store: &Embedded, namespace: &str, start: Start, most: usize) -> Result<Page, StoreError> {
     let mut listing = Listing::new(namespace.into(), start, most)?;
     loop {
-        store.look_into(PAIRS, |pairs| listing.read(&pairs, 2))?;
+        store.read_table(PAIRS, |pairs| listing.read(&pairs, 2))?;
         if let Some(page) = listing.page() {
             return Ok(page);
         }
@@ -68,7 +68,7 @@ async fn namespaces_are_apart_and_a_restart_keeps_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn increments_of_many_are_exact() {
+async fn concurrent_increments_are_exact() {
     let store = Arc::new(Embedded::in_memory().unwrap());
     let clients: Vec<_> = (0..24)
         .map(|_| {
@@ -92,7 +92,7 @@ async fn increments_of_many_are_exact() {
 }
 
 #[tokio::test]
-async fn a_swap_takes_what_was_seen_only() {
+async fn a_swap_succeeds_only_with_the_expected_value() {
     let store = Embedded::in_memory().unwrap();
     let swap = |seen: Option<&str>, value: &str| Change::Swap {
         key: b"k".to_vec(),
@@ -111,7 +111,7 @@ async fn a_swap_takes_what_was_seen_only() {
 }
 
 #[tokio::test]
-async fn a_batch_beyond_the_quota_leaves_nothing_and_less_is_never_refused() {
+async fn a_batch_beyond_the_quota_changes_nothing_and_removals_succeed() {
     let store = Embedded::in_memory().unwrap();
     let quota = Quota { keys: 2, bytes: 10 };
     let three = put(&[("a", Some("")), ("b", Some("")), ("c", Some(""))]);
@@ -140,7 +140,7 @@ async fn a_batch_beyond_the_quota_leaves_nothing_and_less_is_never_refused() {
 }
 
 #[tokio::test]
-async fn keys_come_in_pages() {
+async fn keys_are_listed_in_pages() {
     let store = Embedded::in_memory().unwrap();
     for key in ["a", "b", "c"] {
         set(&store, "n", key, "").await;
@@ -171,7 +171,7 @@ async fn keys_come_in_pages() {
         );
     }
     assert!(store.exists("n", b"a").unwrap() && !store.exists("n", b"d").unwrap());
-    let with_one = |namespace: &str, keys| Use {
+    let with_one = |namespace: &str, keys| NamespaceUsage {
         namespace: namespace.into(),
         keys,
         bytes: keys,
@@ -184,7 +184,7 @@ async fn keys_come_in_pages() {
 }
 
 #[tokio::test]
-async fn reads_wait_for_their_turn_and_who_goes_leaves_the_queue() {
+async fn reads_queue_fairly_and_abandoned_ones_leave_the_queue() {
     let store = Arc::new(Embedded::of(StoreFile::in_memory().unwrap(), 1).unwrap());
     set(&store, "n", "k", "1").await;
     let held = store.reading.take("busy").await;
@@ -207,7 +207,7 @@ async fn reads_wait_for_their_turn_and_who_goes_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn a_listing_gives_way_between_its_pieces() {
+async fn a_listing_yields_between_its_pieces() {
     let store = Arc::new(Embedded::of(StoreFile::in_memory().unwrap(), 1).unwrap());
     let wide = Quota {
         keys: 1 << 20,
@@ -259,7 +259,7 @@ async fn a_listing_gives_way_between_its_pieces() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_named_and_tried_again() {
+async fn a_damaged_file_is_reported_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv.redb");
     fs::write(&path, "no database").unwrap();
@@ -278,7 +278,7 @@ async fn a_damaged_file_is_named_and_tried_again() {
 }
 
 #[tokio::test]
-async fn values_that_are_too_much_for_an_answer_are_refused() {
+async fn values_too_large_for_a_response_are_rejected() {
     let store = Embedded::in_memory().unwrap();
     set(&store, "n", "a", "1234").await;
     set(&store, "n", "b", "1234").await;
@@ -292,7 +292,7 @@ async fn values_that_are_too_much_for_an_answer_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_may_wait_is_written_all_the_same() {
+async fn more_bytes_than_one_transaction_takes_are_all_written() {
     let store = Arc::new(Embedded::in_memory().unwrap());
     let wide = Quota {
         keys: 1_000,
@@ -317,7 +317,7 @@ async fn more_than_may_wait_is_written_all_the_same() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_is_not_begun() {
+async fn an_abandoned_change_is_not_begun() {
     let store = Embedded::in_memory().unwrap();
     {
         let mut abandoned =
@@ -336,7 +336,7 @@ async fn what_nobody_waits_for_is_not_begun() {
 /// Readers, from memory or from the file, find every write that was acknowledged before, and never
 /// an older value than they have seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_known_is_no_older_than_what_was_acknowledged() {
+async fn cached_values_are_never_older_than_acknowledged_ones() {
     let store = Arc::new(Embedded::in_memory().unwrap());
     let acknowledged = Arc::new(AtomicI64::new(0));
     set(&store, "a", "n", "0").await;
@@ -348,7 +348,7 @@ async fn what_is_known_is_no_older_than_what_was_acknowledged() {
                 while newest < 500 {
                     let least = acknowledged.load(Ordering::Acquire).max(newest);
                     let keys = [b"n".to_vec()];
-                    let known = store.known("a", &keys);
+                    let known = store.cached("a", &keys);
                     let values = known.unwrap_or_else(|| store.get("a", &keys, 1 << 10).unwrap());
                     let value = String::from_utf8(values[0].clone().unwrap()).unwrap();
                     newest = value.parse().unwrap();
@@ -370,9 +370,9 @@ async fn what_is_known_is_no_older_than_what_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn what_was_read_is_known_until_it_is_changed() {
+async fn read_values_are_cached_until_changed() {
     let store = Embedded::in_memory().unwrap();
-    let known = |key: &str| store.known("a", &[key.as_bytes().to_vec()]);
+    let known = |key: &str| store.cached("a", &[key.as_bytes().to_vec()]);
     set(&store, "a", "k", "1").await;
     assert_eq!(known("k"), None);
     assert_eq!(get(&store, "a", "k").unwrap(), b"1");

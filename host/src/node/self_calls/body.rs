@@ -16,21 +16,21 @@ use tokio_util::sync::PollSender;
 use crate::message::trailers;
 
 /// Pieces that wait to be read. One, so that the sender is no faster than the reader.
-const PIECES: usize = 1;
+const QUEUED_PIECES: usize = 1;
 
 /// The largest piece, in bytes.
-const PIECE: usize = 64 << 10;
+const MAX_PIECE_BYTES: usize = 64 << 10;
 
 /// The sending end of a body. If it is dropped before it is finished, the body is broken off.
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(super) struct SelfCallBodySender {
     pieces: PollSender<Bytes>,
     end: oneshot::Sender<Vec<u8>>,
 }
 
 /// The receiving end of a body.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct SelfCallBody {
     pieces: mpsc::Receiver<Bytes>,
     /// Receives the body's tail. `None` after the end.
     end: Option<oneshot::Receiver<Vec<u8>>>,
@@ -40,7 +40,7 @@ pub(super) struct Sent {
 
 /// Why a body is not as it was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(super) enum BrokenOff {
+pub(super) enum SelfCallBodyError {
     /// The sender was dropped, or reported that the body ends early.
     #[error("the function that sent it has not sent all of it")]
     Unfinished,
@@ -54,24 +54,24 @@ pub(super) enum BrokenOff {
 ///
 /// # Errors
 /// Returns `HttpRequestBodySize` if the body is empty, but a length above 0 is announced.
-pub(super) fn sent(
+pub(super) fn body_channel(
     length: Option<u64>,
     is_whole: bool,
-) -> Result<(Option<Sending>, Sent), Failure> {
-    let (sender, pieces) = mpsc::channel(PIECES);
+) -> Result<(Option<SelfCallBodySender>, SelfCallBody), Failure> {
+    let (sender, pieces) = mpsc::channel(QUEUED_PIECES);
     if is_whole {
         if length.is_some_and(|length| length > 0) {
             return Err(Failure::new(FailureCode::HttpRequestBodySize));
         }
         let (end, left) = (None, Some(0));
-        return Ok((None, Sent { pieces, end, left }));
+        return Ok((None, SelfCallBody { pieces, end, left }));
     }
     let (tell_end, end) = oneshot::channel();
-    let sending = Sending {
+    let sending = SelfCallBodySender {
         pieces: PollSender::new(sender),
         end: tell_end,
     };
-    let sent = Sent {
+    let sent = SelfCallBody {
         pieces,
         end: Some(end),
         left: length,
@@ -79,11 +79,11 @@ pub(super) fn sent(
     Ok((Some(sending), sent))
 }
 
-impl Sending {
+impl SelfCallBodySender {
     /// Returns how many bytes can be sent now. Stays pending if the receiving end was dropped.
     pub(super) fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         match ready!(self.pieces.poll_reserve(context)) {
-            Ok(()) => Poll::Ready(PIECE),
+            Ok(()) => Poll::Ready(MAX_PIECE_BYTES),
             Err(_) => Poll::Pending,
         }
     }
@@ -100,14 +100,14 @@ impl Sending {
     }
 }
 
-impl Body for Sent {
+impl Body for SelfCallBody {
     type Data = Bytes;
-    type Error = BrokenOff;
+    type Error = SelfCallBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, SelfCallBodyError>>> {
         let Self { pieces, end, left } = &mut *self;
         let Some(tail) = end else {
             return Poll::Ready(None);
@@ -116,7 +116,7 @@ impl Body for Sent {
             if let Some(left) = left {
                 match left.checked_sub(piece.len() as u64) {
                     Some(less) => *left = less,
-                    None => return Poll::Ready(Some(Err(BrokenOff::Length))),
+                    None => return Poll::Ready(Some(Err(SelfCallBodyError::Length))),
                 }
             }
             return Poll::Ready(Some(Ok(Frame::data(piece))));
@@ -124,13 +124,13 @@ impl Body for Sent {
         let tail = ready!(Pin::new(tail).poll(context));
         *end = None;
         if left.is_some_and(|left| left > 0) {
-            return Poll::Ready(Some(Err(BrokenOff::Length)));
+            return Poll::Ready(Some(Err(SelfCallBodyError::Length)));
         }
         let tail = tail.ok().and_then(|tail| Tail::decode(&tail).ok());
         Poll::Ready(match tail {
             Some(Tail::Trailers(fields)) if fields.is_empty() => None,
             Some(Tail::Trailers(fields)) => Some(Ok(Frame::trailers(trailers(&fields)))),
-            Some(Tail::Failed(_)) | None => Some(Err(BrokenOff::Unfinished)),
+            Some(Tail::Failed(_)) | None => Some(Err(SelfCallBodyError::Unfinished)),
         })
     }
 
@@ -153,7 +153,7 @@ mod tests {
     use http_body_util::BodyExt as _;
     use std::future::poll_fn;
 
-    async fn read(mut body: Sent) -> Result<(Vec<u8>, Option<String>), BrokenOff> {
+    async fn read(mut body: SelfCallBody) -> Result<(Vec<u8>, Option<String>), SelfCallBodyError> {
         let (mut bytes, mut sum) = (Vec::new(), None);
         while let Some(frame) = body.frame().await {
             match frame?.into_data() {
@@ -174,14 +174,14 @@ mod tests {
     async fn pass(
         length: Option<u64>,
         tail: Option<Tail>,
-    ) -> Result<(Vec<u8>, Option<String>), BrokenOff> {
-        let (sending, body) = sent(length, false).unwrap();
+    ) -> Result<(Vec<u8>, Option<String>), SelfCallBodyError> {
+        let (sending, body) = body_channel(length, false).unwrap();
         let mut sending = sending.unwrap();
         let reading = tokio::spawn(read(body));
         for piece in [&b"one"[..], b"two", b"six"] {
             let room = poll_fn(|context| sending.poll_room(context));
             tokio::select! {
-                room = room => assert_eq!(room, PIECE),
+                room = room => assert_eq!(room, MAX_PIECE_BYTES),
                 // The receiver has stopped reading.
                 () = tokio::time::sleep(std::time::Duration::from_secs(3600)) => break,
             }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_comes_out_as_it_went_in_or_breaks_off() {
+    async fn a_self_call_body_arrives_unchanged_or_fails() {
         let whole = || Some(Tail::Trailers(Vec::new()));
         let sum = || Some(Tail::Trailers(vec![(b"x-sum".to_vec(), b"9".to_vec())]));
         let all = || b"onetwosix".to_vec();
@@ -203,22 +203,22 @@ mod tests {
         assert_eq!(pass(Some(9), sum()).await, Ok((all(), Some("9".into()))));
         let failed = Tail::Failed(Failure::new(FailureCode::InternalError));
         for (length, tail, error) in [
-            (None, None, BrokenOff::Unfinished),
-            (Some(9), Some(failed), BrokenOff::Unfinished),
-            (Some(10), whole(), BrokenOff::Length),
-            (Some(8), whole(), BrokenOff::Length),
-            (Some(0), whole(), BrokenOff::Length),
+            (None, None, SelfCallBodyError::Unfinished),
+            (Some(9), Some(failed), SelfCallBodyError::Unfinished),
+            (Some(10), whole(), SelfCallBodyError::Length),
+            (Some(8), whole(), SelfCallBodyError::Length),
+            (Some(0), whole(), SelfCallBodyError::Length),
         ] {
             assert_eq!(pass(length, tail).await, Err(error), "{length:?}");
         }
     }
 
     #[tokio::test]
-    async fn what_has_no_body_says_so_at_once() {
-        let (sending, body) = sent(None, true).unwrap();
+    async fn a_request_without_a_body_is_complete_at_once() {
+        let (sending, body) = body_channel(None, true).unwrap();
         assert!(sending.is_none() && body.is_end_stream());
         assert_eq!(body.size_hint().exact(), Some(0));
-        assert!(sent(Some(0), true).is_ok());
-        assert!(sent(Some(1), true).is_err());
+        assert!(body_channel(Some(0), true).is_ok());
+        assert!(body_channel(Some(1), true).is_err());
     }
 }

@@ -19,18 +19,18 @@ use http::Request;
 use super::{
     entry::{ARTIFACTS, Entry, IMAGES, NOTE},
     error::{AddError, SharedError},
-    note::{Note, Whole},
-    store::{ENTRY, Found, KEY, PASSING, Store},
-    what::What,
+    note::{Note, SharedVersion},
+    store::{ENTRY, EntryLocation, EntryStore, KEY, UNFINISHED_PREFIX},
+    subject::EntrySubject,
 };
-use crate::{builder::NodeBuilder, node::Node, services::outbound::Refused};
+use crate::{builder::NodeBuilder, node::Node, services::outbound::RefusedCall};
 
 /// Disk budget in bytes for images of the one function and its ancestors: effectively unlimited.
 const IMAGE_DISK: u64 = 1 << 40;
 
 /// Time to wait until the working set of requests is known, and interval of the checks for that.
-const LEARNING: Duration = Duration::from_secs(10);
-const LOOKS: Duration = Duration::from_millis(5);
+const WORKING_SET_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// File modes of an entry. Any user may read it, but only processes that root gives access can
 /// reach it: the store's folder is root's.
@@ -39,56 +39,56 @@ const PASS: u32 = 0o755;
 
 /// The state of an entry that a caller wants.
 #[derive(Debug)]
-pub enum Begun {
+pub enum EntryState {
     /// The entry exists.
-    There(Found),
+    Exists(EntryLocation),
     /// The entry must be made.
-    New(Box<Adding>),
+    New(Box<EntryBuilder>),
 }
 
 /// An entry that is being made. The namespace is locked meanwhile. If it is dropped, nothing of the
 /// entry remains.
 #[derive(Debug)]
-pub struct Adding {
-    store: Store,
-    what: What,
-    making: Making,
+pub struct EntryBuilder {
+    store: EntryStore,
+    subject: EntrySubject,
+    making: UnfinishedEntry,
     /// Dropped last.
     _lock: File,
 }
 
-impl Store {
-    /// Begins the entry of `what`, unless it exists. A damaged entry is removed and made again.
+impl EntryStore {
+    /// Begins the entry of `subject`, unless it exists. A damaged entry is removed and made again.
     /// Waits for other processes that add or remove entries of the namespace.
     ///
     /// # Errors
     /// Returns an error if the namespace's folder cannot be created, locked or written to.
-    pub async fn begin(&self, what: &What) -> Result<Begun, SharedError> {
-        let (store, what) = (self.clone(), what.clone());
-        blocking(&self.folder, move || store.begin_here(what)).await
+    pub async fn begin(&self, subject: &EntrySubject) -> Result<EntryState, SharedError> {
+        let (store, subject) = (self.clone(), subject.clone());
+        blocking(&self.folder, move || store.begin_here(subject)).await
     }
 
-    fn begin_here(self, what: What) -> Result<Begun, SharedError> {
-        make_folder(&self.of(&what.namespace), 0o700)?;
-        let lock = self.lock(&what.namespace)?;
-        match self.find(&what) {
-            Ok(Some(found)) => return Ok(Begun::There(found)),
+    fn begin_here(self, subject: EntrySubject) -> Result<EntryState, SharedError> {
+        make_folder(&self.of(&subject.namespace), 0o700)?;
+        let lock = self.lock(&subject.namespace)?;
+        match self.find(&subject) {
+            Ok(Some(found)) => return Ok(EntryState::Exists(found)),
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "an entry is made anew"),
         }
         // A damaged entry, or anything else, may be in its place.
-        self.take_away(&what.namespace, self.place(&what)?.id)?;
-        self.sweep(&what.namespace);
-        Ok(Begun::New(Box::new(Adding {
-            making: Making::begin(&self, &what)?,
+        self.remove_if_present(&subject.namespace, self.place(&subject)?.id)?;
+        self.sweep(&subject.namespace);
+        Ok(EntryState::New(Box::new(EntryBuilder {
+            making: UnfinishedEntry::begin(&self, &subject)?,
             store: self,
-            what,
+            subject,
             _lock: lock,
         })))
     }
 }
 
-impl Adding {
+impl EntryBuilder {
     /// Configures a node for making the entry. Apart from this, the builder must have no data
     /// directory, and only the limits that pods have. Outbound calls of the function are refused,
     /// because they would use root's network.
@@ -97,10 +97,10 @@ impl Adding {
             .data_dir(self.making.data())
             .image_key(self.making.secret)
             .image_disk(IMAGE_DISK)
-            .outbound_by(Arc::new(Nobody))
+            .outbound_by(Arc::new(DenyAllOutbound))
     }
 
-    /// Makes the entry with a node from [`Adding::set_up`], which is shut down. The function
+    /// Makes the entry with a node from [`EntryBuilder::set_up`], which is shut down. The function
     /// answers `requests`, by GET, before its images are stored, so that the pages that they use
     /// come first.
     ///
@@ -113,19 +113,19 @@ impl Adding {
         node: Node,
         upload: Bytes,
         requests: &[String],
-    ) -> Result<Found, AddError> {
-        let made = make(&node, &self.what, upload, requests).await;
+    ) -> Result<EntryLocation, AddError> {
+        let made = make(&node, &self.subject, upload, requests).await;
         node.shutdown().await;
         drop(node);
-        let (whole, folder) = (made?, self.store.folder.clone());
+        let (version, folder) = (made?, self.store.folder.clone());
         let keeping = blocking(&folder, move || {
             let Self {
                 store,
-                what,
+                subject,
                 making,
                 _lock,
             } = self;
-            making.keep(&store, &what, whole)
+            making.keep(&store, &subject, version)
         });
         Ok(keeping.await?)
     }
@@ -134,12 +134,12 @@ impl Adding {
 /// Deploys the function, and has its images written.
 async fn make(
     node: &Node,
-    what: &What,
+    subject: &EntrySubject,
     upload: Bytes,
     requests: &[String],
-) -> Result<Whole, AddError> {
-    let name = what.name.as_str();
-    node.deploy(name, upload, what.options.clone()).await?;
+) -> Result<SharedVersion, AddError> {
+    let name = subject.name.as_str();
+    node.deploy(name, upload, subject.options.clone()).await?;
     for path in requests {
         let request = Request::get(path).body(String::new());
         let request =
@@ -151,19 +151,19 @@ async fn make(
             return Err(AddError::Answer { path, status });
         }
     }
-    if !requests.is_empty() && !is_learnt(node, name).await {
+    if !requests.is_empty() && !wait_for_working_set(node, name).await {
         tracing::warn!(function = %name, "what its requests use was not learnt in time; all of it \
              is read at once");
     }
-    Ok(node.whole_of(name).await?)
+    Ok(node.shared_version(name).await?)
 }
 
 /// Waits until the working set of the requests is known, which is determined after their answers.
 /// Returns whether it is known.
-async fn is_learnt(node: &Node, name: &str) -> bool {
-    let deadline = Instant::now() + LEARNING;
+async fn wait_for_working_set(node: &Node, name: &str) -> bool {
+    let deadline = Instant::now() + WORKING_SET_TIMEOUT;
     // There is no notification, so the state is polled.
-    let mut looks = tokio::time::interval(LOOKS);
+    let mut looks = tokio::time::interval(POLL_INTERVAL);
     while Instant::now() < deadline {
         looks.tick().await;
         let tree = node.tree();
@@ -177,29 +177,31 @@ async fn is_learnt(node: &Node, name: &str) -> bool {
 
 /// Refuses all outbound calls.
 #[derive(Debug)]
-struct Nobody;
+struct DenyAllOutbound;
 
-impl Outbound for Nobody {
+impl Outbound for DenyAllOutbound {
     fn begin(&self, _request: OutgoingRequest) -> Box<dyn OutgoingCall> {
-        Box::new(Refused::new(Failure::new(FailureCode::HttpRequestDenied)))
+        Box::new(RefusedCall::new(Failure::new(
+            FailureCode::HttpRequestDenied,
+        )))
     }
 }
 
 /// An unfinished entry, until it is renamed to its final name.
-struct Making {
+struct UnfinishedEntry {
     folder: PathBuf,
     secret: [u8; Entry::KEY],
 }
 
-impl fmt::Debug for Making {
+impl fmt::Debug for UnfinishedEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Making({:?})", self.folder)
+        write!(f, "UnfinishedEntry({:?})", self.folder)
     }
 }
 
-impl Making {
-    fn begin(store: &Store, what: &What) -> Result<Self, SharedError> {
-        let of = store.of(&what.namespace);
+impl UnfinishedEntry {
+    fn begin(store: &EntryStore, subject: &EntrySubject) -> Result<Self, SharedError> {
+        let of = store.of(&subject.namespace);
         let random = |error| SharedError::file(&store.folder, error);
         let (secret, name) = (
             Images::secret().map_err(random)?,
@@ -218,7 +220,12 @@ impl Making {
 
     /// Moves the files that the node has made, seals the note, and renames the entry to its final
     /// name.
-    fn keep(self, store: &Store, what: &What, whole: Whole) -> Result<Found, SharedError> {
+    fn keep(
+        self,
+        store: &EntryStore,
+        subject: &EntrySubject,
+        version: SharedVersion,
+    ) -> Result<EntryLocation, SharedError> {
         let (data, entry) = (self.data(), self.folder.join(ENTRY));
         make_folder(&entry, PASS)?;
         let (images, artifacts) = (entry.join(IMAGES), entry.join(ARTIFACTS));
@@ -229,13 +236,13 @@ impl Making {
         }
         permit(&images, PASS)?;
         make_folder(&artifacts, PASS)?;
-        let code = artifacts.join(&whole.code.0);
-        rename(&data.join("artifacts").join(&whole.code.0), &code)?;
+        let code = artifacts.join(&version.code.0);
+        rename(&data.join("artifacts").join(&version.code.0), &code)?;
         permit(&code, READ)?;
-        let note = Note::of(what, &whole);
+        let note = Note::of(subject, &version);
         let sealed = {
             let images = Images::new(images, &self.secret, 0);
-            note.seal(&images, whole)
+            note.seal(&images, version)
         };
         let sealed = sealed.map_err(|error| SharedError::Note {
             path: entry.clone(),
@@ -247,15 +254,15 @@ impl Making {
         for folder in [&artifacts, &entry, &self.folder] {
             sync(folder)?;
         }
-        let found = store.place(what)?;
+        let found = store.place(subject)?;
         let place = found.key.parent().unwrap_or(&store.folder);
         rename(&self.folder, place)?;
-        sync(&store.of(&what.namespace))?;
+        sync(&store.of(&subject.namespace))?;
         Ok(found)
     }
 }
 
-impl Drop for Making {
+impl Drop for UnfinishedEntry {
     /// Removes the unfinished entry. If the entry was kept, nothing has this name any more.
     fn drop(&mut self) {
         match fs::remove_dir_all(&self.folder) {

@@ -6,7 +6,7 @@ use faasw_client::RequestLimits;
 use faasw_pool::{BudgetAccount, CallLimits, RequestBudget};
 use tokio::time::Instant;
 
-use crate::message::Within;
+use crate::message::CallerContext;
 
 /// Nested invocations that one client's request may cause in all: a function may make 16 calls at
 /// the same time, 64 times over. Without this limit, a loop that is eight deep with 16 calls each
@@ -21,7 +21,7 @@ const CPU_CHECK: Duration = Duration::from_millis(100);
 /// `within` another invocation, shares that one's budget. There is none for a function that neither
 /// is called by another nor makes calls.
 pub(in crate::node) fn account(
-    within: Option<&Within>,
+    within: Option<&CallerContext>,
     makes_calls: bool,
     limits: &RequestLimits,
 ) -> Option<Arc<BudgetAccount>> {
@@ -39,7 +39,10 @@ pub(in crate::node) fn account(
 
 /// Returns the limits of an invocation. One `within` another invocation ends with its client's
 /// request at the latest.
-pub(in crate::node) fn call_limits(limits: &RequestLimits, within: Option<&Within>) -> CallLimits {
+pub(in crate::node) fn call_limits(
+    limits: &RequestLimits,
+    within: Option<&CallerContext>,
+) -> CallLimits {
     let left = within.and_then(|within| within.budget.time_left());
     CallLimits {
         cpu: limits.cpu_time,
@@ -68,11 +71,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_nested_invocation_has_what_its_clients_request_has_left() {
+    async fn a_self_call_has_the_remaining_time_of_its_client_request() {
         let outer = limits(2, Some(10));
         assert!(account(None, false, &outer).is_none());
         let root = account(None, true, &outer).unwrap();
-        let within = Within {
+        let within = CallerContext {
             share: None,
             budget: root.budget().clone(),
         };

@@ -12,7 +12,7 @@ use super::labels::whole;
 
 /// The gauges and counters of overload.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct AdmissionMetrics {
     waiting: Gauge,
     evicted: Counter,
     slow_connections: Counter,
@@ -21,7 +21,7 @@ pub(super) struct Crowd {
     polling: Counter<f64>,
 }
 
-impl Crowd {
+impl AdmissionMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "requests_waiting",

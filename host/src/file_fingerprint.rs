@@ -8,15 +8,15 @@ use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
 /// The properties of a file that change with its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileFingerprint {
     device: u64,
     inode: u64,
     size: u64,
     modified: (i64, i64),
 }
 
-impl Stamp {
-    /// Returns the current stamp of the file, following links.
+impl FileFingerprint {
+    /// Returns the current fingerprint of the file, following links.
     ///
     /// # Errors
     /// Returns an error if the file cannot be looked up. It may be missing in the middle of a
@@ -35,14 +35,14 @@ impl Stamp {
 /// Reports a change once the new value has stayed the same for one check, so that the writer can
 /// finish.
 #[derive(Debug)]
-pub struct Settling<T> {
+pub struct StableChange<T> {
     /// The value of the last reported change, or the initial one.
     seen: Option<T>,
     /// The value of the last check, if it was new.
     settling: Option<T>,
 }
 
-impl<T: PartialEq> Settling<T> {
+impl<T: PartialEq> StableChange<T> {
     /// Starts with a known value. With `None`, the first value is reported as a change once it has
     /// settled.
     #[must_use]
@@ -74,14 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_told_once_and_only_when_it_has_settled() {
-        let mut settling = Settling::new(Some(1));
+    fn a_change_is_reported_once_after_it_has_settled() {
+        let mut settling = StableChange::new(Some(1));
         let told: Vec<bool> = [1, 2, 3, 3, 3, 1, 3, 1, 1]
             .map(|now| settling.look(now))
             .into();
         let expected = [false, false, false, true, false, false, false, false, true];
         assert_eq!(told, expected);
-        let mut unknown = Settling::new(None);
+        let mut unknown = StableChange::new(None);
         assert_eq!([1, 1, 1].map(|now| unknown.look(now)), [false, true, false]);
     }
 }

@@ -6,9 +6,9 @@ use faasw_abi::pages::PageSet;
 use faasw_client::{Digest, FunctionName};
 use faasw_pool::{Known, ReadCode, ScriptFiles};
 
-use super::code::{Ready, StoredCode, StoredScript, Whose};
+use super::code::{CodeOwner, DeployableCode, StoredCode, StoredScript};
 use crate::{
-    backend::FunctionVersion,
+    backend::ServableVersion,
     error::DeployError,
     log::{Event, FunctionLog},
     node::{
@@ -20,36 +20,36 @@ use crate::{
 
 impl Core {
     /// Returns the code of a stored version, compiled again if needed.
-    async fn code_again(
+    async fn load_or_compile_code(
         &self,
         name: &FunctionName,
         record: &VersionRecord,
-    ) -> Result<Ready, DeployError> {
+    ) -> Result<DeployableCode, DeployError> {
         if let Some(engine) = &record.engine {
             return self.engine_code(engine).await;
         }
-        let (digest, whose) = (record.digest, Whose::Function(name.clone()));
-        if let Some(ready) = self.stored_code(digest, whose.clone()).await? {
+        let (digest, owner) = (record.digest, CodeOwner::Function(name.clone()));
+        if let Some(ready) = self.stored_code(digest, owner.clone()).await? {
             return Ok(ready);
         }
         // Another version of faasw compiled it.
-        Ok(self.compile_stored(digest, &whose).await?.without_bytes())
+        Ok(self.compile_stored(digest, &owner).await?.without_bytes())
     }
 
     /// Compiles a stored module and stores its code.
     pub(in crate::node) async fn compile_stored(
         &self,
         digest: Digest,
-        whose: &Whose,
-    ) -> Result<Ready, DeployError> {
+        owner: &CodeOwner,
+    ) -> Result<DeployableCode, DeployError> {
         let storage = self.storage.clone();
         let module = blocking(move || storage.registry.module(digest)).await;
-        let ready = match whose {
-            Whose::Function(name) => {
+        let ready = match owner {
+            CodeOwner::Function(name) => {
                 let module = module?.into();
                 self.compile_module(name, module, None, None).await?
             }
-            Whose::Engine(name) => {
+            CodeOwner::Engine(name) => {
                 let module = match module {
                     // An engine whose code was taken over without its component.
                     Err(RegistryError::Module(_)) => self.carried_component(name, digest).await?,
@@ -58,7 +58,7 @@ impl Core {
                 self.compile_engine(name, module.into()).await?
             }
         };
-        self.store_code(digest, &ready, whose).await;
+        self.store_code(digest, &ready, owner).await;
         Ok(ready)
     }
 
@@ -81,17 +81,17 @@ impl Core {
     }
 
     /// Returns the source of this code in the registry.
-    pub(in crate::node) fn source(&self, module: Digest, whose: &Whose) -> StoredCode {
+    pub(in crate::node) fn source(&self, module: Digest, owner: &CodeOwner) -> StoredCode {
         StoredCode {
             core: self.me.clone(),
             module,
-            whose: whose.clone(),
+            owner: owner.clone(),
         }
     }
 
     /// Returns the script of a stored version, if it is one. The script is read when its seed has
     /// to be made.
-    fn script_again(&self, record: &VersionRecord) -> Option<ScriptFiles> {
+    fn load_stored_script(&self, record: &VersionRecord) -> Option<ScriptFiles> {
         record.engine.as_ref().map(|_| {
             ScriptFiles::Stored(Arc::new(StoredScript {
                 storage: Arc::downgrade(&self.storage),
@@ -106,18 +106,23 @@ impl Core {
         name: &FunctionName,
         record: &VersionRecord,
         log: &Arc<FunctionLog>,
-    ) -> Result<Arc<dyn FunctionVersion>, DeployError> {
-        let ready = self.code_again(name, record).await?;
-        self.observer.tell(Event::MakingSeed { function: name });
+    ) -> Result<Arc<dyn ServableVersion>, DeployError> {
+        let ready = self.load_or_compile_code(name, record).await?;
+        self.observer.notify(Event::MakingSeed { function: name });
         let files = self.stored_files(record);
-        let spec = self.spec(name, record, self.script_again(record), files, log);
+        let spec = self.spec(name, record, self.load_stored_script(record), files, log);
         let (made, _) = ready.code.seed(&spec).await?;
         Ok(made)
     }
 
     /// Stores code for the next start and lets it leave memory. If storing fails, the next start
     /// compiles the code again, so the function serves nevertheless.
-    pub(in crate::node) async fn store_code(&self, digest: Digest, ready: &Ready, whose: &Whose) {
+    pub(in crate::node) async fn store_code(
+        &self,
+        digest: Digest,
+        ready: &DeployableCode,
+        owner: &CodeOwner,
+    ) {
         let Some(artifact) = ready.artifact.clone() else {
             return;
         };
@@ -130,7 +135,7 @@ impl Core {
             storage.registry.store_artifact(digest, new)
         });
         match stored.await {
-            Ok(()) => ready.is_stored_at(self.source(digest, whose)),
+            Ok(()) => ready.is_stored_at(self.source(digest, owner)),
             Err(error) => tracing::warn!(%digest, %error, "compiled code was not kept"),
         }
     }
@@ -140,22 +145,22 @@ impl Core {
     pub(in crate::node) async fn wake(
         &self,
         function: &Function,
-    ) -> Result<Arc<dyn FunctionVersion>, DeployError> {
+    ) -> Result<Arc<dyn ServableVersion>, DeployError> {
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
         let Function {
             name, record, log, ..
         } = function;
-        let ready = self.code_again(name, record).await?;
-        self.observer.tell(Event::MakingSeed { function: name });
+        let ready = self.load_or_compile_code(name, record).await?;
+        self.observer.notify(Event::MakingSeed { function: name });
         let known = Known {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,
         };
         let files = self.stored_files(record);
-        let spec = self.spec(name, record, self.script_again(record), files, log);
-        Ok(ready.code.adopt(&spec, known).await?)
+        let spec = self.spec(name, record, self.load_stored_script(record), files, log);
+        Ok(ready.code.register_existing(&spec, known).await?)
     }
 }

@@ -4,7 +4,7 @@ use http::{Uri, uri::PathAndQuery};
 
 /// A parsed target.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct FunctionTarget {
     /// The name in the path. A function of this name need not exist.
     pub(crate) name: String,
     /// The URI that the function sees, without the name.
@@ -13,7 +13,7 @@ pub(crate) struct Named {
     pub(crate) is_bare: bool,
 }
 
-impl Named {
+impl FunctionTarget {
     /// Parses a target; `None` if it names no function. A valid name has no characters that must be
     /// percent-encoded, but they may be (RFC 3986, section 2.3).
     pub(crate) fn of(uri: &Uri) -> Option<Self> {

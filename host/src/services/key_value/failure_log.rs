@@ -18,15 +18,15 @@ const EACH: Duration = Duration::from_secs(10);
 
 /// When a failure was last logged.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct FailureLog {
     failure: Mutex<Option<Instant>>,
     /// A failure was logged, and no command has succeeded since.
     is_failing: AtomicBool,
 }
 
-impl Told {
+impl FailureLog {
     /// Logs a failure, unless one was logged recently.
-    pub(super) fn failed(&self, error: &StoreError) {
+    pub(super) fn log_failure(&self, error: &StoreError) {
         let mut told = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= EACH) {
             *told = Some(Instant::now());
@@ -37,7 +37,7 @@ impl Told {
     }
 
     /// Logs a success after a failure that was logged.
-    pub(super) fn worked(&self) {
+    pub(super) fn log_recovery(&self) {
         if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
         {
             tracing::info!("the key-value stores of functions can be used again");

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, header, 
 use crate::message::TARGET_BYTES;
 
 /// Returns the reason why a request is rejected by its head alone.
-pub(super) fn refusal<B>(request: &Request<B>) -> Option<Problem> {
+pub(super) fn rejection<B>(request: &Request<B>) -> Option<Problem> {
     let headers = request.headers();
     let target = request.uri().path_and_query();
     if target.is_some_and(|target| target.as_str().len() > TARGET_BYTES) {
@@ -163,11 +163,11 @@ mod tests {
     use http::request::Builder;
 
     fn status(request: Builder) -> Option<u16> {
-        refusal(&request.body(()).unwrap()).map(|problem| problem.status.as_u16())
+        rejection(&request.body(()).unwrap()).map(|problem| problem.status.as_u16())
     }
 
     #[test]
-    fn hosts_are_told_from_what_is_none() {
+    fn valid_hosts_are_distinguished_from_invalid_ones() {
         for host in [
             "", "h", "h:", "h:80", "[::1]", "[::1]:80", "1.2.3.4", "a-b.c",
         ] {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_paths_or_whole() {
+    fn targets_are_paths_or_absolute_uris() {
         for (method, uri, expected) in [
             ("OPTIONS", "*", None),
             ("GET", "*", Some(400)),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn unsupported_requests_are_rejected_with_the_reason() {
         for (fields, expected) in [
             (&[("transfer-encoding", "chunked")][..], None),
             (&[("transfer-encoding", "Chunked")], None),

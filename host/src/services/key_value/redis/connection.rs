@@ -24,7 +24,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::{
-    bounded::{Allowance, Bounded, Duplex},
+    bounded::{BoundedStream, ByteAllowance, Duplex},
     server::{KeyValueServer, ServerAddress},
 };
 
@@ -51,7 +51,7 @@ impl Command<'_> {
         !matches!(self, Self::Change(_))
     }
 
-    async fn ask(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
+    async fn send(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
             Self::Read(command) => command.query_async(connection).await,
             // If the server does not know the script, it is sent and invoked again. The first
@@ -63,7 +63,7 @@ impl Command<'_> {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Unanswered {
+pub(super) enum CommandError {
     /// The server has rejected the command with this message. The connection is usable.
     Refused(String),
     /// A server that is now a replica or part of a cluster has rejected the command with this
@@ -73,7 +73,7 @@ pub(super) enum Unanswered {
     Broken(String),
 }
 
-impl From<RedisError> for Unanswered {
+impl From<RedisError> for CommandError {
     fn from(error: RedisError) -> Self {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
@@ -127,34 +127,34 @@ pub(super) fn tls(server: &KeyValueServer) -> Result<Option<TlsConnector>, Strin
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct RedisConnection {
     connection: MultiplexedConnection,
-    allowance: Allowance,
+    allowance: ByteAllowance,
     /// The task that writes and reads. It ends when the peer closes the connection.
     driver: JoinHandle<()>,
     /// When the server last answered.
     answered: Instant,
 }
 
-impl Drop for Link {
+impl Drop for RedisConnection {
     fn drop(&mut self) {
         // The task would wait for answers that no caller needs.
         self.driver.abort();
     }
 }
 
-impl Link {
+impl RedisConnection {
     /// Connects, logs in and waits until the server answers, so that the next command finds it
     /// ready.
     pub(super) async fn open(
         server: &KeyValueServer,
         tls: Option<&TlsConnector>,
-    ) -> Result<Self, Unanswered> {
-        let broken = |error: io::Error| Unanswered::Broken(Line(error).to_string());
-        let allowance = Allowance::default();
+    ) -> Result<Self, CommandError> {
+        let broken = |error: io::Error| CommandError::Broken(Line(error).to_string());
+        let allowance = ByteAllowance::default();
         allowance.set(ANSWER_MAX);
         let stream = stream(server, tls).await.map_err(broken)?;
-        let stream = Bounded::new(stream, allowance.clone());
+        let stream = BoundedStream::new(stream, allowance.clone());
         let config = AsyncConnectionConfig::new()
             // The callers have timeouts of their own.
             .set_response_timeout(None)
@@ -168,7 +168,7 @@ impl Link {
             driver: tokio::spawn(driver),
             answered: Instant::now(),
         };
-        link.ask(&Command::Read(cmd("PING"))).await?;
+        link.send(&Command::Read(cmd("PING"))).await?;
         Ok(link)
     }
 
@@ -184,11 +184,11 @@ impl Link {
 
     /// Sends a command and waits for the answer. A caller that does not wait for it must drop the
     /// connection.
-    pub(super) async fn ask(&mut self, command: &Command<'_>) -> Result<Value, Unanswered> {
+    pub(super) async fn send(&mut self, command: &Command<'_>) -> Result<Value, CommandError> {
         self.allowance.set(ANSWER_MAX);
-        let answer = command.ask(&mut self.connection).await;
+        let answer = command.send(&mut self.connection).await;
         self.answered = Instant::now();
-        answer.map_err(Unanswered::from)
+        answer.map_err(CommandError::from)
     }
 }
 

@@ -14,7 +14,7 @@ pub const SHARED: &str = "users";
 
 /// A store's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum StoreReply {
     Done,
     Values(Vec<Option<Vec<u8>>>),
     Exists(bool),
@@ -24,7 +24,7 @@ pub enum Told {
     Failed(String),
 }
 
-impl From<Answer<'_>> for Told {
+impl From<Answer<'_>> for StoreReply {
     fn from(answer: Answer<'_>) -> Self {
         let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         match answer {
@@ -41,23 +41,23 @@ impl From<Answer<'_>> for Told {
     }
 }
 
-pub fn failed(why: &str) -> Told {
-    Told::Failed(why.to_owned())
+pub fn failed(why: &str) -> StoreReply {
+    StoreReply::Failed(why.to_owned())
 }
 
 /// Returns the answer with one value, or with none.
-pub fn value(value: Option<&str>) -> Told {
-    Told::Values(vec![value.map(|value| value.as_bytes().to_vec())])
+pub fn value(value: Option<&str>) -> StoreReply {
+    StoreReply::Values(vec![value.map(|value| value.as_bytes().to_vec())])
 }
 
 /// A node with a function.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct StoreNode {
     pub node: Node,
     store: Arc<dyn StoreService>,
 }
 
-impl Asking {
+impl StoreNode {
     /// Starts a node whose stores are embedded.
     pub async fn embedded(limits: Limits) -> Self {
         Self::on(Node::builder().limits(limits)).await.unwrap()
@@ -82,23 +82,23 @@ impl Asking {
     }
 
     /// Performs an operation on the function's own store.
-    pub async fn ask(&self, operation: Operation<'_>) -> Told {
-        self.ask_of(OWN_STORE, operation).await
+    pub async fn execute(&self, operation: Operation<'_>) -> StoreReply {
+        self.execute_on(OWN_STORE, operation).await
     }
 
-    pub async fn ask_of(&self, store: &str, operation: Operation<'_>) -> Told {
+    pub async fn execute_on(&self, store: &str, operation: Operation<'_>) -> StoreReply {
         let record = Request { store, operation }.encode().unwrap();
         let answer = self.store.answer(record[LENGTH_BYTES..].to_vec()).await;
-        Told::from(Answer::decode(&answer.unwrap()[LENGTH_BYTES..]).unwrap())
+        StoreReply::from(Answer::decode(&answer.unwrap()[LENGTH_BYTES..]).unwrap())
     }
 
-    pub async fn set(&self, key: &str, value: &str) -> Told {
+    pub async fn set(&self, key: &str, value: &str) -> StoreReply {
         let pair = (key.as_bytes(), value.as_bytes());
-        self.ask(Operation::Set(vec![pair])).await
+        self.execute(Operation::Set(vec![pair])).await
     }
 
-    pub async fn get(&self, key: &str) -> Told {
-        self.ask(Operation::Get(vec![key.as_bytes()])).await
+    pub async fn get(&self, key: &str) -> StoreReply {
+        self.execute(Operation::Get(vec![key.as_bytes()])).await
     }
 
     /// Returns all keys, and the number of pages in which they came.
@@ -108,7 +108,7 @@ impl Asking {
             let from = all
                 .last()
                 .map_or(ListFrom::Start, |key| ListFrom::Behind(key));
-            let Told::Keys(keys, more) = self.ask(Operation::Keys(from)).await else {
+            let StoreReply::Keys(keys, more) = self.execute(Operation::Keys(from)).await else {
                 panic!("no keys");
             };
             all.extend(keys);
@@ -122,7 +122,7 @@ impl Asking {
     /// Repeats a read until it succeeds.
     pub async fn until_it_works(&self) {
         let deadline = Instant::now() + give_up();
-        while !matches!(self.get("nothing").await, Told::Values(_)) {
+        while !matches!(self.get("nothing").await, StoreReply::Values(_)) {
             assert!(Instant::now() < deadline, "it does not come back");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

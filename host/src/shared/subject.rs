@@ -81,7 +81,7 @@ impl From<Namespace> for String {
 /// The subject of an entry. With the build of faasw, the processor and the kernel, it is everything
 /// that a function's seed and code depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct What {
+pub struct EntrySubject {
     /// The namespace that may use the entry.
     pub namespace: Namespace,
     /// The name of the function, which is part of its memory.
@@ -92,7 +92,7 @@ pub struct What {
     pub options: FunctionOptions,
 }
 
-impl What {
+impl EntrySubject {
     /// Returns the id of the entry for this build, processor and kernel.
     pub(super) fn id(&self, origin: &Origin) -> Result<Digest, serde_json::Error> {
         let Self {
@@ -104,10 +104,10 @@ impl What {
         // No part contains the character that ends it.
         let options = serde_json::to_string(options)?;
         let Origin { build, machine } = origin;
-        let told = format!(
+        let text = format!(
             "faasw shared entry\n{namespace}\n{name}\n{upload}\n{build}\n{machine}\n{options}"
         );
-        Ok(Digest::of(told.as_bytes()))
+        Ok(Digest::of(text.as_bytes()))
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_are_names_of_folders_and_no_others() {
+    fn namespaces_are_valid_folder_names() {
         for name in ["a", "0", "kube-system", &"a".repeat(63)] {
             assert_eq!(Namespace::new(name).unwrap().as_str(), name);
         }
@@ -139,56 +139,60 @@ mod tests {
     }
 
     #[test]
-    fn whatever_differs_has_another_entry() {
+    fn any_difference_gives_another_entry_id() {
         let here = Origin {
             build: "b".into(),
             machine: "m".into(),
         };
-        let what = What {
+        let subject = EntrySubject {
             namespace: Namespace::new("n").unwrap(),
             name: FunctionName::new("f").unwrap(),
             upload: Digest::of(b"module"),
             options: FunctionOptions::default().env("A", "b"),
         };
-        let id = |what: &What, origin: &Origin| what.id(origin).unwrap();
-        let own = id(&what, &here);
-        assert_eq!(own, id(&what.clone(), &here.clone()));
+        let id = |subject: &EntrySubject, origin: &Origin| subject.id(origin).unwrap();
+        let own = id(&subject, &here);
+        assert_eq!(own, id(&subject.clone(), &here.clone()));
         let mut others = vec![
             id(
-                &what,
+                &subject,
                 &Origin {
                     build: "m".into(),
                     machine: "b".into(),
                 },
             ),
             id(
-                &what,
+                &subject,
                 &Origin {
                     build: "c".into(),
                     ..here.clone()
                 },
             ),
             id(
-                &what,
+                &subject,
                 &Origin {
                     machine: "c".into(),
                     ..here.clone()
                 },
             ),
         ];
-        let changed = |change: fn(&mut What)| {
-            let mut what = what.clone();
-            change(&mut what);
-            id(&what, &here)
+        let changed = |change: fn(&mut EntrySubject)| {
+            let mut subject = subject.clone();
+            change(&mut subject);
+            id(&subject, &here)
         };
-        others.push(changed(|what| {
-            what.namespace = Namespace::new("o").unwrap()
+        others.push(changed(|subject| {
+            subject.namespace = Namespace::new("o").unwrap()
         }));
-        others.push(changed(|what| what.name = FunctionName::new("g").unwrap()));
-        others.push(changed(|what| what.upload = Digest::of(b"another")));
-        others.push(changed(|what| what.options = FunctionOptions::default()));
-        others.push(changed(|what| {
-            what.options = FunctionOptions::default().env("A", "b").memory(1 << 20);
+        others.push(changed(|subject| {
+            subject.name = FunctionName::new("g").unwrap()
+        }));
+        others.push(changed(|subject| subject.upload = Digest::of(b"another")));
+        others.push(changed(|subject| {
+            subject.options = FunctionOptions::default()
+        }));
+        others.push(changed(|subject| {
+            subject.options = FunctionOptions::default().env("A", "b").memory(1 << 20);
         }));
         for (at, other) in others.iter().enumerate() {
             assert_ne!(*other, own, "{at}");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// The paths of a certificate chain and its key, both in PEM.
 #[derive(Clone, Debug)]
-pub(crate) struct Pair {
+pub(crate) struct CertificatePaths {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// The reason why a request is rejected.
 #[derive(Debug, Error)]
-pub(crate) enum Unfit {
+pub(crate) enum RequestRejection {
     #[error("the request's header fields take {size} {unit}; at most {limit} are taken")]
     HeadTooLarge {
         size: usize,

@@ -8,7 +8,7 @@ use super::super::{Changed, Page, Values};
 
 /// The answer does not have the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unfit;
+pub(super) struct UnexpectedReply;
 
 /// The result of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,73 +22,75 @@ pub(super) enum Outcome {
     NoNumber,
 }
 
-pub(super) fn number(answer: &Value) -> Result<u64, Unfit> {
+pub(super) fn number(answer: &Value) -> Result<u64, UnexpectedReply> {
     match answer {
-        Value::Int(number) => u64::try_from(*number).map_err(|_| Unfit),
+        Value::Int(number) => u64::try_from(*number).map_err(|_| UnexpectedReply),
         Value::BulkString(text) => parsed(text),
         Value::Nil => Ok(0),
-        _ => Err(Unfit),
+        _ => Err(UnexpectedReply),
     }
 }
 
-fn parsed<T: std::str::FromStr>(text: &[u8]) -> Result<T, Unfit> {
-    let text = str::from_utf8(text).map_err(|_| Unfit)?;
-    text.parse().map_err(|_| Unfit)
+fn parsed<T: std::str::FromStr>(text: &[u8]) -> Result<T, UnexpectedReply> {
+    let text = str::from_utf8(text).map_err(|_| UnexpectedReply)?;
+    text.parse().map_err(|_| UnexpectedReply)
 }
 
 /// Parses a list of items.
-pub(super) fn items(answer: Value) -> Result<Vec<Value>, Unfit> {
+pub(super) fn items(answer: Value) -> Result<Vec<Value>, UnexpectedReply> {
     match answer {
         Value::Array(items) => Ok(items),
-        _ => Err(Unfit),
+        _ => Err(UnexpectedReply),
     }
 }
 
-pub(super) fn bytes(answer: Value) -> Result<Vec<u8>, Unfit> {
+pub(super) fn bytes(answer: Value) -> Result<Vec<u8>, UnexpectedReply> {
     match answer {
         Value::BulkString(bytes) => Ok(bytes),
-        _ => Err(Unfit),
+        _ => Err(UnexpectedReply),
     }
 }
 
 /// Parses a word and the item that follows it, if there is one.
-fn word(answer: Value) -> Result<(Vec<u8>, Option<Value>), Unfit> {
+fn word(answer: Value) -> Result<(Vec<u8>, Option<Value>), UnexpectedReply> {
     let mut items = items(answer)?.into_iter();
-    let word = bytes(items.next().ok_or(Unfit)?)?;
+    let word = bytes(items.next().ok_or(UnexpectedReply)?)?;
     let with = items.next();
     match items.next() {
         None => Ok((word, with)),
-        Some(_) => Err(Unfit),
+        Some(_) => Err(UnexpectedReply),
     }
 }
 
-fn value(answer: Value) -> Result<Option<Vec<u8>>, Unfit> {
+fn value(answer: Value) -> Result<Option<Vec<u8>>, UnexpectedReply> {
     match answer {
         Value::Nil => Ok(None),
         Value::BulkString(value) if value.len() <= VALUE_MAX => Ok(Some(value)),
-        _ => Err(Unfit),
+        _ => Err(UnexpectedReply),
     }
 }
 
 /// Parses the values of `count` keys. Returns `None` if the values are too large.
-pub(super) fn values(answer: Value, count: usize) -> Result<Option<Values>, Unfit> {
+pub(super) fn values(answer: Value, count: usize) -> Result<Option<Values>, UnexpectedReply> {
     match word(answer)? {
         (word, None) if word == b"too much" => Ok(None),
         (word, Some(found)) if word == b"values" => {
             let values = items(found)?.into_iter().map(value);
             let values = values.collect::<Result<Values, _>>()?;
-            (values.len() == count).then_some(Some(values)).ok_or(Unfit)
+            (values.len() == count)
+                .then_some(Some(values))
+                .ok_or(UnexpectedReply)
         }
-        _ => Err(Unfit),
+        _ => Err(UnexpectedReply),
     }
 }
 
 /// Parses at most `most` keys, and whether there is one more.
-pub(super) fn page(answer: Value, most: usize) -> Result<Page, Unfit> {
+pub(super) fn page(answer: Value, most: usize) -> Result<Page, UnexpectedReply> {
     let keys = items(answer)?.into_iter().map(|key| {
         let key = bytes(key)?;
         let is_one = (1..=KEY_MAX).contains(&key.len()) && str::from_utf8(&key).is_ok();
-        is_one.then_some(key).ok_or(Unfit)
+        is_one.then_some(key).ok_or(UnexpectedReply)
     });
     let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
     let more = keys.len() > most;
@@ -97,7 +99,7 @@ pub(super) fn page(answer: Value, most: usize) -> Result<Page, Unfit> {
 }
 
 /// Parses the result of a change.
-pub(super) fn outcome(answer: Value) -> Result<Outcome, Unfit> {
+pub(super) fn outcome(answer: Value) -> Result<Outcome, UnexpectedReply> {
     let (word, with) = word(answer)?;
     Ok(match (word.as_slice(), with) {
         (b"done", None) => Outcome::Changed(Changed::Done),
@@ -108,7 +110,7 @@ pub(super) fn outcome(answer: Value) -> Result<Outcome, Unfit> {
         (b"keys", None) => Outcome::Keys,
         (b"bytes", None) => Outcome::Bytes,
         (b"no number", None) => Outcome::NoNumber,
-        _ => return Err(Unfit),
+        _ => return Err(UnexpectedReply),
     })
 }
 
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_what_scripts_say() {
+    fn script_replies_are_parsed() {
         let number = array([text("number"), text("-9223372036854775808")]);
         assert_eq!(
             outcome(number),
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_none() {
+    fn unexpected_replies_are_errors() {
         for answer in [
             Value::Nil,
             Value::Okay,
@@ -156,13 +158,16 @@ mod tests {
             array([text("stale"), text(&"x".repeat(VALUE_MAX + 1))]),
             array([text("keys"), text("a"), text("b")]),
         ] {
-            assert_eq!(outcome(answer.clone()), Err(Unfit), "{answer:?}");
-            assert_eq!(values(answer, 1), Err(Unfit));
+            assert_eq!(outcome(answer.clone()), Err(UnexpectedReply), "{answer:?}");
+            assert_eq!(values(answer, 1), Err(UnexpectedReply));
         }
         let large = text(&"x".repeat(KEY_MAX + 1));
         for key in [text(""), large, Value::BulkString(vec![0xff]), Value::Nil] {
-            assert_eq!(page(array([key]), 9), Err(Unfit));
+            assert_eq!(page(array([key]), 9), Err(UnexpectedReply));
         }
-        assert_eq!(values(array([text("values"), array([])]), 1), Err(Unfit));
+        assert_eq!(
+            values(array([text("values"), array([])]), 1),
+            Err(UnexpectedReply)
+        );
     }
 }

@@ -19,26 +19,26 @@ use http::{HeaderMap, Response, header};
 use http_body::Body as _;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::sent::Sending;
+use super::body::SelfCallBodySender;
 use crate::message::Body;
 
 /// The largest piece of a response body, in bytes.
-const PIECE: usize = 64 << 10;
+const MAX_PIECE_BYTES: usize = 64 << 10;
 
 /// Resolves to the response.
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send>>;
 
 /// A call under way. Dropping it ends the instance that answers it.
-pub(super) struct InsideCall {
+pub(super) struct SelfCall {
     /// Present until the request's body has ended.
-    sending: Option<Sending>,
-    answer: Stage,
+    sending: Option<SelfCallBodySender>,
+    answer: ResponseStage,
     timeouts: Timeouts,
     /// When the next part of the response has to arrive.
     due: Option<Pin<Box<Sleep>>>,
 }
 
-enum Stage {
+enum ResponseStage {
     /// The called function has not started its response.
     Waiting(Answering),
     /// The response has started. `held` is data that was received but not passed on to the guest
@@ -48,11 +48,15 @@ enum Stage {
     Over,
 }
 
-impl InsideCall {
-    pub(super) fn new(answering: Answering, sending: Option<Sending>, timeouts: Timeouts) -> Self {
+impl SelfCall {
+    pub(super) fn new(
+        answering: Answering,
+        sending: Option<SelfCallBodySender>,
+        timeouts: Timeouts,
+    ) -> Self {
         Self {
             sending,
-            answer: Stage::Waiting(answering),
+            answer: ResponseStage::Waiting(answering),
             timeouts,
             due: timer(timeouts.first_byte),
         }
@@ -60,14 +64,14 @@ impl InsideCall {
 
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Result<AnswerPart, Failure>> {
         match &mut self.answer {
-            Stage::Waiting(answering) => {
+            ResponseStage::Waiting(answering) => {
                 let response = ready!(answering.as_mut().poll(context))?;
                 let (head, body) = head_of(response)?;
                 let held = Bytes::new();
-                self.answer = Stage::Answering { body, held };
+                self.answer = ResponseStage::Answering { body, held };
                 Poll::Ready(Ok(AnswerPart::Head(head)))
             }
-            Stage::Answering { body, held } => {
+            ResponseStage::Answering { body, held } => {
                 while held.is_empty() {
                     let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(context)) else {
                         return Poll::Ready(Ok(AnswerPart::End(Bytes::new())));
@@ -84,12 +88,12 @@ impl InsideCall {
                 }
                 // Splitting would leave an empty rest that keeps the whole allocation.
                 let piece = match held.len() {
-                    ..=PIECE => mem::take(held),
-                    _ => held.split_to(PIECE),
+                    ..=MAX_PIECE_BYTES => mem::take(held),
+                    _ => held.split_to(MAX_PIECE_BYTES),
                 };
                 Poll::Ready(Ok(AnswerPart::Data(piece)))
             }
-            Stage::Over => Poll::Pending,
+            ResponseStage::Over => Poll::Pending,
         }
     }
 
@@ -99,14 +103,16 @@ impl InsideCall {
         match &mut self.due {
             None => Poll::Pending,
             Some(due) => due.as_mut().poll(context).map(|()| match self.answer {
-                Stage::Waiting(_) => FailureCode::HttpResponseTimeout,
-                Stage::Answering { .. } | Stage::Over => FailureCode::ConnectionReadTimeout,
+                ResponseStage::Waiting(_) => FailureCode::HttpResponseTimeout,
+                ResponseStage::Answering { .. } | ResponseStage::Over => {
+                    FailureCode::ConnectionReadTimeout
+                }
             }),
         }
     }
 }
 
-impl OutgoingCall for InsideCall {
+impl OutgoingCall for SelfCall {
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         match &mut self.sending {
             Some(sending) => sending.poll_room(context),
@@ -135,7 +141,7 @@ impl OutgoingCall for InsideCall {
         self.due = timer(self.timeouts.between_bytes);
         if matches!(part, AnswerPart::End(_) | AnswerPart::Failed(_)) {
             // A failed call ends its instance now, even if the caller still holds the call.
-            (self.answer, self.due) = (Stage::Over, None);
+            (self.answer, self.due) = (ResponseStage::Over, None);
         }
         Poll::Ready(part)
     }
@@ -204,16 +210,16 @@ mod tests {
     use super::*;
     use std::future::{pending, poll_fn, ready};
 
-    fn call(answering: Answering, timeouts: Timeouts) -> InsideCall {
-        InsideCall::new(answering, None, timeouts)
+    fn call(answering: Answering, timeouts: Timeouts) -> SelfCall {
+        SelfCall::new(answering, None, timeouts)
     }
 
-    async fn next(call: &mut InsideCall) -> AnswerPart {
+    async fn next(call: &mut SelfCall) -> AnswerPart {
         poll_fn(|context| call.poll_answer(context)).await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_function_that_is_late_fails_by_the_callers_times() {
+    async fn a_late_self_call_fails_by_the_callers_timeouts() {
         let begun = Instant::now();
         let timeouts = Timeouts {
             first_byte: 2_000_000_000,
@@ -232,8 +238,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_comes_in_pieces_that_a_ring_has_room_for() {
-        let bytes = vec![7; 3 * PIECE + 1];
+    async fn a_self_call_response_is_split_to_ring_size() {
+        let bytes = vec![7; 3 * MAX_PIECE_BYTES + 1];
         let response = Response::new(Body::from(bytes.clone()));
         let mut call = call(Box::pin(ready(Ok(response))), Timeouts::default());
         let AnswerPart::Head(head) = next(&mut call).await else {
@@ -242,13 +248,13 @@ mod tests {
         let Ok(Answer::Response(head)) = Answer::decode(&head) else {
             panic!("no response");
         };
-        let length = (3 * PIECE + 1).to_string();
+        let length = (3 * MAX_PIECE_BYTES + 1).to_string();
         assert_eq!(head.headers, [(b"content-length".to_vec(), length.into())]);
         let mut got = Vec::new();
         loop {
             match next(&mut call).await {
                 AnswerPart::Data(data) => {
-                    assert!((1..=PIECE).contains(&data.len()));
+                    assert!((1..=MAX_PIECE_BYTES).contains(&data.len()));
                     got.extend_from_slice(&data);
                 }
                 AnswerPart::End(tail) => break assert!(tail.is_empty()),
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_head_that_no_guest_has_room_for_is_a_failure() {
+    async fn a_head_too_large_for_a_guest_is_a_failure() {
         let mut response = Response::new(Body::empty());
         for number in 0..3000 {
             let name = header::HeaderName::try_from(format!("x-{number}")).unwrap();

@@ -13,43 +13,43 @@ use faasw_egress_policy::{Destination, Grant, NodeTarget, RequestError};
 use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest, RequestBudget};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{call::EgressCall, hops::Hops, refusals::RefusalLog, slot::Slot};
-use crate::services::secrets::{Bound, Filled, Unfilled};
+use super::{call::EgressCall, hops::Hops, refusals::RefusalLog, worker_slot::WorkerSlot};
+use crate::services::secrets::{BoundSecrets, HeadWithSecrets, SecretFillError};
 
 /// Makes calls that were granted.
 #[derive(Clone, Debug)]
-pub(crate) enum Maker {
+pub(crate) enum CallMaker {
     /// The processes of the node.
-    Egress(Arc<Slot>),
+    Egress(Arc<WorkerSlot>),
     /// An implementation of the program that embeds the node.
     Embedder(Arc<dyn Outbound>),
 }
 
-impl Maker {
+impl CallMaker {
     /// Counts the worker as one of the same function as `other`, the maker of another version.
-    pub(crate) fn is_of_the_function_of(&self, other: &Self) {
+    pub(crate) fn join_function_of(&self, other: &Self) {
         if let (Self::Egress(slot), Self::Egress(other)) = (self, other) {
-            slot.is_of_the_function_of(other);
+            slot.join_function_of(other);
         }
     }
 }
 
 /// Calls that a function may have at the same time however many others have: as many as one
 /// invocation can make.
-const LEAST: usize = 16;
+const GUARANTEED_CALLS: usize = 16;
 
 /// The limits of simultaneous outbound calls: of the whole node, and of one function with all its
-/// versions. Beyond [`LEAST`], a function has no more calls than remain free for others (dynamic
-/// thresholds of shared buffers, Choudhury and Hahne 1998).
+/// versions. Beyond [`GUARANTEED_CALLS`], a function has no more calls than remain free for others
+/// (dynamic thresholds of shared buffers, Choudhury and Hahne 1998).
 #[derive(Clone, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct OutboundLimits {
     node: Arc<Semaphore>,
     function: Arc<Semaphore>,
     /// The limit of one function.
     most: usize,
 }
 
-impl Limits {
+impl OutboundLimits {
     /// Creates limits for one function, within the node's limit.
     pub(crate) fn new(node: &Arc<Semaphore>, function: usize) -> Self {
         let most = function.min(Semaphore::MAX_PERMITS);
@@ -60,95 +60,95 @@ impl Limits {
         }
     }
 
-    fn take(&self) -> Option<Places> {
+    fn take(&self) -> Option<CallPermits> {
         let own = self.most.saturating_sub(self.function.available_permits());
-        if own >= LEAST.max(self.node.available_permits()) {
+        if own >= GUARANTEED_CALLS.max(self.node.available_permits()) {
             return None;
         }
-        Some(Places {
+        Some(CallPermits {
             _function: self.function.clone().try_acquire_owned().ok()?,
             _node: self.node.clone().try_acquire_owned().ok()?,
         })
     }
 }
 
-/// The places of a call under the limits of node and function.
+/// The permits of a call under the limits of node and function.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct CallPermits {
     _function: OwnedSemaphorePermit,
     _node: OwnedSemaphorePermit,
 }
 
 /// Receives reports about a function's outbound calls. The function's owner reads the refusals and
 /// can then grant the calls.
-pub(crate) trait Hears: Send + Sync {
+pub(crate) trait OutboundObserver: Send + Sync {
     /// Whether calls are made at all. A function that was removed makes none.
-    fn is_there(&self) -> bool;
+    fn is_function_present(&self) -> bool;
 
     /// Reports a call that was granted and is made.
-    fn made(&self);
+    fn call_made(&self);
 
     /// Reports a call that was refused, with the reason.
-    fn refused(&self, why: &str);
+    fn call_refused(&self, why: &str);
 
     /// Counts a refused request whose reason is in the log already.
-    fn refused_again(&self);
+    fn refusal_repeated(&self);
 
     /// Reports a fact about a call that is made, for the function's owner.
-    fn told(&self, what: &str);
+    fn add_note(&self, what: &str);
 }
 
 /// The outbound calls that an invocation of a function may make.
-pub(crate) struct Granted {
+pub(crate) struct GrantedCalls {
     grants: Arc<[Grant]>,
-    limits: Limits,
+    limits: OutboundLimits,
     /// Makes the calls that leave the node. Without it they are denied.
-    maker: Option<Maker>,
+    maker: Option<CallMaker>,
     /// Makes the self calls.
-    inside: Arc<dyn Outbound>,
+    self_calls: Arc<dyn Outbound>,
     /// The functions that the request has passed through before this invocation.
     hops: Hops,
     /// The budget of the client's request and the invocations that it causes.
     budget: Arc<RequestBudget>,
     /// Secrets that the node puts into calls.
-    bound: Option<Arc<Bound>>,
-    hears: Arc<dyn Hears>,
+    bound: Option<Arc<BoundSecrets>>,
+    observer: Arc<dyn OutboundObserver>,
 }
 
-impl fmt::Debug for Granted {
+impl fmt::Debug for GrantedCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Granted")
+        f.debug_struct("GrantedCalls")
             .field("grants", &self.grants)
             .finish_non_exhaustive()
     }
 }
 
-impl Granted {
+impl GrantedCalls {
     /// Creates the calls that these grants allow, made by these makers.
     pub(crate) fn new(
         grants: Arc<[Grant]>,
-        limits: Limits,
-        (maker, inside): (Option<Maker>, Arc<dyn Outbound>),
+        limits: OutboundLimits,
+        (maker, self_calls): (Option<CallMaker>, Arc<dyn Outbound>),
         hops: Hops,
         budget: Arc<RequestBudget>,
-        bound: Option<Arc<Bound>>,
-        hears: Arc<dyn Hears>,
+        bound: Option<Arc<BoundSecrets>>,
+        observer: Arc<dyn OutboundObserver>,
     ) -> Self {
         Self {
             grants,
             limits,
             maker,
-            inside,
+            self_calls,
             hops,
             budget,
             bound,
-            hears,
+            observer,
         }
     }
 
     /// Checks whether a call may go to the destination in its head, and completes the head.
-    fn admit(&self, head: &mut OutgoingHead) -> Result<(Destination, Places), Failure> {
-        if !self.hears.is_there() {
+    fn admit(&self, head: &mut OutgoingHead) -> Result<(Destination, CallPermits), Failure> {
+        if !self.observer.is_function_present() {
             return Err(Failure::new(FailureCode::HttpRequestDenied));
         }
         let own = Destination::of_node();
@@ -160,8 +160,8 @@ impl Granted {
         }
         let destination = Destination::of_request(&head.scheme, &head.authority);
         let destination = destination.map_err(|error| {
-            self.hears
-                .refused(&format!("a request has no destination: {error}"));
+            self.observer
+                .call_refused(&format!("a request has no destination: {error}"));
             let code = match error {
                 RequestError::Scheme => FailureCode::HttpProtocolError,
                 _ => FailureCode::HttpRequestUriInvalid,
@@ -174,14 +174,14 @@ impl Granted {
                 Some(NodeTarget::ByPath) => "http://self".to_owned(),
                 Some(NodeTarget::Function(name)) => format!("http://{name}.spin.internal"),
             };
-            self.hears.refused(&format!(
+            self.observer.call_refused(&format!(
                 "a request to {destination} was denied: no grant allows it (deploy with \
                  --allow-outbound {grant})"
             ));
             return Err(Failure::new(FailureCode::HttpRequestDenied));
         }
         if !self.hops.write(head) {
-            self.hears.refused(&format!(
+            self.observer.call_refused(&format!(
                 "a request to {destination} was refused: what it answers has come through {} \
                  functions, and may be in a loop",
                 Hops::MOST
@@ -189,28 +189,28 @@ impl Granted {
             return Err(Failure::new(FailureCode::LoopDetected));
         }
         if destination.own().is_some() {
-            self.charge_nested(&destination)?;
+            self.charge_self_call(&destination)?;
         }
-        let places = self.limits.take().ok_or_else(|| {
-            self.hears.refused(&format!(
+        let permits = self.limits.take().ok_or_else(|| {
+            self.observer.call_refused(&format!(
                 "a request to {destination} was refused: too many are under way"
             ));
             Failure::new(FailureCode::ConnectionLimitReached)
         })?;
-        Ok((destination, places))
+        Ok((destination, permits))
     }
 
     /// Counts a self call in the budget of the client's request.
-    fn charge_nested(&self, destination: &Destination) -> Result<(), Failure> {
+    fn charge_self_call(&self, destination: &Destination) -> Result<(), Failure> {
         self.budget.begin_nested().map_err(|error| {
             let what = error.to_string();
             // A function that continues regardless does not fill its log with this.
             if self.budget.is_first_report() {
-                self.hears.refused(&format!(
+                self.observer.call_refused(&format!(
                     "a request to {destination} was refused, as further ones are: {what}"
                 ))
             } else {
-                self.hears.refused_again()
+                self.observer.refusal_repeated()
             }
             Failure::with_text(FailureCode::InternalError, &what)
         })
@@ -222,12 +222,12 @@ impl Granted {
         &self,
         head: &OutgoingHead,
         destination: &Destination,
-    ) -> Result<Option<Filled>, Failure> {
+    ) -> Result<Option<HeadWithSecrets>, Failure> {
         let Some(bound) = &self.bound else {
             return Ok(None);
         };
         let elsewhere = |name: &SecretName| {
-            self.hears.told(&format!(
+            self.observer.add_note(&format!(
                 "a request to {destination} has the text of its secret {name}, which is bound to \
                  other hosts, and went without the secret"
             ));
@@ -235,23 +235,23 @@ impl Granted {
         let filled = bound.fill(head, destination, elsewhere);
         filled.map_err(|unfilled| {
             let (what, code) = match unfilled {
-                Unfilled::NoHeader(name) => (
+                SecretFillError::NoHeader(name) => (
                     format!("its secret {name} cannot stand in a header"),
                     FailureCode::HttpProtocolError,
                 ),
-                Unfilled::TooLarge => (
+                SecretFillError::TooLarge => (
                     "its head has no room for its secrets".to_owned(),
                     FailureCode::HttpRequestHeaderSectionSize,
                 ),
             };
             let what = format!("a request to {destination} was not made: {what}");
-            self.hears.refused(&what);
+            self.observer.call_refused(&what);
             Failure::new(code)
         })
     }
 }
 
-impl Outbound for Granted {
+impl Outbound for GrantedCalls {
     fn begin(&self, mut request: OutgoingRequest) -> Box<dyn OutgoingCall> {
         let admitted = self.admit(&mut request.head).and_then(|admitted| {
             let filled = self.fill(&request.head, &admitted.0)?;
@@ -260,21 +260,21 @@ impl Outbound for Granted {
                 (None, Some(maker)) => Some(maker),
                 (None, None) => return Err(Failure::new(FailureCode::HttpRequestDenied)),
             };
-            self.hears.made();
+            self.observer.call_made();
             Ok((admitted, filled, maker))
         });
-        let ((destination, places), filled, maker) = match admitted {
+        let ((destination, permits), filled, maker) = match admitted {
             Ok(admitted) => admitted,
-            Err(failure) => return Box::new(Refused::new(failure)),
+            Err(failure) => return Box::new(RefusedCall::new(failure)),
         };
         let call = match maker {
-            Some(Maker::Egress(slot)) => {
-                let refusals = RefusalLog::new(destination.clone(), self.hears.clone());
-                let call = EgressCall::new(slot, request, filled, destination, places, refusals);
+            Some(CallMaker::Egress(slot)) => {
+                let refusals = RefusalLog::new(destination.clone(), self.observer.clone());
+                let call = EgressCall::new(slot, request, filled, destination, permits, refusals);
                 return Box::new(call);
             }
-            Some(Maker::Embedder(outbound)) => {
-                let head = filled.map_or(request.head, Filled::into_head);
+            Some(CallMaker::Embedder(outbound)) => {
+                let head = filled.map_or(request.head, HeadWithSecrets::into_head);
                 outbound.begin(OutgoingRequest {
                     bytes: head.encode().into(),
                     head,
@@ -282,26 +282,26 @@ impl Outbound for Granted {
                 })
             }
             // Self calls carry no secrets: secrets are bound to other hosts.
-            None => self.inside.begin(request),
+            None => self.self_calls.begin(request),
         };
-        Box::new(Counted {
+        Box::new(CountedCall {
             call,
-            _places: places,
+            _permits: permits,
         })
     }
 }
 
 /// A call that is not made.
-pub(crate) struct Refused(Option<Failure>);
+pub(crate) struct RefusedCall(Option<Failure>);
 
-impl Refused {
+impl RefusedCall {
     /// Creates a call whose guest receives this failure.
     pub(crate) fn new(failure: Failure) -> Self {
         Self(Some(failure))
     }
 }
 
-impl OutgoingCall for Refused {
+impl OutgoingCall for RefusedCall {
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<usize> {
         Poll::Pending
     }
@@ -318,13 +318,13 @@ impl OutgoingCall for Refused {
     }
 }
 
-/// A call that another maker makes, with its places.
-struct Counted {
+/// A call that another maker makes, with its permits.
+struct CountedCall {
     call: Box<dyn OutgoingCall>,
-    _places: Places,
+    _permits: CallPermits,
 }
 
-impl OutgoingCall for Counted {
+impl OutgoingCall for CountedCall {
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         self.call.poll_room(context)
     }
@@ -347,21 +347,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_has_more_than_are_left_for_others() {
+    fn a_function_has_no_more_calls_than_remain_for_others() {
         let node = Arc::new(Semaphore::new(1000));
-        let hogs: Vec<_> = (0..4).map(|_| Limits::new(&node, 1000)).collect();
+        let hogs: Vec<_> = (0..4).map(|_| OutboundLimits::new(&node, 1000)).collect();
         let mut held = Vec::new();
-        while let Some(places) = hogs.iter().find_map(Limits::take) {
-            held.push(places);
+        while let Some(permits) = hogs.iter().find_map(OutboundLimits::take) {
+            held.push(permits);
         }
         let left = node.available_permits();
         assert!(left >= 1000 / 16, "{left}");
-        let modest = Limits::new(&node, 1000);
-        let few: Vec<_> = (0..LEAST).map_while(|_| modest.take()).collect();
-        assert_eq!(few.len(), LEAST);
+        let modest = OutboundLimits::new(&node, 1000);
+        let few: Vec<_> = (0..GUARANTEED_CALLS).map_while(|_| modest.take()).collect();
+        assert_eq!(few.len(), GUARANTEED_CALLS);
         drop((held, few));
         assert_eq!(node.available_permits(), 1000);
-        let one = Limits::new(&node, 20);
+        let one = OutboundLimits::new(&node, 20);
         let all: Vec<_> = std::iter::from_fn(|| one.take()).collect();
         assert_eq!(all.len(), 20);
     }

@@ -15,8 +15,8 @@ use tokio::{
 };
 
 use super::{
-    files::Packed,
-    import::{Manifest, unfit},
+    files::PackedFiles,
+    import::{ExportManifest, manifest_mismatch},
 };
 use crate::{
     error::{DeployError, ImportError},
@@ -25,13 +25,13 @@ use crate::{
 };
 
 /// An export that has arrived. All of it was sealed with the node's image key.
-pub(super) struct Arrived {
+pub(super) struct ReceivedExport {
     /// The name that the function gets.
     pub(super) name: FunctionName,
-    pub(super) manifest: Manifest,
+    pub(super) manifest: ExportManifest,
     pub(super) module: Bytes,
     /// Its files, packed, if it has any.
-    pub(super) files: Option<Packed>,
+    pub(super) files: Option<PackedFiles>,
     /// Its image, which is not placed among this node's images yet, or the reason why it is not
     /// used.
     pub(super) image: Result<Arriving, String>,
@@ -43,7 +43,7 @@ pub(super) struct Arrived {
 const MODULE: usize = 0;
 
 /// An export whose note was opened.
-struct Receiving {
+struct ExportReceiver {
     contents: Contents,
     /// The module, followed by the bundle until the two are split.
     module: Vec<u8>,
@@ -57,13 +57,19 @@ impl Core {
         images: &Arc<Images>,
         export: Pin<&mut B>,
         name: Option<FunctionName>,
-    ) -> Result<Arrived, ImportError>
+    ) -> Result<ReceivedExport, ImportError>
     where
         B: http_body::Body,
         B::Error: Display,
     {
         // The semaphore is never closed.
-        let turn = self.moves.imports.clone().acquire_owned().await.ok();
+        let turn = self
+            .transfer_permits
+            .imports
+            .clone()
+            .acquire_owned()
+            .await
+            .ok();
         let announced = export.size_hint().exact();
         let mut upload = Upload {
             body: export,
@@ -81,7 +87,7 @@ impl Core {
             contents.check_length(bytes)?;
         }
         let [module_bytes, image_bytes] = contents.parts();
-        let manifest: Manifest = serde_json::from_slice(&note)?;
+        let manifest: ExportManifest = serde_json::from_slice(&note)?;
         let files = manifest.record.files.clone();
         let bundle_bytes = files.as_ref().map_or(0, |files| files.bundle_bytes);
         if bundle_bytes > BUNDLE_MAX {
@@ -99,8 +105,8 @@ impl Core {
             return Err(ParcelError::TooLarge.into());
         }
         let name = name.unwrap_or_else(|| manifest.name.clone());
-        let image = unfit(&manifest, &name, &images.origin());
-        let receiving = Receiving {
+        let image = manifest_mismatch(&manifest, &name, &images.origin());
+        let receiving = ExportReceiver {
             contents,
             module: Vec::new(),
             bundle: Vec::new(),
@@ -125,10 +131,10 @@ impl Core {
             return Err(ParcelError::TooLong.into());
         }
         let files = match manifest.record.files {
-            Some(_) => Some(Packed::of(receiving.bundle.into()).await?),
+            Some(_) => Some(PackedFiles::of(receiving.bundle.into()).await?),
             None => None,
         };
-        Ok(Arrived {
+        Ok(ReceivedExport {
             name,
             manifest,
             module: receiving.module.into(),
@@ -139,7 +145,7 @@ impl Core {
     }
 }
 
-impl Receiving {
+impl ExportReceiver {
     /// Opens the next piece and stores it. If the image cannot be written, it is dropped, but its
     /// remaining pieces are still checked.
     fn take(&mut self, part: usize, piece: Vec<u8>) -> Result<(), ParcelError> {
@@ -172,8 +178,8 @@ where
     async fn part(
         &mut self,
         part: usize,
-        mut receiving: Receiving,
-    ) -> Result<Receiving, ImportError> {
+        mut receiving: ExportReceiver,
+    ) -> Result<ExportReceiver, ImportError> {
         while let Some((of, bytes)) = receiving.contents.next_piece()
             && of == part
         {
@@ -196,14 +202,14 @@ where
                 let taken = rest.remaining().min(count.saturating_sub(bytes.len()));
                 bytes.put(rest.take(taken));
             }
-            if bytes.len() == count || !self.comes_more(deadline).await? {
+            if bytes.len() == count || !self.wait_for_data(deadline).await? {
                 return Ok(bytes);
             }
         }
     }
 
     /// Waits for more data once all received data was read. Returns whether there is more.
-    async fn comes_more(&mut self, deadline: Instant) -> Result<bool, ImportError> {
+    async fn wait_for_data(&mut self, deadline: Instant) -> Result<bool, ImportError> {
         loop {
             let frame = match timeout_at(deadline, self.body.frame()).await {
                 Err(_) => return Err(ImportError::TimedOut(self.time)),
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_come_together_however_they_were_cut() {
+    async fn export_pieces_are_reassembled_across_frame_boundaries() {
         let mut body = pin!(Parts::new(&[b"ab", b"", b"cdefg", b"h"], Duration::ZERO));
         let mut upload = upload(body.as_mut());
         assert_eq!(upload.read(3).await.unwrap(), b"abc");
@@ -307,7 +313,7 @@ mod tests {
 
     /// A sender is too slow if it is silent, and also if it sends a byte now and then.
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_waited_for_who_is_too_slow() {
+    async fn slow_export_senders_time_out() {
         let mut silent = pin!(Parts::new(&[], 2 * TIME));
         let error = upload(silent.as_mut()).read(1).await.unwrap_err();
         assert!(matches!(error, ImportError::TimedOut(TIME)), "{error}");

@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::egress::{Egress, Holder, Process, Way};
+use super::egress::{Egress, EgressProcess, WorkerCandidate, WorkerEnd};
 
 /// How long an unused worker is kept.
 const KEEP: Duration = Duration::from_secs(60);
@@ -29,29 +29,29 @@ const APART: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)]
 const LIVED: Duration = Duration::from_secs(10);
 
 /// The result of a start, once there is one.
-type Outcome = Option<Result<Arc<Worker>, Failure>>;
+type StartOutcome = Option<Result<Arc<Worker>, Failure>>;
 
 /// The slot for the worker of one version.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct WorkerSlot {
     egress: Arc<Egress>,
     /// The number of the version's function. Each function has a number of its own.
     function: AtomicU64,
     /// The start under way. All callers wait for it, and it continues when one of them leaves.
-    starting: Mutex<Option<watch::Receiver<Outcome>>>,
-    starts: Mutex<Starts>,
-    current: Mutex<Option<Current>>,
+    starting: Mutex<Option<watch::Receiver<StartOutcome>>>,
+    starts: Mutex<StartBackoff>,
+    current: Mutex<Option<CurrentWorker>>,
 }
 
 /// When workers of one version were started.
 #[derive(Debug, Default)]
-struct Starts {
+struct StartBackoff {
     last: Option<Instant>,
     /// The least time from the last start to the next.
     apart: Duration,
 }
 
-impl Starts {
+impl StartBackoff {
     /// Returns and records the time of the next start.
     fn next(&mut self, now: Instant) -> Instant {
         let [least, most] = APART;
@@ -73,19 +73,19 @@ impl Starts {
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentWorker {
     worker: Arc<Worker>,
     connector: Connector,
     /// When a call last used it.
     used: Instant,
     /// Declared after the worker, so that calls under way receive their end before the process
     /// ends.
-    _process: Process,
+    _process: EgressProcess,
     /// The worker's place among those of the node.
     _place: OwnedSemaphorePermit,
 }
 
-impl Slot {
+impl WorkerSlot {
     pub(crate) fn new(egress: &Arc<Egress>) -> Arc<Self> {
         static FUNCTIONS: AtomicU64 = AtomicU64::new(0);
         let slot = Arc::new(Self {
@@ -99,12 +99,12 @@ impl Slot {
         slot
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Current>> {
+    fn current(&self) -> MutexGuard<'_, Option<CurrentWorker>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks the slot as one of the same function as `other`.
-    pub(super) fn is_of_the_function_of(&self, other: &Self) {
+    pub(super) fn join_function_of(&self, other: &Self) {
         let function = other.function.load(Ordering::Relaxed);
         self.function.store(function, Ordering::Relaxed);
     }
@@ -112,13 +112,13 @@ impl Slot {
     /// Returns the worker, if it exists, its connector works, and the configuration of names is up
     /// to date.
     pub(super) fn worker(&self) -> Option<Arc<Worker>> {
-        if self.egress.is_to_look() {
+        if self.egress.is_name_config_stale() {
             return None;
         }
-        self.there()
+        self.current_worker()
     }
 
-    fn there(&self) -> Option<Arc<Worker>> {
+    fn current_worker(&self) -> Option<Arc<Worker>> {
         let mut current = self.current();
         let current = current.as_mut()?;
         if current.worker.is_closed() || current.connector.is_closed() {
@@ -143,7 +143,7 @@ impl Slot {
         }
     }
 
-    fn begin_start(self: &Arc<Self>) -> watch::Receiver<Outcome> {
+    fn begin_start(self: &Arc<Self>) -> watch::Receiver<StartOutcome> {
         let starting = || self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut under_way = starting();
         // If the start's task ended without an outcome (it panicked, or its runtime ended), the
@@ -167,8 +167,8 @@ impl Slot {
     }
 
     async fn make(self: &Arc<Self>) -> Result<Arc<Worker>, Failure> {
-        self.egress.look().await;
-        if let Some(worker) = self.there() {
+        self.egress.refresh_name_config().await;
+        if let Some(worker) = self.current_worker() {
             return Ok(worker);
         }
         let at = {
@@ -176,19 +176,22 @@ impl Slot {
             starts.next(Instant::now())
         };
         sleep_until(at).await;
-        let connector = self.egress.connector().await.map_err(told)?;
-        if let Some(worker) = self.go_on_with(&connector)? {
+        let connector = self.egress.connector().await.map_err(start_failure)?;
+        if let Some(worker) = self.reconnect_worker(&connector)? {
             return Ok(worker);
         }
-        let place = self.egress.place(Instant::now()).ok_or_else(|| {
-            let code = FailureCode::ConnectionLimitReached;
-            Failure::with_text(code, "too many functions make requests")
-        })?;
+        let place = self
+            .egress
+            .acquire_worker_permit(Instant::now())
+            .ok_or_else(|| {
+                let code = FailureCode::ConnectionLimitReached;
+                Failure::with_text(code, "too many functions make requests")
+            })?;
         let function = self.function.load(Ordering::Relaxed);
         let started = self.egress.start_worker(&connector, function).await;
-        let (worker, process) = started.map_err(told)?;
+        let (worker, process) = started.map_err(start_failure)?;
         let worker = Arc::new(worker);
-        *self.current() = Some(Current {
+        *self.current() = Some(CurrentWorker {
             worker: worker.clone(),
             connector,
             used: Instant::now(),
@@ -203,13 +206,16 @@ impl Slot {
     }
 
     /// Connects an existing worker to another connector. Returns `None` if there is no worker.
-    fn go_on_with(&self, connector: &Connector) -> Result<Option<Arc<Worker>>, Failure> {
+    fn reconnect_worker(&self, connector: &Connector) -> Result<Option<Arc<Worker>>, Failure> {
         let mut current = self.current();
         let Some(there) = current.as_mut().filter(|there| !there.worker.is_closed()) else {
             *current = None;
             return Ok(None);
         };
-        there.worker.use_connector(connector).map_err(told)?;
+        there
+            .worker
+            .use_connector(connector)
+            .map_err(start_failure)?;
         there.connector = connector.clone();
         there.used = Instant::now();
         Ok(Some(there.worker.clone()))
@@ -230,11 +236,11 @@ impl Slot {
     }
 
     /// Returns the slot's worker as a candidate to give way, if there is one.
-    pub(super) fn held(&self) -> Option<Holder> {
+    pub(super) fn candidate(&self) -> Option<WorkerCandidate> {
         let current = self.current();
         let current = current.as_ref()?;
         let worker = current.worker.clone();
-        Some(Holder {
+        Some(WorkerCandidate {
             function: self.function.load(Ordering::Relaxed),
             used: current.used,
             moved: (worker.calls() > 0).then(|| worker.moved()),
@@ -243,10 +249,10 @@ impl Slot {
     }
 
     /// Ends the worker of `holder`, if it is this slot's, in favour of another function's. With
-    /// [`Way::Unused`], the worker ends only if it has remained unused.
-    pub(super) fn give_way(&self, holder: &Holder, way: Way) {
-        let is_it = |there: &mut Current| Arc::ptr_eq(&there.worker, &holder.worker);
-        if way == Way::Unused {
+    /// [`WorkerEnd::Unused`], the worker ends only if it has remained unused.
+    pub(super) fn end_for_another(&self, holder: &WorkerCandidate, way: WorkerEnd) {
+        let is_it = |there: &mut CurrentWorker| Arc::ptr_eq(&there.worker, &holder.worker);
+        if way == WorkerEnd::Unused {
             if self.current().as_mut().is_some_and(is_it) {
                 self.end_unused(holder.used);
             }
@@ -270,14 +276,14 @@ impl Slot {
     /// another.
     pub(super) fn end_unused(&self, used: Instant) {
         let mut current = self.current();
-        let is_unused = |there: &mut Current| there.worker.calls() == 0 && there.used <= used;
+        let is_unused = |there: &mut CurrentWorker| there.worker.calls() == 0 && there.used <= used;
         let ended = current.take_if(is_unused);
         drop((current, ended));
     }
 }
 
 /// Logs the error. The guest receives a failure without details of the system.
-fn told(error: std::io::Error) -> Failure {
+fn start_failure(error: std::io::Error) -> Failure {
     tracing::warn!(%error, "a function's request is not made: a process for it does not start");
     Failure::with_text(
         FailureCode::InternalError,
@@ -286,7 +292,7 @@ fn told(error: std::io::Error) -> Failure {
 }
 
 /// Ends a slot's worker after a long time without use.
-async fn end_when_unused(slot: Weak<Slot>, worker: Weak<Worker>) {
+async fn end_when_unused(slot: Weak<WorkerSlot>, worker: Weak<Worker>) {
     let mut due = Instant::now() + KEEP;
     loop {
         sleep_until(due).await;
@@ -313,8 +319,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_that_end_soon_are_started_further_and_further_apart() {
-        let (mut starts, begun) = (Starts::default(), Instant::now());
+    fn starts_of_short_lived_workers_back_off() {
+        let (mut starts, begun) = (StartBackoff::default(), Instant::now());
         let [least, most] = APART;
         assert_eq!(starts.next(begun), begun);
         let (mut last, mut apart) = (begun, least);

@@ -20,45 +20,45 @@ use super::{
     core::{Core, blocking},
     function::Function,
 };
-use crate::{backend::FunctionVersion, registry::VersionRecord};
+use crate::{backend::ServableVersion, registry::VersionRecord};
 
 /// Functions that are made ready ahead of requests, unless more are to have instances warm.
 /// Making more of them ready would save only the start of their first requests, some milliseconds
 /// each.
-const AHEAD: usize = 64;
+const PREWARMED_FUNCTIONS: usize = 64;
 
 /// The longest pause after a renewal. A pause is as long as the renewal was, up to this.
-const PAUSE_MOST: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// The short digest of the base that all functions' images have to be made over.
-type Over = u64;
+type BaseId = u64;
 
 /// The state that is read before any function is renewed.
-struct Known {
+struct RenewalState {
     /// Modules and engines whose code need not be compiled.
     compiled: HashSet<Digest>,
     /// The base that images have to be made over. `None` if the node keeps no images.
-    over: Option<Over>,
+    base: Option<BaseId>,
     /// Whether existing images may be made over another base.
     are_suspect: bool,
     /// Bytes that are still free for images.
-    room: u64,
+    bytes_left: u64,
 }
 
 impl Core {
     /// Does this work once.
-    pub(crate) async fn tend(self: Arc<Self>) {
-        let (ahead, rest) = self.by_use().await;
+    pub(crate) async fn run_startup_warmup(self: Arc<Self>) {
+        let (ahead, rest) = self.split_by_last_use().await;
         if ahead.is_empty() {
             return;
         }
         for function in &ahead {
-            if let Some(made) = self.woken(function).await {
-                made.make_ahead();
+            if let Some(made) = self.try_wake(function).await {
+                made.prewarm_seed();
                 made.provide();
             }
         }
-        let Some(mut known) = self.look_round().await else {
+        let Some(mut known) = self.read_renewal_state().await else {
             return;
         };
         // Functions that are to have instances stay ready, whether the instances fit or not.
@@ -71,12 +71,12 @@ impl Core {
                 return;
             }
             if self.renew(function, rests, &mut known).await {
-                tokio::time::sleep(begun.elapsed().min(PAUSE_MOST)).await;
+                tokio::time::sleep(begun.elapsed().min(MAX_PAUSE)).await;
             }
         }
-        if let Some(over) = known.over.filter(|_| known.are_suspect) {
+        if let Some(base) = known.base.filter(|_| known.are_suspect) {
             let storage = self.storage.clone();
-            let noted = blocking(move || storage.registry.all_images_are_over(over)).await;
+            let noted = blocking(move || storage.registry.record_image_base(base)).await;
             if let Err(error) = noted {
                 tracing::debug!(%error, "func-images are looked at again at the next start");
             }
@@ -84,9 +84,9 @@ impl Core {
     }
 
     /// Returns the functions that were used last, and all others.
-    async fn by_use(&self) -> (Vec<Arc<Function>>, Vec<Arc<Function>>) {
+    async fn split_by_last_use(&self) -> (Vec<Arc<Function>>, Vec<Arc<Function>>) {
         let mut ahead = self.all();
-        let most = self.backend.provided_functions().max(AHEAD);
+        let most = self.backend.provided_functions().max(PREWARMED_FUNCTIONS);
         if ahead.len() <= most {
             return (ahead, Vec::new());
         }
@@ -105,8 +105,8 @@ impl Core {
     }
 
     /// Wakes a function, and logs an error if that fails.
-    async fn woken(&self, function: &Function) -> Option<Arc<dyn FunctionVersion>> {
-        let woken = function.made.get_or_wake(self.wake(function)).await;
+    async fn try_wake(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
+        let woken = function.version_cell.get_or_wake(self.wake(function)).await;
         woken
             .inspect_err(|error| {
                 tracing::error!(
@@ -117,20 +117,20 @@ impl Core {
             .ok()
     }
 
-    async fn look_round(&self) -> Option<Known> {
+    async fn read_renewal_state(&self) -> Option<RenewalState> {
         let images = self.storage.images.clone();
-        let over = match &images {
+        let base = match &images {
             Some(_) => self.backend.shared().await,
             None => None,
         };
-        let over = over.map(|shared| short(&shared));
+        let base = base.map(|shared| base_id(&shared));
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let looking = blocking(move || {
-            Ok(Known {
-                compiled: storage.registry.compiled_by(&generation)?,
-                are_suspect: storage.registry.images_are_over()? != over,
-                over,
-                room: images.as_deref().map_or(0, Images::bytes_left),
+            Ok(RenewalState {
+                compiled: storage.registry.modules_compiled_by(&generation)?,
+                are_suspect: storage.registry.image_base()? != base,
+                base,
+                bytes_left: images.as_deref().map_or(0, Images::bytes_left),
             })
         });
         looking
@@ -141,30 +141,30 @@ impl Core {
 
     /// Compiles a function and makes its image, if either is needed. Returns whether anything was
     /// done. If it `rests`, nothing of it stays in memory afterwards.
-    async fn renew(&self, function: &Arc<Function>, rests: bool, known: &mut Known) -> bool {
+    async fn renew(&self, function: &Arc<Function>, rests: bool, known: &mut RenewalState) -> bool {
         let is_compiled = known.compiled.contains(&code_of(&function.record));
         // An existing image of code that was compiled otherwise is of no use.
         let lacks_image =
-            known.over.is_some() && (!is_compiled || self.lacks_image(function, known).await);
+            known.base.is_some() && (!is_compiled || self.lacks_image(function, known).await);
         if is_compiled && !lacks_image || !self.is_current(function) {
             return false;
         }
-        let Some(made) = self.woken(function).await else {
+        let Some(made) = self.try_wake(function).await else {
             return true;
         };
         known.compiled.insert(code_of(&function.record));
         if lacks_image {
-            made.have_image().await;
+            made.ensure_image().await;
         }
         drop(made);
         if rests {
-            function.made.rest();
+            function.version_cell.release_if_evicted();
         }
         true
     }
 
     /// Whether a function is known to have no usable image, although there is space for one.
-    async fn lacks_image(&self, function: &Arc<Function>, known: &mut Known) -> bool {
+    async fn lacks_image(&self, function: &Arc<Function>, known: &mut RenewalState) -> bool {
         let Some(images) = self.storage.images.clone() else {
             return false;
         };
@@ -177,8 +177,10 @@ impl Core {
             return known.are_suspect;
         }
         // A further image must not displace one that may be used more.
-        let left = known.room.checked_sub(function.record.freeze.layer_bytes);
-        known.room = left.unwrap_or(known.room);
+        let left = known
+            .bytes_left
+            .checked_sub(function.record.freeze.layer_bytes);
+        known.bytes_left = left.unwrap_or(known.bytes_left);
         left.is_some()
     }
 
@@ -197,7 +199,7 @@ fn code_of(record: &VersionRecord) -> Digest {
         .map_or(record.digest, |engine| engine.digest)
 }
 
-fn short(shared: &str) -> Over {
+fn base_id(shared: &str) -> BaseId {
     let digest = Digest::of(shared.as_bytes()).bytes();
     let (start, _) = digest.split_first_chunk().unwrap_or((&[0; 8], &[]));
     u64::from_le_bytes(*start)

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Tls, TlsError, files::stamps};
+use super::{Tls, TlsError, watched_files::fingerprints};
 
 /// Interval of the checks for changes. A change is read after two checks, so that a program that
 /// renews a certificate can write the key as well.
@@ -33,7 +33,7 @@ impl Tls {
     }
 
     fn reload_if_changed(&self) -> Option<Result<(), TlsError>> {
-        let now = stamps(&self.pairs)?;
+        let now = fingerprints(&self.pairs)?;
         let mut files = self
             .files
             .lock()

@@ -7,20 +7,20 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 
-use super::sent::{Sending, Sent, sent};
-use crate::message::{Arrival, Named, TARGET_BYTES, take_content_length};
+use super::body::{SelfCallBody, SelfCallBodySender, body_channel};
+use crate::message::{Arrival, FunctionTarget, TARGET_BYTES, take_content_length};
 
 /// A request to a function of the node, with what belongs to it.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct SelfCallRequest {
     /// The name of the called function, which need not exist.
     pub(super) name: String,
     /// The URI that the called function sees.
     pub(super) uri: Uri,
     /// The request with its original URI.
-    pub(super) request: Request<Sent>,
+    pub(super) request: Request<SelfCallBody>,
     /// The sender of the request's body, if the request has one.
-    pub(super) sending: Option<Sending>,
+    pub(super) sending: Option<SelfCallBodySender>,
     pub(super) timeouts: Timeouts,
 }
 
@@ -29,7 +29,10 @@ pub(super) struct Asked {
 /// # Errors
 /// Returns a failure if the destination, the method, the URI, the header fields or the body's
 /// length are invalid, and `HttpRequestDenied` if the destination is not this node.
-pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failure> {
+pub(super) fn parse_request(
+    head: &OutgoingHead,
+    is_whole: bool,
+) -> Result<SelfCallRequest, Failure> {
     let fail = |code| move || Failure::new(code);
     let destination = Destination::of_request(&head.scheme, &head.authority).ok();
     let destination = destination.ok_or_else(fail(FailureCode::HttpRequestUriInvalid))?;
@@ -47,8 +50,8 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
     let asked_for = Uri::from(target);
     let (name, uri, has_host) = match destination.own() {
         Some(NodeTarget::Function(name)) => (name.to_owned(), asked_for.clone(), true),
-        Some(NodeTarget::ByPath) => match Named::of(&asked_for) {
-            Some(Named { name, uri, .. }) => (name, uri, false),
+        Some(NodeTarget::ByPath) => match FunctionTarget::of(&asked_for) {
+            Some(FunctionTarget { name, uri, .. }) => (name, uri, false),
             None => (String::new(), asked_for.clone(), false),
         },
         None => return Err(Failure::new(FailureCode::HttpRequestDenied)),
@@ -56,7 +59,7 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
     let mut headers = fields(head)?;
     let length = take_content_length(&mut headers)
         .map_err(|_| Failure::new(FailureCode::HttpRequestBodySize))?;
-    let (sending, body) = sent(length, is_whole)?;
+    let (sending, body) = body_channel(length, is_whole)?;
     for name in [header::EXPECT, header::TRANSFER_ENCODING] {
         headers.remove(name);
     }
@@ -76,7 +79,7 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
         scheme: Scheme::HTTP,
         has_host,
     });
-    Ok(Asked {
+    Ok(SelfCallRequest {
         name,
         uri,
         request,

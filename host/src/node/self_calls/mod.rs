@@ -8,10 +8,10 @@
 //! number, their CPU time and their wall time ([`RequestBudget`]). Bytes that wait are accounted as
 //! described at [`call`](faasw_pool::Backlog::call).
 
+mod body;
 mod budget;
 mod call;
 mod request;
-mod sent;
 
 use std::sync::{Arc, Weak};
 
@@ -20,78 +20,78 @@ use faasw_pool::{Outbound, OutgoingCall, OutgoingRequest, RequestBudget, Share};
 
 pub(super) use self::budget::{account, call_limits};
 use self::{
-    call::InsideCall,
-    request::{Asked, asked},
+    call::SelfCall,
+    request::{SelfCallRequest, parse_request},
 };
 use super::core::Core;
 use crate::{
-    message::{Correlation, Within},
-    services::outbound::Refused,
+    message::{CallerContext, Correlation},
+    services::outbound::RefusedCall,
 };
 
 /// Makes one invocation's calls to functions of its node.
 #[derive(Debug)]
-pub(super) struct Inside {
+pub(super) struct SelfCalls {
     core: Weak<Core>,
     /// The ids of the client's request. All nested calls carry them, too.
-    known: Correlation,
+    correlation: Correlation,
     /// The function in whose share of the node's capacity the calls count.
     share: Option<Share>,
     /// The budget of the client's request that caused all of the calls.
     budget: Arc<RequestBudget>,
 }
 
-impl Inside {
+impl SelfCalls {
     /// Creates the maker of the calls of one invocation, in `share` and within `budget`.
     pub(super) fn new(
         core: &Weak<Core>,
-        known: Correlation,
+        correlation: Correlation,
         share: Option<Share>,
         budget: Arc<RequestBudget>,
     ) -> Self {
         Self {
             core: core.clone(),
-            known,
+            correlation,
             share,
             budget,
         }
     }
 
-    fn call(&self, request: &OutgoingRequest) -> Result<InsideCall, Failure> {
+    fn call(&self, request: &OutgoingRequest) -> Result<SelfCall, Failure> {
         let core = self.core.upgrade();
         let core = core.ok_or_else(|| Failure::new(FailureCode::ConnectionTerminated))?;
-        let Asked {
+        let SelfCallRequest {
             name,
             uri,
             mut request,
             sending,
             timeouts,
-        } = asked(&request.head, request.is_whole)?;
-        request.extensions_mut().insert(Within {
+        } = parse_request(&request.head, request.is_whole)?;
+        request.extensions_mut().insert(CallerContext {
             share: self.share,
             budget: self.budget.clone(),
         });
-        let known = Correlation::new(request.headers(), Some(self.known.request_id));
-        let follow = core.follow(&request, &known);
+        let correlation = Correlation::new(request.headers(), Some(self.correlation.request_id));
+        let follow = core.follow(&request, &correlation);
         *request.uri_mut() = uri;
         let answering = async move {
-            let gone = core.gone();
+            let gone = core.wait_until_dropped();
             let mut response = tokio::select! {
-                response = core.invoke(&name, request, &known, follow) => response,
+                response = core.invoke(&name, request, &correlation, follow) => response,
                 () = gone => return Err(Failure::new(FailureCode::ConnectionTerminated)),
             };
-            known.tell(response.headers_mut());
+            correlation.write_response_id(response.headers_mut());
             Ok(response)
         };
-        Ok(InsideCall::new(Box::pin(answering), sending, timeouts))
+        Ok(SelfCall::new(Box::pin(answering), sending, timeouts))
     }
 }
 
-impl Outbound for Inside {
+impl Outbound for SelfCalls {
     fn begin(&self, request: OutgoingRequest) -> Box<dyn OutgoingCall> {
         match self.call(&request) {
             Ok(call) => Box::new(call),
-            Err(failure) => Box::new(Refused::new(failure)),
+            Err(failure) => Box::new(RefusedCall::new(failure)),
         }
     }
 }
