@@ -17,8 +17,9 @@ use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
     Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, FreezeReport, FunctionSpec,
-    ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known, Lacking,
-    LanguageEngine, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
+    ImageError, ImageInfo, InitialisationPlan, InitialiseError, InvokeError, Known, Lacking,
+    LanguageEngine, PermitShare, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError,
+    SeedInfo,
 };
 
 use crate::services::outbound::{NameFiles, NewConnector, NewWorker, Processes};
@@ -155,13 +156,13 @@ pub trait Code: fmt::Debug + Send + Sync {
     }
 
     /// Returns the outcome of preparing the module for initialisation, if it was prepared.
-    fn initialising(&self) -> Option<&Initialising> {
+    fn initialising(&self) -> Option<&InitialisationPlan> {
         None
     }
 
     /// Whether the code reports the state of the initialised module and serves no requests.
     fn tells_state(&self) -> bool {
-        matches!(self.initialising(), Some(Initialising::By(_)))
+        matches!(self.initialising(), Some(InitialisationPlan::By(_)))
     }
 
     /// Initialises the module that the code was compiled from. Returns a module of at most
@@ -280,7 +281,7 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     }
 
     /// Returns the share that the version's requests count in, if slots are counted.
-    fn share(&self) -> Option<Share> {
+    fn share(&self) -> Option<PermitShare> {
         None
     }
 
@@ -441,7 +442,7 @@ impl Code for PoolCode {
 
     fn warm<'a>(&'a self, name: &'a str) -> Running<'a, Result<(), SeedError>> {
         Box::pin(async {
-            let engine = self.pool.warm(name, &self.compiled).await?;
+            let engine = self.pool.make_engine_seed(name, &self.compiled).await?;
             // Concurrent calls return the same engine.
             self.engine.get_or_init(|| engine);
             Ok(())
@@ -454,7 +455,7 @@ impl Code for PoolCode {
             .is_some_and(|engine| engine.is_in_memory())
     }
 
-    fn initialising(&self) -> Option<&Initialising> {
+    fn initialising(&self) -> Option<&InitialisationPlan> {
         self.compiled.initialising.as_ref()
     }
 
@@ -503,7 +504,7 @@ impl Code for PoolCode {
                 let engine = self.pool.engine(&script.engine, &self.compiled)?;
                 self.engine.get_or_init(|| engine);
             }
-            let version = self.pool.adopt(spec, &self.compiled, known)?;
+            let version = self.pool.register_existing(spec, &self.compiled, known)?;
             Ok(self.ready(version))
         })
     }
@@ -536,7 +537,7 @@ impl FunctionVersion for PoolVersion {
     }
 
     fn is_in_memory(&self) -> bool {
-        self.pool.has_frozen(&self.version)
+        self.pool.has_seed_in_memory(&self.version)
     }
 
     fn image_bytes(&self) -> Option<u64> {
@@ -548,7 +549,7 @@ impl FunctionVersion for PoolVersion {
     }
 
     fn have(&self) -> Running<'_, Result<bool, SeedError>> {
-        Box::pin(self.pool.have(&self.version))
+        Box::pin(self.pool.ensure_in_memory(&self.version))
     }
 
     fn make_ahead(&self) {
@@ -556,11 +557,11 @@ impl FunctionVersion for PoolVersion {
     }
 
     fn provide(&self) {
-        self.pool.provide(&self.version);
+        self.pool.provision(&self.version);
     }
 
     fn provided(&self) -> Running<'_, ()> {
-        Box::pin(self.pool.provided(&self.version))
+        Box::pin(self.pool.provision_and_wait(&self.version))
     }
 
     fn lacking(&self) -> Option<Lacking> {
@@ -572,15 +573,15 @@ impl FunctionVersion for PoolVersion {
     }
 
     fn have_image(&self) -> Running<'_, ()> {
-        Box::pin(self.pool.have_image(&self.version))
+        Box::pin(self.pool.ensure_image(&self.version))
     }
 
     fn has_room(&self) -> bool {
         self.pool.has_room(&self.version)
     }
 
-    fn share(&self) -> Option<Share> {
-        Some(Share::of(&self.version))
+    fn share(&self) -> Option<PermitShare> {
+        Some(PermitShare::of(&self.version))
     }
 
     fn evict(&self) -> bool {

@@ -90,15 +90,17 @@ pub use fair_slots::{
 pub use fault::{Fault, Manner};
 pub use images::{Arriving, ExportError, ImageId, Images, Origin};
 pub use invocation::{
-    Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, BudgetAccount, BudgetError,
-    Call, CallLimits, Client, ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound,
-    OutgoingCall, OutgoingRequest, Part, Reply, ReplyBody, RequestBody, RequestBudget,
-    ResponseStream, Secrets, Share, StoreService,
+    Account, AnswerPart, Backlog, BacklogLimits, BudgetAccount, BudgetError, Call, CallLimits,
+    CallerPermit, Client, ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound,
+    OutgoingCall, OutgoingRequest, PermitShare, Reply, ReplyBody, RequestBody, RequestBudget,
+    ResponsePart, ResponseStream, Secrets, StoreAnswerFuture, StoreService,
 };
 pub use memory::for_instances as memory_for_instances;
 pub use opening::{GivenFolder, open_file, open_given, open_to_look};
 pub use options::PoolOptions;
-pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
+pub use pool::{
+    Compiled, Connector, Egress, EgressProcess, InitialisationPlan, Pool, Starting, Worker,
+};
 pub use sandboxes::{Confinement, Launcher, WallClock};
 pub use seeds::{
     FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Known,

@@ -41,10 +41,10 @@ pub struct PoolOptions {
     /// guest. It does so if its function's requests usually arrive within that time and a processor
     /// is free. Zero disables polling.
     pub poll: Duration,
-    /// The number of instances that each function has at all times, warm or at work. They are
-    /// made ahead of requests once the function is provided for
-    /// ([`Pool::provide`](crate::Pool::provide)), which happens at the latest when it is called, as
-    /// far as all budgets allow.
+    /// The number of instances that each function has at all times, warm or at work. They are made
+    /// ahead of requests once the function is provided for
+    /// ([`Pool::provision`](crate::Pool::provision)), which happens at the latest when it is
+    /// called, as far as all budgets allow.
     pub min_warm: usize,
     /// The maximum number of warm instances of all functions together.
     pub max_warm: usize,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use faasw_pool::steps::{Forked, StepTree};
+use faasw_pool::steps::{ForkMeasurement, StepTree};
 use faasw_pool::{FreezePolicy, FunctionSpec};
 use faasw_seedtree::{Key, Owner};
 
@@ -151,12 +151,12 @@ fn median<T: PartialOrd + Copy>(mut all: Vec<T>) -> T {
     all[all.len() / 2]
 }
 
-fn took(all: &[Forked]) -> Duration {
+fn took(all: &[ForkMeasurement]) -> Duration {
     median(all.iter().map(|fork| fork.took).collect())
 }
 
 /// Returns the fewest faults, because the system now and then adds one.
-fn faults(all: &[Forked]) -> u64 {
+fn faults(all: &[ForkMeasurement]) -> u64 {
     all.iter().map(|fork| fork.page_faults).min().unwrap()
 }
 
@@ -167,7 +167,7 @@ async fn forks(
     path: &[Key],
     steps: Option<usize>,
     rounds: u32,
-) -> Vec<Vec<Forked>> {
+) -> Vec<Vec<ForkMeasurement>> {
     let rounds = (rounds / slowness()).max(2) as usize;
     let mut all = vec![Vec::new(); path.len()];
     for round in 0..rounds {
@@ -213,7 +213,7 @@ async fn a_fork_in_a_bare_sandbox_costs_little_more_a_level(bench: &Bench) {
     let path: Vec<Key> = levels(&tree, 1).into_iter().flatten().collect();
     let bare = forks(&tree, &path, None, 24).await;
     for (depth, forked) in bare.iter().enumerate() {
-        let Forked {
+        let ForkMeasurement {
             windows,
             layers,
             own_pages,
@@ -238,7 +238,7 @@ async fn a_fork_in_a_sandbox_preset_further_up_is_better_than_in_a_bare_one(benc
     let deepest = *levels(&tree, 1).last().unwrap().last().unwrap();
     let rounds = (24 / slowness() as usize).max(2);
     let images: Vec<Option<usize>> = (0..DEPTH).map(Some).chain([None]).collect();
-    let mut forked: Vec<Vec<Forked>> = vec![Vec::new(); images.len()];
+    let mut forked: Vec<Vec<ForkMeasurement>> = vec![Vec::new(); images.len()];
     for round in 0..rounds {
         for place in 0..images.len() {
             let place = (place + round) % images.len();

@@ -13,7 +13,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Instant;
 
-use faasw_pool::steps::{Forked, StepTree};
+use faasw_pool::steps::{ForkMeasurement, StepTree};
 use faasw_pool::{FreezePolicy, FunctionSpec, PoolOptions, PoolStats};
 use faasw_seedtree::{Key, Owner};
 
@@ -55,7 +55,7 @@ impl Family {
     }
 
     /// Forks `child`, whose first call counts to two, and calls its export.
-    async fn serve(&self, child: Key) -> Forked {
+    async fn serve(&self, child: Key) -> ForkMeasurement {
         self.log.lines.lock().unwrap().clear();
         let forked = self.tree.serve(child, EXPORT).await.unwrap();
         assert_eq!(*self.log.lines.lock().unwrap(), ["count2"]);
@@ -63,7 +63,7 @@ impl Family {
     }
 
     /// Serves `child` until a sandbox preset with its parent does so. Returns that fork.
-    async fn until_near(&self, bench: &Bench, child: Key) -> Forked {
+    async fn until_near(&self, bench: &Bench, child: Key) -> ForkMeasurement {
         let deadline = Instant::now() + give_up();
         loop {
             let forked = self.serve(child).await;

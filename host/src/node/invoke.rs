@@ -16,7 +16,7 @@ use std::{
 use faasw_client::FunctionKind;
 use faasw_common::text::{Indented, Line};
 use faasw_pool::{
-    Account, Admitted, BudgetAccount, Call, Client, ClientError, Effort, Fault, InvokeError,
+    Account, BudgetAccount, Call, CallerPermit, Client, ClientError, Effort, Fault, InvokeError,
     LogSink, LogStream, ReplyBody, Timing,
 };
 use http::{Method, Request, Response};
@@ -244,12 +244,12 @@ impl Core {
             client: Client {
                 account,
                 is_early,
-                within: within.and_then(|within| within.share),
+                calling_function: within.and_then(|within| within.share),
                 budget,
             },
             store: function.store(),
             secrets,
-            admitted: Admitted::with(place),
+            caller_permit: CallerPermit::with(place),
         };
         let reply = made.invoke(call).await?;
         drop(head_room);

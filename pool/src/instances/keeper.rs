@@ -66,12 +66,12 @@ impl Keeper {
             begun: Arc::default(),
             stopped: AtomicBool::new(false),
         });
-        tokio::spawn(look_after(Arc::downgrade(&keeper)));
+        tokio::spawn(run_rounds(Arc::downgrade(&keeper)));
         keeper
     }
 
-    /// Returns the warm for the instances of one more seed. They poll for at most `poll`, or for
-    /// the pool's default if that is `None`.
+    /// Returns the warm instances of one more seed, none so far. They poll for at most `poll`, or
+    /// for the pool's default if that is `None`.
     pub fn warm_instances(self: &Arc<Self>, poll: Option<Duration>) -> Arc<WarmInstances> {
         let most = poll.unwrap_or(self.polling.most());
         let warm_instances = Arc::new(WarmInstances::new(self, most));
@@ -106,17 +106,17 @@ impl Keeper {
     }
 
     /// Counts one more warm instance. Returns whether the most allowed were warm before.
-    pub(super) fn came(&self) -> bool {
+    pub(super) fn note_warmed(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed) >= self.rules.most
     }
 
     /// Counts instances that are not warm any more.
-    pub(super) fn left(&self, count: usize) {
+    pub(super) fn note_gone(&self, count: usize) {
         self.count.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Notifies the keeper's task that an instance is warm.
-    pub(super) fn begin(&self) {
+    pub(super) fn wake(&self) {
         self.begun.notify_one();
     }
 
@@ -140,7 +140,7 @@ impl Keeper {
         let taken = taken
             .saturating_add(of_seeds)
             .saturating_add(at_work as u64);
-        if taken > of_instances(open_files::limit()) {
+        if taken > instance_descriptors(open_files::limit()) {
             return Some(Lack::OpenFiles);
         }
         if self.account.memory().is_tight() {
@@ -150,7 +150,7 @@ impl Keeper {
         machine.then_some(Lack::MachineMemory)
     }
 
-    /// Ends all warm instances, and stops warm.
+    /// Ends all warm instances. From now on no instance becomes warm.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         // An instance that is warm at this very moment ends, too.
@@ -192,7 +192,7 @@ impl Keeper {
             // in it were covered by the round before.
             if let (Some(from), Some(until)) = (now.checked_sub(4 * ROUND), now.checked_sub(ROUND))
             {
-                warm_instances.bring_back(from, until);
+                warm_instances.restore_priority(from, until);
             }
         }
         if machine_is_short() || self.account.memory().is_short() {
@@ -206,7 +206,7 @@ impl Keeper {
 }
 
 /// Runs rounds for as long as the keeper exists.
-async fn look_after(keeper: Weak<Keeper>) {
+async fn run_rounds(keeper: Weak<Keeper>) {
     loop {
         let Some(strong) = keeper.upgrade() else {
             return;
@@ -229,7 +229,7 @@ async fn look_after(keeper: Weak<Keeper>) {
 
 /// Returns how many of this program's descriptors instances ahead of requests may take: four
 /// fifths, so that clients have some.
-fn of_instances(descriptors: u64) -> u64 {
+fn instance_descriptors(descriptors: u64) -> u64 {
     descriptors - descriptors / 5
 }
 
@@ -280,13 +280,13 @@ mod tests {
         let keeper = keeper(1);
         let is_full = |at_work| keeper.is_full(at_work, 0) == Some(Lack::MaxWarm);
         assert!(!is_full(2) && is_full(3) && is_full(usize::MAX));
-        keeper.came();
+        keeper.note_warmed();
         assert!(!is_full(1) && is_full(2));
     }
 
     #[tokio::test]
     async fn seeds_take_descriptors() {
-        let instances = of_instances(open_files::limit());
+        let instances = instance_descriptors(open_files::limit());
         let lacks_files =
             |keeper: &Keeper, provided| keeper.is_full(0, provided) == Some(Lack::OpenFiles);
         // A further instance takes all descriptors but those of one seed.

@@ -17,13 +17,13 @@ use http_body_util::{BodyExt as _, Empty};
 use super::{Compiled, Pool};
 use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
-use crate::invocation::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
+use crate::invocation::{Call, CallLimits, CallerPermit, Client, Reply, ReplyBody, ResponsePart};
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
 use crate::snapshots::KeptCode;
 
 /// The result of compiling code so that Wizer can initialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Initialising {
+pub enum InitialisationPlan {
     /// The upload can be initialised by this export. The code reports its state and does nothing
     /// else ([`Pool::initialise`]).
     By(String),
@@ -58,10 +58,12 @@ impl Pool {
         // A helper that was not asked for initialisable code must not report any.
         let wizer = report.wizer.filter(|_| task.export().is_some());
         let (code, initialising) = match wizer {
-            Some(Wizer::Instrumented) => (code.that_tells(), Some(Initialising::By(export()))),
+            Some(Wizer::Instrumented) => {
+                (code.that_tells(), Some(InitialisationPlan::By(export())))
+            }
             Some(Wizer::Refused(reason)) => {
                 let export = export();
-                (code, Some(Initialising::Refused { export, reason }))
+                (code, Some(InitialisationPlan::Refused { export, reason }))
             }
             None => (code, None),
         };
@@ -92,8 +94,8 @@ impl Pool {
 
     /// Initialises `upload` by Wizer. `function` is its code that reports its state. Returns
     /// another module of at most `most_bytes`, which begins in the state in which the export left
-    /// it, and a report of what the initialisation drew. Takes a place for a moment, as a request
-    /// does.
+    /// it, and a report of what the initialisation drew. Takes an admission permit for a
+    /// moment, as a request does.
     ///
     /// # Errors
     /// Returns [`InitialiseError::Seed`] if the initialisation fails, or if it draws what `spec`
@@ -107,7 +109,7 @@ impl Pool {
         upload: &[u8],
         most_bytes: usize,
     ) -> Result<(Bytes, FreezeReport), InitialiseError> {
-        let Some(Initialising::By(export)) = &function.initialising else {
+        let Some(InitialisationPlan::By(export)) = &function.initialising else {
             let why = "its code does not tell what it becomes";
             return Err(InitialiseError::Refused(why.to_owned()));
         };
@@ -157,7 +159,7 @@ impl Pool {
             store: None,
             secrets: None,
             outbound: None,
-            admitted: Admitted::default(),
+            caller_permit: CallerPermit::default(),
         };
         let Reply { head, body, .. } = self.invoke(version, call).await.map_err(untold)?;
         match head.status {
@@ -191,7 +193,7 @@ async fn take(
         ReplyBody::Stream(stream) => stream,
     };
     while let Some(part) = poll_fn(|context| stream.poll_part(context)).await {
-        if let Part::Data(bytes) = part.map_err(untold)? {
+        if let ResponsePart::Data(bytes) = part.map_err(untold)? {
             piece(&bytes)?;
         }
     }

@@ -72,7 +72,7 @@ impl Pool {
             // Created with what the spawner has reported about this host.
             self.inner.admission();
             Stock::start_filling(&self.inner.stock);
-            self.start_providing();
+            self.start_provisioning();
         }
         Ok(())
     }

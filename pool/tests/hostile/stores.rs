@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::store::RECORD_MAX;
-use faasw_pool::{Answering, Call, InvokeError, StoreService};
+use faasw_pool::{Call, InvokeError, StoreAnswerFuture, StoreService};
 
 use crate::script::{Script, place, word};
 use crate::support::{Bench, call, whole};
@@ -30,7 +30,7 @@ impl Drop for Waiting {
 }
 
 impl StoreService for Silent {
-    fn answer(&self, _: Vec<u8>) -> Answering {
+    fn answer(&self, _: Vec<u8>) -> StoreAnswerFuture {
         self.asked.fetch_add(1, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let waiting = Waiting(self.waiting.clone());

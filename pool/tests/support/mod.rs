@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use faasw_pool::{
     Call, CallLimits, ClientError, Compiled, Confinement, Effort, FreezePolicy, FunctionKind,
-    FunctionSpec, FunctionVersion, InvokeError, LogSink, LogStream, Part, Pool, PoolOptions,
-    PoolStats, Reply, ReplyBody, RequestBody, RequestHead, ResponseStream, SeedError, Timing,
+    FunctionSpec, FunctionVersion, InvokeError, LogSink, LogStream, Pool, PoolOptions, PoolStats,
+    Reply, ReplyBody, RequestBody, RequestHead, ResponsePart, ResponseStream, SeedError, Timing,
 };
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
@@ -142,7 +142,7 @@ pub fn call(path: &str) -> Call {
         store: None,
         secrets: None,
         outbound: None,
-        admitted: faasw_pool::Admitted::default(),
+        caller_permit: faasw_pool::CallerPermit::default(),
     }
 }
 
@@ -189,7 +189,7 @@ pub fn arriving() -> (Frames, RequestBody) {
     (sender, RequestBody::new(Arriving(receiver)))
 }
 
-pub async fn next_part(stream: &mut ResponseStream) -> Option<Result<Part, InvokeError>> {
+pub async fn next_part(stream: &mut ResponseStream) -> Option<Result<ResponsePart, InvokeError>> {
     poll_fn(|context| stream.poll_part(context)).await
 }
 
@@ -207,8 +207,8 @@ pub async fn body_and_trailers(body: ReplyBody) -> Result<(Vec<u8>, Vec<Pair>), 
     let mut all = Vec::new();
     loop {
         match next_part(&mut stream).await.unwrap()? {
-            Part::Data(bytes) => all.extend_from_slice(&bytes),
-            Part::End { trailers, .. } => return Ok((all, trailers)),
+            ResponsePart::Data(bytes) => all.extend_from_slice(&bytes),
+            ResponsePart::End { trailers, .. } => return Ok((all, trailers)),
         }
     }
 }

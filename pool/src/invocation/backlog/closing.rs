@@ -9,17 +9,17 @@ const STALLED: u64 = 1_000_000;
 
 /// All connections of a node, and when they were last searched for one to close.
 #[derive(Debug, Default)]
-pub struct Closing {
-    listed: Mutex<Listed>,
+pub struct ConnectionCloser {
+    listed: Mutex<ListedConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Listed {
+struct ListedConnections {
     connections: Vec<Weak<Connection>>,
     closed_at: Option<u64>,
 }
 
-impl Closing {
+impl ConnectionCloser {
     /// Adds a connection to the list.
     pub fn list(&self, connection: &Arc<Connection>) {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use self::closing::Closing;
+use self::closing::ConnectionCloser;
 use self::connection::{Connection, LOOK_AGAIN, SMALL};
 
 /// A shared budget keeps this part, an eighth, for connections that hold little ([`SMALL`]).
@@ -57,7 +57,7 @@ impl Default for BacklogLimits {
 pub struct Backlog {
     limits: BacklogLimits,
     held: AtomicU64,
-    closing: Closing,
+    closing: ConnectionCloser,
     /// Start of the node's time.
     begun: Instant,
     /// The number of tasks that wait for room.
@@ -105,7 +105,7 @@ impl Backlog {
         Arc::new(Self {
             limits,
             held: AtomicU64::new(0),
-            closing: Closing::default(),
+            closing: ConnectionCloser::default(),
             begun: Instant::now(),
             waiting: AtomicUsize::new(0),
             freed: Notify::new(),
@@ -171,11 +171,11 @@ impl Backlog {
 
     /// Has connections closed to free so many bytes of a full shared budget (that of a function, or
     /// that of the node), or a sixteenth of the budget if that is more.
-    fn make_room(&self, full: Full, bytes: u64) {
+    fn make_room(&self, full: FullBudget, bytes: u64) {
         let (limit, function) = match full {
-            Full::Node => (self.limits.node, None),
-            Full::Function(address) => (self.limits.function, Some(address)),
-            Full::Connection => return,
+            FullBudget::Node => (self.limits.node, None),
+            FullBudget::Function(address) => (self.limits.function, Some(address)),
+            FullBudget::Connection => return,
         };
         let closed = self
             .closing
@@ -186,7 +186,7 @@ impl Backlog {
 
 /// The budget that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Full {
+enum FullBudget {
     Connection,
     /// The budget of the function at this address.
     Function(usize),
@@ -267,7 +267,7 @@ impl ConnectionBacklog {
         self.hold(bytes);
         let in_all = self.node.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if in_all > self.node.limits.node {
-            self.node.make_room(Full::Node, bytes);
+            self.node.make_room(FullBudget::Node, bytes);
         }
     }
 
@@ -330,7 +330,7 @@ impl Account {
     }
 
     /// Returns a lease of so many bytes, or the budget that is full.
-    fn try_each(&self, bytes: u64) -> Result<Lease, Full> {
+    fn try_each(&self, bytes: u64) -> Result<Lease, FullBudget> {
         let connection = &self.connection;
         if bytes == 0 {
             // Zero bytes always fit.
@@ -345,19 +345,19 @@ impl Account {
         let give_back = || connection.connection.release(bytes);
         if held > connection.most {
             give_back();
-            return Err(Full::Connection);
+            return Err(FullBudget::Connection);
         }
         let address = Arc::as_ptr(function).addr();
         if !add(&function.held, bytes, limit_for(held, limits.function)) {
             give_back();
-            return Err(Full::Function(address));
+            return Err(FullBudget::Function(address));
         }
         if !add(&node.held, bytes, limit_for(held, limits.node)) {
             give_back();
             function.held.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(Full::Node);
+            return Err(FullBudget::Node);
         }
-        connection.connection.is_given_by(address);
+        connection.connection.set_last_function(address);
         Ok(Lease {
             account: self.clone(),
             bytes,
@@ -369,7 +369,7 @@ impl Account {
     /// than a budget.
     pub async fn lease(&self, bytes: u64) -> Lease {
         let node = &self.connection.node;
-        let _waiting = Waiting::new(node);
+        let _waiting = WaitingTask::new(node);
         loop {
             let mut freed = pin!(node.freed.notified());
             // From here on no release is missed.
@@ -385,16 +385,16 @@ impl Account {
 }
 
 /// Counts one more task that waits for room.
-struct Waiting<'a>(&'a Backlog);
+struct WaitingTask<'a>(&'a Backlog);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingTask<'a> {
     fn new(node: &'a Backlog) -> Self {
         node.waiting.fetch_add(1, Ordering::AcqRel);
         Self(node)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingTask<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
     }
@@ -412,7 +412,7 @@ impl Lease {
         if bytes.is_empty() {
             return bytes;
         }
-        Bytes::from_owner(Held {
+        Bytes::from_owner(LeasedBytes {
             bytes,
             _lease: self,
         })
@@ -427,12 +427,12 @@ impl Drop for Lease {
     }
 }
 
-struct Held {
+struct LeasedBytes {
     bytes: Bytes,
     _lease: Lease,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for LeasedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -166,7 +166,7 @@ fn both_sides_count_the_same_room() {
         });
         assert!(!mailbox.has_room(channel, &guest).unwrap());
         mailbox.take_head(channel, &guest).unwrap().unwrap();
-        mailbox.tell_taken(channel).unwrap();
+        mailbox.publish_taken(channel).unwrap();
         assert!(mailbox.has_room(channel, &guest).unwrap());
         assert_eq!(host(&mailbox).channels[channel].read, 4);
         mailbox.take(channel, &guest, 100).unwrap();
@@ -279,7 +279,7 @@ fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
                 "{told:?}: {}",
                 refused.is_ok()
             );
-            mailbox.said.channels[channel].read = 0;
+            mailbox.host_words.channels[channel].read = 0;
         }
         let guest = forge(&mailbox, |guest| {
             guest.channels[channel] = ChannelWords {

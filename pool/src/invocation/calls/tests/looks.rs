@@ -31,20 +31,20 @@ async fn a_wait_is_the_others_time_for_as_long_as_it_may_last() {
     guest.words.wait_for = Waits::bytes(channel()).word();
     guest.begin(true).unwrap();
     let calls = guest.calls.as_ref().unwrap();
-    assert!(calls.is_owed());
-    assert_eq!(calls.owed_until(), None);
+    assert!(calls.awaits_answers());
+    assert_eq!(calls.awaits_answers_until(), None);
     guest.words.wait_nanoseconds = 1_000_000;
     guest.look().unwrap();
     let calls = guest.calls.as_ref().unwrap();
     let until = Instant::now() + Duration::from_millis(1);
-    assert!(calls.is_owed());
-    assert_eq!(calls.owed_until(), Some(until));
+    assert!(calls.awaits_answers());
+    assert_eq!(calls.awaits_answers_until(), Some(until));
     tokio::time::advance(Duration::from_millis(1)).await;
-    assert!(!calls.is_owed());
-    assert_eq!(calls.owed_until(), None);
+    assert!(!calls.awaits_answers());
+    assert_eq!(calls.awaits_answers_until(), None);
     // Until the guest rings to wait again.
     guest.look().unwrap();
-    assert!(guest.calls.as_ref().unwrap().is_owed());
+    assert!(guest.calls.as_ref().unwrap().awaits_answers());
 }
 
 #[tokio::test]
