@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_no_error_is_some_error() {
+    fn a_number_that_is_no_errno_becomes_eio() {
         assert_eq!(errno_told(12), Errno::NOMEM);
         for none in [0, 4096, 1 << 31, 1 << 32, u64::MAX] {
             assert_eq!(errno_told(none), Errno::IO);

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_begins_below_the_limit() {
+    fn reserved_descriptors_begin_below_the_limit() {
         assert_eq!(first_reserved(1024, 48), 976);
         assert_eq!(first_reserved(100, 48), 75);
         assert_eq!(first_reserved(0, 48), 0);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_scarce_where_the_next_is_one_of_those_that_are_kept() {
+    fn descriptors_are_scarce_if_the_next_one_is_reserved() {
         assert!(!are_scarce_of(u64::MAX));
         assert!(are_scarce_of(1));
     }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_opened_and_nothing_else() {
+    fn only_regular_files_are_opened() {
         let (_folder, path) = place();
         assert_eq!(content(open_to_look(&path.join("file"))), "content");
         assert!(open_file(&path.join("file")).is_ok());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out_of_a_given_folder() {
+    fn no_name_leads_out_of_a_trusted_folder() {
         let (folder, path) = place();
         symlink("given", folder.path().join("link")).unwrap();
         assert!(given(&folder.path().join("link")).is_err());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_have_written_is_not_used() {
+    fn files_that_other_users_may_have_written_are_rejected() {
         let (_folder, path) = place();
         let chmod = |name: &str, mode: u32| {
             let mode = fs::Permissions::from_mode(mode);
@@ -291,7 +291,7 @@ mod tests {
 
     /// The name may belong to another folder by then.
     #[test]
-    fn a_folder_is_what_was_opened() {
+    fn a_folder_stays_the_one_that_was_opened() {
         let (folder, path) = place();
         let given = given(&path).unwrap();
         fs::rename(&path, folder.path().join("elsewhere")).unwrap();

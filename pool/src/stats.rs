@@ -34,8 +34,8 @@ pub struct PoolStats {
     pub busy: usize,
     /// Requests that wait for a place.
     pub waiting: usize,
-    /// The number of invocations, ever, that were ended while they waited for their clients, because
-    /// other requests needed their places.
+    /// The number of invocations, ever, that were ended while they waited for their clients,
+    /// because other requests needed their places.
     pub evicted: u64,
     /// The worst-case memory in bytes of all instances at work.
     pub memory_taken: u64,
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lacking_is_counted_by_what_it_lacks() {
+    fn missing_instances_are_counted_by_reason() {
         let mut stats = LackingStats::default();
         for (count, why) in Lack::ALL.into_iter().enumerate() {
             let instances = count + 1;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_short_when_it_is_nearly_used_up_and_somebody_says_so() {
+    fn memory_is_short_when_its_reported_use_is_near_the_limit() {
         let is_short = |used, max| {
             let stats = MemoryStats {
                 used,

@@ -39,7 +39,7 @@ async fn tree(bench: &Bench) -> (Arc<StepTree>, Arc<Log>) {
 
 /// A making ahead of need holds the owner's only slot when it finds that a client's making of the
 /// same seed is under way. The client's making needs that slot.
-async fn a_making_ahead_of_need_does_not_block_that_of_a_client(bench: &Bench) {
+async fn a_prewarmed_seed_does_not_block_that_of_a_client(bench: &Bench) {
     let (tree, _) = tree(bench).await;
     let key = tree.define(None, OWNER, EXPORT, 0).unwrap();
     let by_client = Mutex::new(None);
@@ -127,7 +127,7 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
 }
 
 /// A dropped future of a making is removed from the queue before the seed exists.
-async fn whoever_goes_does_not_wait_any_more(bench: &Bench) {
+async fn a_dropped_caller_leaves_the_queue_for_a_seed(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let levels = levels(&tree, 1);
     let deepest = levels[DEPTH - 1][0];
@@ -233,7 +233,7 @@ async fn a_fork_in_a_bare_sandbox_costs_little_more_a_level(bench: &Bench) {
     }
 }
 
-async fn a_fork_in_a_sandbox_preset_further_up_is_better_than_in_a_bare_one(bench: &Bench) {
+async fn a_fork_from_a_zygote_of_an_ancestor_is_better_than_from_a_generic_one(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let deepest = *levels(&tree, 1).last().unwrap().last().unwrap();
     let rounds = (24 / slowness() as usize).max(2);
@@ -265,12 +265,12 @@ fn main() {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
-                a_making_ahead_of_need_does_not_block_that_of_a_client,
+                a_prewarmed_seed_does_not_block_that_of_a_client,
                 fifty_seeds_are_built_evicted_and_built_again,
-                whoever_goes_does_not_wait_any_more,
+                a_dropped_caller_leaves_the_queue_for_a_seed,
                 a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth,
                 a_fork_in_a_bare_sandbox_costs_little_more_a_level,
-                a_fork_in_a_sandbox_preset_further_up_is_better_than_in_a_bare_one,
+                a_fork_from_a_zygote_of_an_ancestor_is_better_than_from_a_generic_one,
             ]);
         }
         all

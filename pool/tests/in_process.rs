@@ -43,7 +43,7 @@ fn of_one_request() -> PoolOptions {
     }
 }
 
-async fn threads_and_no_processes_serve_what_is_compiled(bench: &Bench) {
+async fn requests_are_served_by_threads_without_processes(bench: &Bench) {
     let compiled = bench.compile(PROBE).await;
     let artifact = compiled.bytes().unwrap();
     bench.pool.shutdown().await;
@@ -134,7 +134,7 @@ fn address_space() -> u64 {
     pages.parse::<u64>().unwrap() * 4096
 }
 
-async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
+async fn hundreds_of_instances_leave_nothing_behind(first: &Bench) {
     first.compile(HELLO).await;
     first.pool.shutdown().await;
     let before = held();
@@ -204,7 +204,7 @@ const FORBID: &str = r#"
 for most in /proc/sys/user/max_*_namespaces; do echo 0 > "$most" || exit 1; done
 exec "$@""#;
 
-async fn where_no_jails_are_allowed_what_is_compiled_runs(bench: &Bench) {
+async fn compiled_code_runs_where_no_jails_are_allowed(bench: &Bench) {
     let compiled = bench.compile(PROBE).await;
     let path = std::env::temp_dir().join(format!("faasw-artifact-{}", std::process::id()));
     fs::write(&path, compiled.bytes().unwrap()).unwrap();
@@ -296,11 +296,11 @@ fn main() {
             return trials![skip, Confinement::InProcess; without_jails];
         }
         trials![skip, Confinement::InProcess;
-            threads_and_no_processes_serve_what_is_compiled,
+            requests_are_served_by_threads_without_processes,
             the_threads_of_looping_guests_end in only_instances(),
-            nothing_is_left_of_hundreds_of_instances,
+            hundreds_of_instances_leave_nothing_behind,
             a_pool_that_is_dropped_leaves_no_thread,
-            where_no_jails_are_allowed_what_is_compiled_runs,
+            compiled_code_runs_where_no_jails_are_allowed,
             a_warm_instance_answers_as_soon_as_in_a_jail in only_instances(),
         ]
     });

@@ -107,7 +107,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// The seeds of many functions are made again for requests, as after a restart, and none of these
 /// makings ends. All of them begin, though there are fewer CPU slots. A neighbour's seed is made
 /// while they go on.
-async fn those_that_never_end_hold_up_no_neighbour(bench: &Bench) {
+async fn initialisations_that_never_end_delay_no_neighbour(bench: &Bench) {
     IS_LATE.store(false, Ordering::Relaxed);
     let mut all = Vec::new();
     for number in 0..more_than_slots() {
@@ -151,7 +151,7 @@ fn main() {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
-                those_that_never_end_hold_up_no_neighbour in always_anew(),
+                initialisations_that_never_end_delay_no_neighbour in always_anew(),
             ]);
         }
         all

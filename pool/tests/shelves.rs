@@ -118,7 +118,7 @@ async fn two_popular_parents_have_preset_sandboxes_at_once(bench: &Bench) {
     }
 }
 
-async fn what_is_preset_for_one_function_serves_no_other(bench: &Bench) {
+async fn a_zygote_specialised_for_one_function_serves_no_other(bench: &Bench) {
     let family = Family::new(bench).await;
     let owners = [1, 2].map(Owner::Function);
     let (_, mine) = family.parent_and_child(1, owners[0], owners[0]).await;
@@ -205,7 +205,7 @@ fn main() {
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
                 two_popular_parents_have_preset_sandboxes_at_once in several(),
-                what_is_preset_for_one_function_serves_no_other in several(),
+                a_zygote_specialised_for_one_function_serves_no_other in several(),
                 an_evicted_parents_sandboxes_end_with_it in several(),
                 sandboxes_are_taken_from_the_nearest_parent_that_has_any in several(),
             ]);

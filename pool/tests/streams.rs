@@ -145,7 +145,7 @@ async fn bodies_larger_than_a_guest_pass_through_it(bench: &Bench) {
     sending.await.unwrap();
 }
 
-async fn a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it(bench: &Bench) {
+async fn a_client_that_takes_nothing_slows_the_guest_and_then_loses_it(bench: &Bench) {
     let seed = bench
         .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
@@ -190,7 +190,7 @@ async fn a_client_that_leaves_ends_its_instance(bench: &Bench) {
     assert!(matches!(result, Err(InvokeError::ClientGone)), "{result:?}");
 }
 
-async fn a_guest_that_falls_silent_is_cut_off(bench: &Bench) {
+async fn a_silent_guest_times_out(bench: &Bench) {
     let seed = bench
         .seed("tests/fixtures/wat/drip.wasm", FreezePolicy::Auto)
         .await
@@ -227,9 +227,9 @@ fn main() {
                 a_chunk_is_seen_when_it_is_flushed,
                 an_echo_comes_back_while_the_request_still_arrives,
                 bodies_larger_than_a_guest_pass_through_it,
-                a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it,
+                a_client_that_takes_nothing_slows_the_guest_and_then_loses_it,
                 a_client_that_leaves_ends_its_instance,
-                a_guest_that_falls_silent_is_cut_off,
+                a_silent_guest_times_out,
                 cpu_time_is_bounded_apart_from_wall_time,
             ]);
         }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn components_and_flags_are_told_by_name() {
+    fn components_and_flags_are_reported_by_name() {
         assert_eq!(names(0b11), "x87, SSE");
         assert_eq!(names(0b10_1110_0111), "x87, SSE, AVX, AVX-512, PKRU");
         let cpu = "processor: 0\nflags\t\t: fpu cpuid cpuid_fault\n";

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_comes_is_found() {
+    async fn a_result_during_the_poll_is_returned() {
         let mut left = 3;
         let found = poll_briefly(|| {
             left -= 1;
@@ -53,7 +53,7 @@ mod tests {
 
     /// On a runtime with one thread, too, other tasks run during a poll.
     #[tokio::test]
-    async fn others_have_their_turn_meanwhile() {
+    async fn other_tasks_run_during_a_poll() {
         let has_come = Cell::new(false);
         let looks = poll_briefly(|| has_come.get().then_some(()));
         let comes = async { has_come.set(true) };
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_come_is_not_looked_for_for_ever() {
+    async fn a_poll_ends_without_a_result() {
         assert_eq!(poll_briefly(|| None::<()>).await, None);
     }
 }

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_that_come_back_take_room() {
+    async fn instances_that_will_be_warm_again_take_room() {
         let keeper = keeper(1);
         let is_full = |at_work| keeper.is_full(at_work, 0) == Some(Lack::MaxWarm);
         assert!(!is_full(2) && is_full(3) && is_full(usize::MAX));

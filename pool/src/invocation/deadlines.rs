@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_phase_has_the_timeout_of_whoever_is_to_act() {
+    async fn each_phase_has_the_timeout_of_the_party_that_must_act() {
         let limits = CallLimits {
             cpu: Duration::from_secs(1000),
             ..CallLimits::default()
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_that_others_take_to_answer_is_not_the_guests() {
+    async fn upstream_waits_pause_the_timeouts_of_the_guest() {
         let limits = CallLimits {
             cpu: Duration::from_secs(1000),
             total: Some(Duration::from_secs(500)),
@@ -334,7 +334,7 @@ mod tests {
 
     /// Waiting for outbound calls neither uses nor extends the time of the client.
     #[tokio::test(start_paused = true)]
-    async fn a_clients_time_does_not_stand_still() {
+    async fn upstream_waits_do_not_pause_the_timeout_of_the_client() {
         let mut deadlines = Deadlines::new(CallLimits::default());
         deadlines.is_listening = true;
         deadlines.cpu += Duration::from_secs(1000);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn others_are_waited_for_no_longer_than_that_in_all() {
+    async fn upstream_waits_are_limited_in_total() {
         let limits = CallLimits {
             cpu: Duration::from_secs(1000),
             upstream: Duration::from_secs(100),

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn other_channels_are_none_of_its_business() {
+    fn words_of_other_channels_are_ignored() {
         let (mailbox, mut pump) = (opened(), Pump::new(channel(), false));
         let waits = words(|guest| {
             guest.channels[channel()].read = 4;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_cannot_be_taken_back() {
+    fn a_guest_cannot_withdraw_its_words() {
         let mailbox = opened();
         let begun = words(|guest| {
             guest.channels[channel()].written = 4;
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn another_guest_gets_all_that_the_first_was_given() {
+    fn another_guest_receives_everything_that_the_first_received() {
         let (mut mailbox, mut pump) = (opened(), Pump::new(channel(), false));
         let start = GuestWords::new_zeroed();
         let size = channel().to_guest().size() as usize;

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_in_the_queue_outlasts_a_wait_and_ends_with_nothing_to_move() {
+    async fn a_queue_position_survives_a_wait_and_ends_when_nothing_is_to_move() {
         let slots = relay_slots(1);
         let (client, _connection) = body::channel();
         let relay = || Relay::new(slots.clone(), 1);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_goes_away_is_noticed_in_the_queue() {
+    async fn a_disconnect_is_noticed_in_the_queue() {
         let slots = relay_slots(1);
         let (client, connection) = body::channel();
         let account = account(u64::MAX);

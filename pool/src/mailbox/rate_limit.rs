@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_rings_now_and_then_is_always_heard() {
+    fn a_guest_that_rings_occasionally_is_never_delayed() {
         let mut rate_limit = RateLimit::new();
         let mut now = rate_limit.whole_at;
         for _ in 0..100_000 {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_looked_at_as_often_as_allowed() {
+    fn a_storm_of_rings_causes_only_the_allowed_looks() {
         let mut rate_limit = RateLimit::new();
         let start = rate_limit.whole_at;
         let (mut now, mut looks) = (start, 0);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_that_nothing_is_looked_at_for_count_too() {
+    fn rings_without_a_look_count_too() {
         let mut rate_limit = RateLimit::new();
         let rings = (0..).take_while(|_| {
             rate_limit.count_ring();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_is_done_is_heard_a_few_times() {
+    fn few_looks_are_allowed_after_the_end() {
         let mut rate_limit = RateLimit::new().at_the_end();
         let rings = (0..).take_while(|_| {
             rate_limit.count_ring();

@@ -88,7 +88,7 @@ fn waits(script: Script) -> Script {
     script.ring(Doorbell::Wait).for_ever_from(from)
 }
 
-pub async fn every_lie_about_requests_of_its_own_ends_the_guest(bench: &Bench) {
+pub async fn every_invalid_outbound_call_ends_the_guest(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let ring = CHANNEL.to_host().size();
     let new = Script::new;
@@ -141,13 +141,13 @@ pub async fn every_lie_about_requests_of_its_own_ends_the_guest(bench: &Bench) {
             other => panic!("{what}: {other:?}"),
         }
         assert_eq!(server.under_way.load(Ordering::SeqCst), 0, "{what}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm(), "{what}");
     }
     field.nothing_is_left().await;
 }
 
-pub async fn a_body_without_a_head_is_nothing(bench: &Bench) {
+pub async fn a_body_without_a_head_is_ignored(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let server = Arc::new(Server::silent());
     let script = Script::new().store(written(), 100).store_pair(head(), 0, 1);
@@ -171,7 +171,7 @@ pub async fn a_body_without_a_head_is_nothing(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-pub async fn a_flood_of_requests_that_are_dropped_leaves_none(bench: &Bench) {
+pub async fn a_flood_of_dropped_calls_leaves_none_behind(bench: &Bench) {
     const COUNT: u64 = 20;
     let field = Battlefield::new(bench).await;
     let server = Arc::new(Server::silent());
@@ -198,7 +198,7 @@ pub async fn a_flood_of_requests_that_are_dropped_leaves_none(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-pub async fn without_servers_their_channels_are_nothing(bench: &Bench) {
+pub async fn channels_of_absent_services_are_ignored(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     // The node does not read the guest's words about a channel that is not open.
     let script = begins(Script::new().store(turn(), 7), 0).store(written(), u64::MAX);

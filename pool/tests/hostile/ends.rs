@@ -41,13 +41,13 @@ fn order(script: &Script, limits: CallLimits) -> (Call, Arc<Log>) {
 }
 
 impl Battlefield<'_> {
-    /// Keeps an instance warm of the hostile function. The node believes such instances when they report
-    /// their end before they stop.
+    /// Keeps an instance warm of the hostile function. The node believes such instances when they
+    /// report their end before they stop.
     async fn warms(&self) {
         for _ in 0..20 {
             // The node may look at the first ones instead of believing them.
             self.answers().await;
-            self.nobody_else_notices().await;
+            self.other_functions_are_unaffected().await;
             if self.is_warm() {
                 return;
             }
@@ -89,7 +89,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
                 let ended = log.stream_result().await.unwrap_err();
                 assert!(went_on(&ended), "whoever follows it is told");
             }
-            field.nobody_else_notices().await;
+            field.other_functions_are_unaffected().await;
             assert!(!field.is_warm());
         }
         // Ending it takes an order or two, on a machine that also does other work.
@@ -125,7 +125,7 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
         let used = cpu_time(own) - before;
         shares.push(used.as_secs_f64() / charged.as_secs_f64());
         assert!(charged < AFTER_END + ENDING, "{charged:?}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm());
     }
     println!("the node's time for that of each storm: {shares:.3?}");
@@ -134,7 +134,7 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
 
 /// While many requests are under way, the node does not ask guests to report their end early, and
 /// does not believe one that does so.
-pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
+pub async fn an_unrequested_early_end_is_not_believed(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let processors = std::thread::available_parallelism().unwrap().get();
     let waits = Script::new().store(word!(wait_nanoseconds), u64::MAX);
@@ -196,7 +196,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
+pub async fn failed_and_abandoned_requests_are_charged(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let limit = Duration::from_millis(200) * slowness();
     let limits = CallLimits {
@@ -217,7 +217,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
         let charged = log.charge().await;
         assert!(charged > Duration::from_millis(5), "{what}: {charged:?}");
         assert!(charged < limit + ENDING, "{what}: {charged:?}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
     }
     // A client that disconnects.
     let before: Vec<_> = sandboxes();

@@ -119,7 +119,7 @@ fn all_bits() -> Script {
         .step(Op::Copy, words + 8, words, length)
 }
 
-pub async fn every_lie_in_the_mailbox_is_refused(bench: &Bench) {
+pub async fn every_invalid_word_in_the_mailbox_is_rejected(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for (what, script, told) in lies() {
         for script in [script.clone().done(), script.progress().done()] {
@@ -127,7 +127,7 @@ pub async fn every_lie_in_the_mailbox_is_refused(bench: &Bench) {
                 Err(InvokeError::GuestFailed(why)) => assert!(why.contains(told), "{what}: {why}"),
                 other => panic!("{what}: {other:?}"),
             }
-            field.nobody_else_notices().await;
+            field.other_functions_are_unaffected().await;
             assert!(!field.is_warm(), "{what}");
         }
     }
@@ -159,7 +159,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
             }
             other => panic!("{read}: {other:?}"),
         }
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm(), "{read}");
     }
     field.nothing_is_left().await;
@@ -226,7 +226,7 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
             matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("took the head")),
             "{head}: {ended:?}"
         );
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm());
     }
     field.nothing_is_left().await;

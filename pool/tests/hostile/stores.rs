@@ -68,7 +68,7 @@ fn order(script: &Script, store: &Arc<Silent>) -> Call {
     }
 }
 
-pub async fn every_lie_about_records_ends_the_guest(bench: &Bench) {
+pub async fn every_invalid_record_ends_the_guest(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let ring = Channel::STORE.to_host().size();
     let new = Script::new;
@@ -117,7 +117,7 @@ pub async fn every_lie_about_records_ends_the_guest(bench: &Bench) {
             other => panic!("{what}: {other:?}"),
         }
         assert_eq!(store.waiting.load(Ordering::SeqCst), 0, "{what}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm(), "{what}");
     }
     field.nothing_is_left().await;
@@ -133,12 +133,12 @@ pub async fn an_answer_that_is_late_is_dropped_with_its_invocation(bench: &Bench
         assert_eq!(answered.unwrap(), b"");
         assert!(store.asked.load(Ordering::SeqCst) <= round);
         assert_eq!(store.waiting.load(Ordering::SeqCst), 0);
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
     }
     field.nothing_is_left().await;
 }
 
-pub async fn without_a_store_its_channel_is_nothing(bench: &Bench) {
+pub async fn without_a_store_its_channel_is_ignored(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     // The node does not read the guest's words about a channel that is not open.
     let script = sends(Script::new(), u64::MAX, u64::MAX).head().end().done();

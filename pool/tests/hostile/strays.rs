@@ -81,7 +81,7 @@ async fn asks_until(
     }
 }
 
-pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &Bench) {
+pub async fn a_guest_that_strays_ends_and_only_its_function_is_not_hot(bench: &Bench) {
     let honest = good(bench).await;
     let polling = || bench.pool.stats().polling;
     for (what, instead) in [
@@ -146,7 +146,7 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
     }
 }
 
-pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &Bench) {
+pub async fn words_that_a_polling_guest_writes_early_affect_only_itself(bench: &Bench) {
     // The guest polls, writes an answer before it has a request, and asks to be woken for the log
     // only. Then it reports that no request came, or answers when one does.
     let writes = Script::new()

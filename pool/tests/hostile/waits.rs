@@ -21,7 +21,7 @@ fn waits(before: Script, wait_for: u64, nanoseconds: u64) -> Script {
     script.ring(Doorbell::Wait).for_ever_from(from)
 }
 
-pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
+pub async fn an_endless_wait_ends_in_time(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for nanoseconds in [0, 1_000_000, u64::MAX] {
         for wait_for in [
@@ -49,12 +49,12 @@ pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
                 assert!(!field.is_warm());
             }
         }
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
     }
     field.nothing_is_left().await;
 }
 
-pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
+pub async fn repeated_waits_do_not_extend_the_timeout(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     // The guest waits for more of the request, takes that back, and waits again; the client sends
     // nothing more.
@@ -99,7 +99,7 @@ pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &Bench) {
+pub async fn waking_a_guest_that_never_waits_does_not_delay_the_node(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for before in [Script::new(), Script::new().head()] {
         let script = before.store(word!(wait_for), Waits::LOG.word());
@@ -119,7 +119,7 @@ pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &B
     field.nothing_is_left().await;
 }
 
-pub async fn instantiating_has_an_end_too(bench: &Bench) {
+pub async fn instantiation_has_a_time_limit(bench: &Bench) {
     let good = good(bench).await;
     let storm = Script::new().store(word!(wait_for), Waits::LOG.word());
     let from = storm.here();

@@ -2,7 +2,7 @@
 //! without KVM no test passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-pub mod aside;
+pub mod hot;
 pub mod jails;
 pub mod processes;
 pub mod random;

@@ -3,7 +3,7 @@
 
 use faasw_pool::{Call, FreezePolicy, FunctionVersion, Secrets, Served};
 
-use crate::gone::{a_moment, kill_unnoticed, spawner};
+use crate::killed::{a_moment, kill_unnoticed, spawner};
 use crate::support::processes::{kill, signal};
 use crate::support::{Bench, bytes_of, call, slowness, spec};
 
@@ -29,7 +29,7 @@ async fn told(bench: &Bench, seed: &FunctionVersion, order: Call) -> String {
     String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
 }
 
-pub async fn what_comes_with_a_request_goes_with_it(bench: &Bench) {
+pub async fn secrets_of_a_request_are_gone_after_it(bench: &Bench) {
     let seed = reader(bench).await;
     for round in 0..(100 / slowness()) {
         let key = format!("{round}").repeat(1 + 40 * (round as usize % 50));

@@ -138,8 +138,8 @@ impl World<'_> {
     }
 }
 
-pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
-    let mut random = seeded("whatever_happens_nothing_is_left");
+pub async fn random_sequences_leave_nothing_behind(bench: &Bench) {
+    let mut random = seeded("random_sequences_leave_nothing_behind");
     let code = bench.compile(PROBE).await;
     let mut world = World {
         bench,

@@ -14,7 +14,7 @@ use http_body::Frame;
 use crate::support::random::{bytes, seeded};
 use crate::support::{Bench, Log, Pair, arriving, body_and_trailers, call, slowness};
 
-pub async fn one_count_after_the_other(bench: &Bench) {
+pub async fn every_request_sees_the_state_of_the_seed(bench: &Bench) {
     let seed = crate::probe(bench).await;
     let mut warm = 0;
     let requests = (600 / slowness()).max(20);

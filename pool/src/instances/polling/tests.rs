@@ -7,7 +7,7 @@ fn micros(micros: u64) -> Duration {
 }
 
 #[test]
-fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
+fn polling_time_grows_while_requests_come_and_shrinks_otherwise() {
     let arrivals = Arrivals::new(MOST);
     assert_eq!(arrivals.bound(), Duration::ZERO);
     for bound in [20, 40, 80, 160, 160] {
@@ -34,7 +34,7 @@ fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
 }
 
 #[test]
-fn answers_are_looked_for_while_enough_come_meanwhile_and_sometimes_again() {
+fn answers_are_polled_for_while_enough_are_prompt_and_occasionally_as_a_trial() {
     let arrivals = Arrivals::new(MOST);
     // However long answers took that the node did not poll for.
     arrivals.note_answer(micros(400), true);
@@ -67,7 +67,7 @@ fn answers_are_looked_for_while_enough_come_meanwhile_and_sometimes_again() {
 }
 
 #[test]
-fn whose_answers_take_long_gains_nothing() {
+fn a_function_with_slow_answers_is_not_hot() {
     let arrivals = Arrivals::new(MOST);
     arrivals.note_answer(micros(80_000), true);
     assert!(arrivals.is_slow() || arrivals.is_slow());
@@ -81,7 +81,7 @@ fn whose_answers_take_long_gains_nothing() {
 }
 
 #[test]
-fn a_function_polls_for_its_share_and_no_more() {
+fn a_function_polls_no_longer_than_its_share() {
     let (arrivals, begun) = (Arrivals::new(MOST), Instant::now());
     arrivals.note(micros(1));
     let polling = Polling::new(MOST, 2);
@@ -116,7 +116,7 @@ fn a_function_that_strays_is_not_hot_for_long() {
 }
 
 #[test]
-fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
+fn no_instance_is_hot_for_a_while_after_one_had_no_processor() {
     let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::new(MOST));
     arrivals.note(micros(1));
     for held_off in [HOLD_OFF_LEAST, 2 * HOLD_OFF_LEAST, 4 * HOLD_OFF_LEAST] {
@@ -153,7 +153,7 @@ fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
 }
 
 #[test]
-fn there_are_no_more_than_processors_that_have_nothing_to_do() {
+fn there_are_no_more_polling_slots_than_idle_processors() {
     let polling = Polling::new(MOST, 3);
     let first = polling.begin();
     assert!(first.is_alone());

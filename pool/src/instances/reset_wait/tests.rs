@@ -107,7 +107,7 @@ fn warm() -> WarmReport {
 
 /// However fast a sandbox reports that its guest stands still, the report counts once.
 #[tokio::test]
-async fn a_sandbox_that_talks_without_end_is_ended() {
+async fn a_sandbox_that_sends_endless_messages_is_ended() {
     let mut field = Field::new();
     let pending = field.pending();
     for is_still in [false, true] {
@@ -131,7 +131,7 @@ async fn a_sandbox_that_talks_without_end_is_ended() {
 }
 
 #[tokio::test]
-async fn a_guest_may_stop_before_it_is_told_to() {
+async fn a_guest_may_stop_before_the_reset_order() {
     let mut field = Field::new();
     let pending = field.pending();
     field.says(&rang());
@@ -148,7 +148,7 @@ async fn a_guest_may_stop_before_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn only_what_a_guest_does_while_it_looks_is_straying() {
+async fn only_failures_of_an_offered_guest_count_as_straying() {
     for (failure, is_offered, strayed) in [
         (Failure::Strayed, true, true),
         (Failure::Shutdown, true, true),
@@ -189,7 +189,7 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
 
 /// The actions of a guest before its offer belong to its last request.
 #[tokio::test]
-async fn only_the_time_since_it_was_offered_counts_as_looking() {
+async fn only_time_since_the_offer_counts_as_polling() {
     let looked = |offered_at| async move {
         let mut field = Field::new();
         let pending = field.pending();
@@ -218,7 +218,7 @@ async fn only_the_time_since_it_was_offered_counts_as_looking() {
 
 /// A reset at the lowest priority could take for ever. A guest that polls must not disturb others.
 #[tokio::test(start_paused = true)]
-async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothing() {
+async fn a_slow_reset_restores_the_priority_and_cancels_polling() {
     let mut field = Field::new();
     let pending = field.pending();
     let Field {
@@ -244,7 +244,7 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
 
 /// A sandbox sends nothing about a refused offer. The next time, the node does not wait for that.
 #[tokio::test]
-async fn who_was_wanted_and_refused_is_found_the_next_time() {
+async fn an_instance_that_was_refused_is_claimed_the_next_time() {
     let mut field = Field::new();
     let pending = field.pending();
     let wanted = field.warm_instances.wait_for_hot().unwrap();
@@ -276,7 +276,7 @@ async fn who_was_wanted_and_refused_is_found_the_next_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
+async fn a_polling_guest_stays_in_the_background_within_its_time() {
     let mut field = Field::new();
     let pending = field.pending();
     let Field {
@@ -305,7 +305,7 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_has_looked_in_vain_is_at_rest_since_it_began_to() {
+async fn an_instance_that_polled_in_vain_is_idle_since_it_began_to_poll() {
     let field = Field::new();
     let order = order(&field.instance);
     tokio::time::advance(3 * POLL).await;
@@ -317,7 +317,7 @@ async fn one_that_has_looked_in_vain_is_at_rest_since_it_began_to() {
 /// A request that meets an instance that has just stopped polling notes that the poll was too
 /// short, or in vain.
 #[tokio::test]
-async fn a_request_that_comes_behind_a_vain_look_is_one_that_was_not_found() {
+async fn a_request_after_a_vain_poll_counts_as_not_found() {
     // A second is far longer than a busy machine delays this test between two steps.
     for (rested, expected) in [(Duration::ZERO, 40), (Duration::from_secs(1), 20)] {
         let field = Field::new();

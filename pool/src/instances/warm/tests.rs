@@ -17,7 +17,7 @@ fn hot(warm_instances: &Arc<WarmInstances>) -> PendingInstance {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_what_another_request_has() {
+async fn no_request_waits_for_an_instance_assigned_to_another() {
     let warm_instances = warm_instances();
     let first = hot(&warm_instances);
     let mut hot = warm_instances.wait_for_hot().unwrap();
@@ -38,7 +38,7 @@ async fn nobody_waits_for_what_another_request_has() {
 }
 
 #[tokio::test]
-async fn one_that_goes_makes_room_for_another() {
+async fn a_request_that_leaves_frees_its_instance_for_another() {
     let warm_instances = warm_instances();
     let first = hot(&warm_instances);
     let hot = warm_instances.wait_for_hot().unwrap();

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_one_that_has_waited_longest_goes_and_early_ones_before() {
+    async fn the_longest_wait_is_evicted_and_early_requests_first() {
         let waits = Arc::new(ClientWaits::default());
         let [long, longer, early, at_work, not_waiting] =
             [1, 1, 1, 1, 1].map(|of| waits.add(PermitHolder::alone(of)));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_functions_that_may_lose_one_do() {
+    async fn only_functions_that_may_lose_a_permit_lose_one() {
         let waits = Arc::new(ClientWaits::default());
         let (one, other) = (
             waits.add(PermitHolder::alone(1)),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_is_lost_by_whom_it_counts_for() {
+    async fn a_permit_is_lost_by_the_function_whose_share_it_counts_in() {
         let waits = Arc::new(ClientWaits::default());
         let holder = PermitHolder {
             share: 1,
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_are_evicted_than_requests_wait_for() {
+    async fn no_more_invocations_are_evicted_than_requests_wait() {
         let waits = Arc::new(ClientWaits::default());
         let held = [1, 1, 1].map(|of| waits.add(PermitHolder::alone(of)));
         for wait in &held {

@@ -297,7 +297,7 @@ mod tests {
 
     /// Few large invocations of a function and many small ones of another wait for their clients.
     #[tokio::test(start_paused = true)]
-    async fn the_function_with_the_larger_share_loses_whatever_it_consists_of() {
+    async fn the_function_with_the_larger_dominant_share_loses_an_invocation() {
         let memory = MemoryStats {
             max: 100,
             ..MemoryStats::default()

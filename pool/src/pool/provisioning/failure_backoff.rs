@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_again_and_again_is_tried_ever_more_rarely() {
+    fn pauses_grow_with_each_failure() {
         let (mut backoff, mut now) = (FailureBackoff::default(), Instant::now());
         assert!(!backoff.is_paused(now) && !backoff.is_recent(now));
         assert!(backoff.note(now), "it is told once");
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gone_well_for_a_while_begins_anew() {
+    fn pauses_start_anew_after_a_calm_time() {
         let (mut backoff, now) = (FailureBackoff::default(), Instant::now());
         backoff.note(now);
         backoff.note(now);

@@ -271,7 +271,7 @@ async fn a_request_and_its_answer_pass_turn_by_turn() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_body_is_said_to_be_whole() {
+async fn a_request_without_a_body_is_announced_as_complete() {
     let mut guest = Guest::with(Scripted::default());
     guest.begin(true).unwrap();
     guest.goes_on().await;
@@ -280,7 +280,7 @@ async fn a_request_without_a_body_is_said_to_be_whole() {
 }
 
 #[tokio::test]
-async fn what_is_let_go_of_is_dropped_at_once_and_the_turn_taken_when_the_words_are_zero() {
+async fn a_dropped_call_ends_at_once_and_its_turn_is_taken_when_the_words_are_zero() {
     let mut guest = Guest::with(Scripted {
         parts: vec![AnswerPart::Head(ok())],
         ..Scripted::default()
@@ -316,7 +316,7 @@ async fn what_is_let_go_of_is_dropped_at_once_and_the_turn_taken_when_the_words_
 }
 
 #[tokio::test]
-async fn turns_that_cannot_be_end_the_guest() {
+async fn impossible_turns_end_the_guest() {
     // Two turns ahead; one ahead, and back.
     let mut guest = Guest::with(Scripted::default());
     guest.told().turn = 2;
@@ -386,7 +386,7 @@ async fn a_guest_that_lies_about_a_request_is_ended() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_is_a_failure_that_the_function_is_told() {
+async fn an_invalid_answer_is_reported_to_the_function_as_a_failure() {
     let large = |length: u64| Bytes::from(vec![1; length as usize]);
     let head = FailureCode::HttpResponseHeaderSectionSize;
     let tail = FailureCode::HttpResponseTrailerSectionSize;
@@ -430,7 +430,7 @@ async fn an_answer_that_cannot_be_is_a_failure_that_the_function_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
+async fn body_bytes_sent_after_the_answer_are_discarded() {
     let mut guest = Guest::with(Scripted {
         parts: vec![AnswerPart::Head(ok()), AnswerPart::End(Bytes::new())],
         ..Scripted::default()
@@ -454,7 +454,7 @@ async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_on_which_nothing_moves_fails_and_is_the_others_time_until_then() {
+async fn an_idle_call_times_out_and_counts_as_upstream_time_until_then() {
     let idle = Duration::from_secs(10);
     let mut guest = Guest::with(Scripted::default());
     assert_eq!(guest.calls.as_ref().unwrap().deadline(idle), None);

@@ -117,7 +117,7 @@ impl AtWork {
     }
 }
 
-pub async fn the_first_requests_find_their_instances(bench: &Bench) {
+pub async fn the_first_requests_find_warm_instances(bench: &Bench) {
     let seed = provided(bench).await;
     let before = taken(bench);
     for result in served(bench, &seed, LEAST, "/count").await {
@@ -126,7 +126,7 @@ pub async fn the_first_requests_find_their_instances(bench: &Bench) {
     assert_eq!(taken(bench), before, "no request took a sandbox");
 }
 
-pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
+pub async fn outdated_instances_are_replaced(bench: &Bench) {
     let seed = provided(bench).await;
     // The instance ends, because it recorded the working set, with which the others were not made.
     let (_, timing, effort) = bench.through(&seed, call("/count")).await;
@@ -146,7 +146,7 @@ pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
     assert_eq!(forks(bench), 2 * LEAST as u64);
 }
 
-pub async fn those_at_work_count(bench: &Bench) {
+pub async fn instances_at_work_count_as_present(bench: &Bench) {
     let seed = provided(bench).await;
     let at_work = AtWork::begin(bench, &seed, LEAST).await;
     bench
@@ -163,7 +163,7 @@ pub async fn those_at_work_count(bench: &Bench) {
     }
 }
 
-pub async fn a_function_that_is_called_is_provided_for(bench: &Bench) {
+pub async fn a_function_that_is_called_gets_warm_instances(bench: &Bench) {
     let seed = probe(bench).await;
     assert_eq!(bench.text(&seed, "/count").await, "1\n");
     bench
@@ -171,7 +171,7 @@ pub async fn a_function_that_is_called_is_provided_for(bench: &Bench) {
         .await;
 }
 
-pub async fn one_that_ends_is_made_again(bench: &Bench) {
+pub async fn an_instance_that_ends_is_replaced(bench: &Bench) {
     let _seed = provided(bench).await;
     let ended = sandboxes()[0];
     kill(ended);
@@ -186,7 +186,7 @@ pub async fn one_that_ends_is_made_again(bench: &Bench) {
 
 /// One task makes the instances of all functions. A making that hangs delays it only for a limited
 /// time.
-pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
+pub async fn making_an_instance_times_out(bench: &Bench) {
     let seed = probe(bench).await;
     let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";
     let spawner = our_processes().into_iter().find(is_spawner).unwrap();
@@ -204,7 +204,7 @@ pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
 
 /// A sandbox for a missing instance is made when no other work is waiting. Instances that requests
 /// have warm by then count.
-pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
+pub async fn an_instance_that_is_no_longer_missing_is_not_made(bench: &Bench) {
     let seed = probe(bench).await;
     bench
         .settles("sandboxes are ready", |stats| stats.zygotes == 2)
@@ -235,7 +235,7 @@ pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
 }
 
 /// However requests end, only as many instances are made as have ended.
-pub async fn a_function_that_fails_has_none_made_for_nothing(bench: &Bench) {
+pub async fn failing_requests_cause_no_needless_instances(bench: &Bench) {
     const FAILING: u64 = 10;
     let seed = provided(bench).await;
     for _ in 0..FAILING {
@@ -258,7 +258,7 @@ pub async fn a_function_that_fails_has_none_made_for_nothing(bench: &Bench) {
     assert_eq!(forks(bench), made);
 }
 
-pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
+pub async fn instances_that_do_not_fit_are_not_made(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let held = function(roomy);
     let each = held.warm_bytes / held.warm as u64;
@@ -290,7 +290,7 @@ pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
 
 /// A start adopts functions whose seeds are not in memory. The pool makes seeds and instances as
 /// far as memory allows, and reports what the other functions lack.
-pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: &Bench) {
+pub async fn seeds_for_warm_instances_fit_the_memory_for_seeds(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let layer_bytes = function(roomy).layer_bytes;
     let bench = roomy
@@ -350,7 +350,7 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
 
 /// The pool reports the instances that exceed their function's memory, and does not make the seed
 /// again and again.
-pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
+pub async fn instances_beyond_the_functions_memory_are_reported(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let layer_bytes = function(roomy).layer_bytes;
     let bench = roomy
@@ -377,7 +377,7 @@ pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
 
 /// A function that has its least number of instances does not lose them to functions that have more
 /// than theirs.
-pub async fn what_is_beyond_goes_first(bench: &Bench) {
+pub async fn instances_beyond_the_minimum_end_first(bench: &Bench) {
     let seed = provided(bench).await;
     let mut other = crate::support::spec(FreezePolicy::Auto);
     other.name = "other".to_owned();
@@ -402,7 +402,7 @@ pub async fn what_is_beyond_goes_first(bench: &Bench) {
 
 /// If not all functions' instances fit, functions do not take each other's instances again and
 /// again, whatever requests do.
-pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
+pub async fn functions_do_not_take_each_others_instances_in_turn(bench: &Bench) {
     let mut all = Vec::new();
     for name in ["a", "b", "c", "d"] {
         let mut spec = crate::support::spec(FreezePolicy::Auto);
@@ -440,7 +440,7 @@ pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
 
 /// While requests wait for permits, `Pool::provision_and_wait` returns although instances are
 /// missing.
-pub async fn who_waits_for_instances_is_let_go_where_requests_wait(bench: &Bench) {
+pub async fn waiting_for_instances_ends_while_requests_wait(bench: &Bench) {
     let seed = probe(bench).await;
     let asking: Vec<_> = (0..4)
         .map(|_| {
@@ -480,7 +480,7 @@ fn warm_of(bench: &Bench, name: &str) -> usize {
     of.map(|seed| seed.warm).sum()
 }
 
-pub async fn a_function_that_goes_leaves_no_process(bench: &Bench) {
+pub async fn a_removed_function_leaves_no_process(bench: &Bench) {
     let seed = probe(bench).await;
     bench.pool.provision(&seed);
     // The function goes while its instances may still be in the making.

@@ -140,7 +140,7 @@ pub async fn a_warm_sandbox_that_has_just_ended_fails_no_request(bench: &Bench) 
     }
 }
 
-pub async fn a_warm_sandbox_that_ends_before_its_guest_runs_loses_nothing(bench: &Bench) {
+pub async fn a_request_survives_a_warm_sandbox_that_ends_before_its_guest_runs(bench: &Bench) {
     let seed = probe(bench).await;
     for size in BODIES {
         for sent in [Sent::All, Sent::Half] {
