@@ -16,10 +16,10 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, FreezeReport, FunctionSpec,
-    ImageError, ImageInfo, InitialisationPlan, InitialiseError, InvokeError, Known, Lacking,
-    LanguageEngine, PermitShare, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError,
-    SeedInfo,
+    CodeDigest, CodeSource, Compilation, CompileError, CompiledFunction, FreezeReport,
+    FunctionSpec, ImageError, ImageInfo, InitialisationPlan, InitialiseError, InvocationRequest,
+    InvokeError, Known, Lacking, LanguageEngine, PermitShare, PlatformError, Pool, PoolStats,
+    Reply, SealedCode, SeedError, SeedInfo,
 };
 
 use crate::services::outbound::{NameFiles, NewConnector, NewWorker, Processes};
@@ -221,7 +221,7 @@ pub trait Code: fmt::Debug + Send + Sync {
 /// A function that is ready to serve requests.
 pub trait FunctionVersion: fmt::Debug + Send + Sync {
     /// Runs one request in an instance of its own.
-    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>>;
+    fn invoke(&self, call: InvocationRequest) -> Running<'_, Result<Reply, InvokeError>>;
 
     /// Whether the seed is in memory. It may not have been made yet, or may have been evicted.
     fn is_in_memory(&self) -> bool {
@@ -354,7 +354,7 @@ impl Backend for Pool {
             source,
             here,
         } = stored;
-        let compiled = Compiled::stored(kind, source, bytes, digest, here.as_ref());
+        let compiled = CompiledFunction::stored(kind, source, bytes, digest, here.as_ref());
         let code = code_of(self, compiled);
         Box::pin(async { Ok(Some(code)) })
     }
@@ -398,7 +398,7 @@ impl Backend for Pool {
 }
 
 /// Wraps the pool's code.
-fn code_of(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
+fn code_of(pool: &Pool, compiled: CompiledFunction) -> Arc<dyn Code> {
     Arc::new(PoolCode {
         pool: pool.clone(),
         compiled,
@@ -408,7 +408,7 @@ fn code_of(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
 
 struct PoolCode {
     pool: Pool,
-    compiled: Compiled,
+    compiled: CompiledFunction,
     /// The state that the scripts share, if the code is an engine's.
     engine: OnceLock<Arc<LanguageEngine>>,
 }
@@ -532,7 +532,7 @@ struct PoolVersion {
 }
 
 impl FunctionVersion for PoolVersion {
-    fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>> {
+    fn invoke(&self, call: InvocationRequest) -> Running<'_, Result<Reply, InvokeError>> {
         Box::pin(self.pool.invoke(&self.version, call))
     }
 

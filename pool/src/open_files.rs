@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 pub const RESERVED: u64 = 48;
 
 /// The number of open files that a function's seed takes: its layer, and its code.
-pub const OF_A_SEED: u64 = 2;
+pub const DESCRIPTORS_PER_SEED: u64 = 2;
 
 /// Returns how many files this process may have open.
 #[must_use]

@@ -53,7 +53,8 @@ pub struct PoolOptions {
     /// used.
     pub seed_memory: u64,
     /// The maximum number of functions' seeds in memory. Each seed takes
-    /// [`OF_A_SEED`](crate::open_files::OF_A_SEED) open files of this process.
+    /// [`DESCRIPTORS_PER_SEED`](crate::open_files::DESCRIPTORS_PER_SEED) open files of this
+    /// process.
     pub max_seeds: usize,
     /// The budget in bytes that one function may hold in memory between requests, all its versions
     /// together: its seeds, their code, and the private pages of its warm instances. The account

@@ -12,7 +12,7 @@ use faasw_seedtree::{Key, Owner};
 
 use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
-use crate::pool::{Compiled, Pool};
+use crate::pool::{CompiledFunction, Pool};
 use crate::sandboxes::{CodePages, Event, Ready, Stock};
 use crate::seeds::{
     For, FunctionSpec, Guest, Held, Making, MakingContext, Origin, Recipe, SeedPermit, SeedSlots,
@@ -36,7 +36,7 @@ impl Steps {
     pub async fn load(
         pool: &Pool,
         spec: &FunctionSpec,
-        compiled: &Compiled,
+        compiled: &CompiledFunction,
         least: u64,
     ) -> Result<Self, SeedError> {
         let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
@@ -132,7 +132,7 @@ impl StepTree {
     pub async fn new(
         pool: &Pool,
         spec: &FunctionSpec,
-        compiled: &Compiled,
+        compiled: &CompiledFunction,
     ) -> Result<Self, SeedError> {
         let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
             wanted: spec.memory_limit,

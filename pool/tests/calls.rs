@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use faasw_pool::outgoing::{Failure, FailureCode, Tail};
 use faasw_pool::{
-    AnswerPart, Call, FreezePolicy, FunctionVersion, InvokeError, PoolOptions, Served,
+    AnswerPart, FreezePolicy, FunctionVersion, InvocationRequest, InvokeError, PoolOptions, Served,
 };
 use tokio::sync::{Barrier, Notify};
 
@@ -30,14 +30,18 @@ async fn probe(bench: &Bench) -> FunctionVersion {
     bench.seed(PROBE, FreezePolicy::Auto).await.unwrap()
 }
 
-fn order(server: &Arc<Server>, path: &str) -> Call {
-    Call {
+fn order(server: &Arc<Server>, path: &str) -> InvocationRequest {
+    InvocationRequest {
         outbound: Some(server.clone()),
         ..call(path)
     }
 }
 
-async fn asked(bench: &Bench, seed: &FunctionVersion, order: Call) -> Result<String, InvokeError> {
+async fn asked(
+    bench: &Bench,
+    seed: &FunctionVersion,
+    order: InvocationRequest,
+) -> Result<String, InvokeError> {
     let reply = bench.pool.invoke(seed, order).await?;
     let body = bytes_of(reply.body).await?;
     Ok(String::from_utf8(body).unwrap())
@@ -138,7 +142,7 @@ async fn bodies_pass_both_ways_at_once(bench: &Bench) {
         }
         conversation.say(AnswerPart::End(Bytes::new())).await;
     }));
-    let sent = Call {
+    let sent = InvocationRequest {
         body: whole(&body),
         ..order(&server, "/proxy/a/")
     };
@@ -279,7 +283,7 @@ async fn late_answers_are_dropped(bench: &Bench) {
         go.notify_one();
         let server = Arc::new(Server::of_paths());
         let log = Arc::new(Log::default());
-        let next = Call {
+        let next = InvocationRequest {
             log: log.clone(),
             ..order(&server, &format!("/get/a/{round}"))
         };

@@ -13,7 +13,9 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Call, Confinement, FreezePolicy, FunctionVersion, Pool, PoolOptions, Served};
+use faasw_pool::{
+    Confinement, FreezePolicy, FunctionVersion, InvocationRequest, Pool, PoolOptions, Served,
+};
 
 use support::processes::{name_of, our_processes, sandboxes};
 use support::{Bench, arriving, call, give_up, spec};
@@ -351,7 +353,7 @@ async fn reading_statistics_before_the_first_sandbox_changes_nothing(bench: &Ben
     let held: Vec<_> = (0..most)
         .map(|_| {
             let (client, body) = arriving();
-            let order = Call {
+            let order = InvocationRequest {
                 body,
                 ..call("/echo")
             };

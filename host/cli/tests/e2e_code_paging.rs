@@ -26,7 +26,7 @@ use std::{
 
 use e2e::{Bench, chance, limits, until};
 use faasw::{Event, FunctionOptions, Node, NodeBuilder, SeedInfo};
-use faasw_pool::trial::HeldPagers;
+use faasw_pool::trial::PagerHold;
 use fastrand::Rng;
 use tempfile::TempDir;
 use wasm_encoder::{
@@ -306,7 +306,7 @@ fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
     let disk = Disk::deployed();
     let mut late = 0;
     for start in 0..6 {
-        let held = (start == 0).then(HeldPagers::new);
+        let held = (start == 0).then(PagerHold::new);
         let bench = disk.start(|builder| builder);
         // All requests share one reading of the code, and at most one of them finds its part loaded
         // when it begins.
@@ -334,7 +334,7 @@ fn what_was_waited_for_of_code_is_known_at_the_next_start() {
         known
     };
     let before = known_at_a_start();
-    let held = HeldPagers::new();
+    let held = PagerHold::new();
     let bench = disk.start(|builder| builder);
     asks_at_once(&bench, &mut random, 12);
     drop(held);

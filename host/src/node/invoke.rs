@@ -16,8 +16,8 @@ use std::{
 use faasw_client::FunctionKind;
 use faasw_common::text::{Indented, Line};
 use faasw_pool::{
-    Account, BudgetAccount, Call, CallerPermit, Client, ClientError, Effort, Fault, InvokeError,
-    LogSink, LogStream, ReplyBody, Timing,
+    Account, BudgetAccount, CallerPermit, ClientError, Effort, Fault, InvocationRequest,
+    InvokeError, LogSink, LogStream, ReplyBody, RequestClient, Timing,
 };
 use http::{Method, Request, Response};
 use http_body::Body as _;
@@ -225,7 +225,7 @@ impl Core {
             budget: budget.clone(),
         });
         *instance = Some(log.clone());
-        let call = Call {
+        let call = InvocationRequest {
             head: message::request_head(function.name.as_str(), &parts, length, Some(known)),
             body,
             limits: inside::call_limits(&limits, within.as_ref()),
@@ -241,7 +241,7 @@ impl Core {
                 })
             }),
             log,
-            client: Client {
+            client: RequestClient {
                 account,
                 is_early,
                 calling_function: within.and_then(|within| within.share),

@@ -11,7 +11,7 @@ use super::polling::Polling;
 use super::reset_record::ResetRecord;
 use super::warm::WarmInstances;
 use crate::memory::{Memory, SHORT};
-use crate::open_files::{self, OF_A_SEED};
+use crate::open_files::{self, DESCRIPTORS_PER_SEED};
 use crate::sandboxes::Groups;
 
 /// How often the keeper checks warm instances, while there are any.
@@ -135,7 +135,7 @@ impl Keeper {
             return Some(Lack::MaxWarm);
         }
         let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORT);
-        let of_seeds = (provided as u64).saturating_mul(OF_A_SEED);
+        let of_seeds = (provided as u64).saturating_mul(DESCRIPTORS_PER_SEED);
         let taken = (there as u64 + 1).saturating_mul(self.rules.descriptors);
         let taken = taken
             .saturating_add(of_seeds)
@@ -290,7 +290,7 @@ mod tests {
         let lacks_files =
             |keeper: &Keeper, provided| keeper.is_full(0, provided) == Some(Lack::OpenFiles);
         // A further instance takes all descriptors but those of one seed.
-        let keeper = keeper(instances - OF_A_SEED);
+        let keeper = keeper(instances - DESCRIPTORS_PER_SEED);
         assert!(!lacks_files(&keeper, 1) && lacks_files(&keeper, 2));
     }
 }

@@ -8,7 +8,7 @@ use faasw_abi::wire::{RequestHead, ResponseHead};
 use super::backlog::Account;
 use super::body::{ReplyBody, RequestBody};
 use super::budget::BudgetAccount;
-use super::limits::CallLimits;
+use super::limits::InvocationLimits;
 use super::outbound::Outbound;
 use super::secrets::Secrets;
 use super::store::StoreService;
@@ -17,17 +17,17 @@ use crate::sink::{LogSink, Timing};
 
 /// A request to the pool.
 #[derive(Debug)]
-pub struct Call {
+pub struct InvocationRequest {
     /// The request head in the form that the function sees.
     pub head: RequestHead,
     /// The request body.
     pub body: RequestBody,
     /// How long the request may take.
-    pub limits: CallLimits,
+    pub limits: InvocationLimits,
     /// Where log lines go.
     pub log: Arc<dyn LogSink>,
     /// The client that sends the request.
-    pub client: Client,
+    pub client: RequestClient,
     /// The service that answers records on the function's store channel. Without it the channel is
     /// closed.
     pub store: Option<Arc<dyn StoreService>>,
@@ -58,7 +58,7 @@ impl CallerPermit {
 
 /// The properties of a request's client that the pool must know.
 #[derive(Clone, Debug, Default)]
-pub struct Client {
+pub struct RequestClient {
     /// The account that the bytes of the response count for until they are taken. By default it has
     /// no limits.
     pub account: Account,
@@ -70,7 +70,8 @@ pub struct Client {
     /// request is rejected at once.
     pub calling_function: Option<PermitShare>,
     /// The account in the budget of the client's request, if the function makes outbound calls or
-    /// another one waits for it. The [`log`](Call::log) must charge it in [`LogSink::charged`].
+    /// another one waits for it. The [`log`](InvocationRequest::log) must charge it in
+    /// [`LogSink::charged`].
     pub budget: Option<Arc<BudgetAccount>>,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::limits::CallLimits;
+use super::limits::InvocationLimits;
 
 /// How long the node waits for the end alone, before it asks the guest to ring for what it flushes.
 /// Most functions are done by then, with one exit.
@@ -26,7 +26,7 @@ const RETURN_WAIT: Duration = Duration::from_millis(5);
 /// The times of the last events of an invocation, and how long each phase may take.
 pub struct Deadlines {
     /// How long the invocation may take.
-    pub limits: CallLimits,
+    pub limits: InvocationLimits,
     activated: Instant,
     /// When the guest last received a part of the request.
     pub fed: Instant,
@@ -131,7 +131,7 @@ pub enum Phase {
 
 impl Deadlines {
     /// Returns the deadlines of an invocation in which everything happens now.
-    pub fn new(limits: CallLimits) -> Self {
+    pub fn new(limits: InvocationLimits) -> Self {
         let now = Instant::now();
         Self {
             activated: now,
@@ -157,7 +157,7 @@ impl Deadlines {
 
     /// Notes whether the guest waits for answers to outbound calls and nothing else. Returns
     /// whether [`Limit::FirstByte`] and [`Limit::IdleGuest`] stand still for that: they do so for
-    /// at most [`CallLimits::upstream`] in total.
+    /// at most [`InvocationLimits::upstream`] in total.
     pub fn note_upstream(&mut self, waits: bool) -> bool {
         let now = Instant::now();
         if let Some(since) = self.upstream.take() {
@@ -258,9 +258,9 @@ mod tests {
 
     #[tokio::test]
     async fn each_phase_has_the_timeout_of_the_party_that_must_act() {
-        let limits = CallLimits {
+        let limits = InvocationLimits {
             cpu: Duration::from_secs(1000),
-            ..CallLimits::default()
+            ..InvocationLimits::default()
         };
         let mut deadlines = Deadlines::new(limits);
         deadlines.is_listening = true;
@@ -297,10 +297,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn upstream_waits_pause_the_timeouts_of_the_guest() {
-        let limits = CallLimits {
+        let limits = InvocationLimits {
             cpu: Duration::from_secs(1000),
             total: Some(Duration::from_secs(500)),
-            ..CallLimits::default()
+            ..InvocationLimits::default()
         };
         let mut deadlines = Deadlines::new(limits);
         deadlines.is_listening = true;
@@ -335,7 +335,7 @@ mod tests {
     /// Waiting for outbound calls neither uses nor extends the time of the client.
     #[tokio::test(start_paused = true)]
     async fn upstream_waits_do_not_pause_the_timeout_of_the_client() {
-        let mut deadlines = Deadlines::new(CallLimits::default());
+        let mut deadlines = Deadlines::new(InvocationLimits::default());
         deadlines.is_listening = true;
         deadlines.cpu += Duration::from_secs(1000);
         deadlines.note_upstream(true);
@@ -352,10 +352,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn upstream_waits_are_limited_in_total() {
-        let limits = CallLimits {
+        let limits = InvocationLimits {
             cpu: Duration::from_secs(1000),
             upstream: Duration::from_secs(100),
-            ..CallLimits::default()
+            ..InvocationLimits::default()
         };
         let mut deadlines = Deadlines::new(limits);
         deadlines.is_listening = true;
@@ -389,9 +389,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_earliest_limit_counts() {
-        let limits = CallLimits {
+        let limits = InvocationLimits {
             total: Some(Duration::from_secs(3)),
-            ..CallLimits::default()
+            ..InvocationLimits::default()
         };
         let mut deadlines = Deadlines::new(limits);
         deadlines.is_listening = true;

@@ -35,9 +35,9 @@ pub use self::backlog::{
 };
 pub use self::body::{IncomingBody, ReplyBody, RequestBody, ResponsePart, ResponseStream};
 pub use self::budget::{BudgetAccount, BudgetError, RequestBudget};
-pub use self::call::{Call, CallerPermit, Client, PermitShare, Reply};
+pub use self::call::{CallerPermit, InvocationRequest, PermitShare, Reply, RequestClient};
 pub use self::finished::{FinishedInvocation, ResponseRest};
-pub use self::limits::CallLimits;
+pub use self::limits::InvocationLimits;
 pub use self::outbound::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 pub use self::recycler::InvocationPermits;
 pub use self::relay::{RelaySlots, relay_slots};

@@ -22,11 +22,11 @@ use zerocopy::FromZeros;
 use super::admission::{ClientWait, ClientWaits, PermitHolder, RunPermit, permit_request};
 use super::backlog::{Account, Lease};
 use super::body::{self, IncomingBody, PART_BYTES, PartSender, ReplyBody, ResponsePart};
-use super::call::{Client, PermitShare, Reply};
+use super::call::{PermitShare, Reply, RequestClient};
 use super::calls::{self, Calls};
 use super::deadlines::{Deadlines, Limit, Phase};
 use super::finished::{FinishedInvocation, MailboxContents, begin_stream, response_trailers};
-use super::limits::CallLimits;
+use super::limits::InvocationLimits;
 use super::outbound::Outbound;
 use super::pump::Pump;
 use super::recycler::{InvocationPermits, Recycler};
@@ -59,9 +59,9 @@ pub enum RunOutcome {
 /// The configuration of an invocation: its limits, its client and its services.
 pub struct InvocationConfig {
     /// How long the invocation may take.
-    pub limits: CallLimits,
+    pub limits: InvocationLimits,
     /// The client that sends the request.
-    pub client: Client,
+    pub client: RequestClient,
     /// The registry in which the invocation reports that it waits for its client.
     pub waits: Arc<ClientWaits>,
     /// The slots for moving the response.
@@ -107,7 +107,7 @@ pub struct Invocation {
     pub(super) permits: InvocationPermits,
     /// The right to run before other requests.
     pub(super) run_permit: Option<RunPermit>,
-    pub(super) client: Client,
+    pub(super) client: RequestClient,
     pub(super) waits: Arc<ClientWaits>,
     pub(super) relay: Relay,
     /// The entry among invocations that wait for their clients; `None` until this one first waits.

@@ -14,10 +14,13 @@ use faasw_common::text::Line;
 use faasw_compiler::protocol::{Task, Wizer};
 use http_body_util::{BodyExt as _, Empty};
 
-use super::{Compiled, Pool};
+use super::{CompiledFunction, Pool};
 use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
-use crate::invocation::{Call, CallLimits, CallerPermit, Client, Reply, ReplyBody, ResponsePart};
+use crate::invocation::{
+    CallerPermit, InvocationLimits, InvocationRequest, Reply, ReplyBody, RequestClient,
+    ResponsePart,
+};
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
 use crate::snapshots::KeptCode;
 
@@ -43,7 +46,10 @@ impl Pool {
     ///
     /// # Errors
     /// Returns a [`CompileError`] that names the fault of the upload or the exceeded limit.
-    pub async fn compile_for(&self, work: Compilation) -> Result<(Compiled, Bytes), CompileError> {
+    pub async fn compile_for(
+        &self,
+        work: Compilation,
+    ) -> Result<(CompiledFunction, Bytes), CompileError> {
         let task = match work.initialiser {
             Some(Initialiser::Named(export)) => Task::CompileToInitialiseBy(export),
             Some(Initialiser::Found) => Task::CompileToInitialise,
@@ -67,7 +73,7 @@ impl Pool {
             }
             None => (code, None),
         };
-        let compiled = Compiled {
+        let compiled = CompiledFunction {
             kind: report.kind,
             imports: report.imports,
             cpu: std::time::Duration::from_millis(report.cpu_milliseconds),
@@ -105,7 +111,7 @@ impl Pool {
     pub async fn initialise(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
         upload: &[u8],
         most_bytes: usize,
     ) -> Result<(Bytes, FreezeReport), InitialiseError> {
@@ -139,23 +145,23 @@ impl Pool {
         input: &mut Input,
     ) -> Result<(), InitialiseError> {
         let limit = self.inner.options.instantiation_time;
-        let call = Call {
+        let call = InvocationRequest {
             head: RequestHead {
                 method: b"GET".to_vec(),
                 path_and_query: b"/".to_vec(),
                 ..RequestHead::default()
             },
             body: Empty::new().map_err(|never| match never {}).boxed_unsync(),
-            limits: CallLimits {
+            limits: InvocationLimits {
                 cpu: limit,
                 first_byte: limit,
                 idle_client: limit,
                 idle_guest: limit,
                 total: Some(limit),
-                ..CallLimits::default()
+                ..InvocationLimits::default()
             },
             log: spec.log.clone(),
-            client: Client::default(),
+            client: RequestClient::default(),
             store: None,
             secrets: None,
             outbound: None,

@@ -17,17 +17,17 @@ use faasw_common::ImageInfo;
 use faasw_common::text::Line;
 use faasw_seedtree::image::ImageError;
 
-pub use self::egress::{Connector, Egress, EgressProcess, Worker};
+pub use self::egress::{Egress, EgressProcess, SpawnedConnector, SpawnedWorker};
 pub use self::initialise::InitialisationPlan;
 use self::provisioning::Provisioning;
-pub use self::starting::Starting;
+pub use self::starting::StartingPool;
 use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError, SeedError, StartError};
 use crate::fair_slots::FairSlots;
 use crate::instances::{InstanceNumbers, Keeper};
 use crate::invocation::{
-    Admission, Call, FinishedInvocation, IncomingBody, Invocation, InvocationConfig,
-    InvocationPermits, RelaySlots, Reply, ReplyBody, ResponseRest, Secrets, ServedFunctions,
+    Admission, FinishedInvocation, IncomingBody, Invocation, InvocationConfig, InvocationPermits,
+    InvocationRequest, RelaySlots, Reply, ReplyBody, ResponseRest, Secrets, ServedFunctions,
     StartOutcome, permit_request,
 };
 use crate::mailbox::LogLines;
@@ -42,7 +42,7 @@ use crate::stats::{PoolStats, SeedInfo};
 
 /// A compiled function.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledFunction {
     /// The kind of the function, which determines how it is called.
     pub kind: FunctionKind,
     /// Full names of its imports; empty if the code was loaded instead of compiled.
@@ -58,7 +58,7 @@ pub struct Compiled {
     pub(crate) code: Arc<KeptCode>,
 }
 
-impl Compiled {
+impl CompiledFunction {
     /// Returns code of this size and digest that is stored, and that is not read before it is
     /// needed. It leaves memory when nothing that is made of it exists any more. If `here` has the
     /// code in memory, it need not be read.
@@ -85,8 +85,8 @@ impl Compiled {
         }
     }
 
-    /// Notes that the code is stored by now, so it may leave memory as code of [`Compiled::stored`]
-    /// does.
+    /// Notes that the code is stored by now, so it may leave memory as code of
+    /// [`CompiledFunction::stored`] does.
     pub fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
         self.code.is_stored_at(source, digest);
     }
@@ -197,7 +197,7 @@ impl Pool {
     pub async fn make_seed(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
     ) -> Result<(FunctionVersion, FreezeReport), SeedError> {
         let (version, report, _) = self.make_and_hold(spec, function).await?;
         Ok((version, report))
@@ -208,7 +208,7 @@ impl Pool {
     async fn make_and_hold(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
     ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
@@ -225,7 +225,7 @@ impl Pool {
     pub async fn make_engine_seed(
         &self,
         name: &str,
-        engine: &Compiled,
+        engine: &CompiledFunction,
     ) -> Result<Arc<LanguageEngine>, SeedError> {
         let engine = self.engine(name, engine)?;
         self.inner.tree.warm(&engine).await?;
@@ -236,7 +236,11 @@ impl Pool {
     ///
     /// # Errors
     /// Returns a [`SeedError`] if the seed graph does not accept the engine.
-    pub fn engine(&self, name: &str, engine: &Compiled) -> Result<Arc<LanguageEngine>, SeedError> {
+    pub fn engine(
+        &self,
+        name: &str,
+        engine: &CompiledFunction,
+    ) -> Result<Arc<LanguageEngine>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         self.inner.tree.engine(name, &engine.code, time_limit)
     }
@@ -249,7 +253,7 @@ impl Pool {
     pub fn register_existing(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
         known: Known,
     ) -> Result<FunctionVersion, SeedError> {
         adopt(
@@ -273,7 +277,7 @@ impl Pool {
     pub async fn restore(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
         known: Known,
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
@@ -361,7 +365,7 @@ impl Pool {
     pub async fn invoke(
         &self,
         version: &FunctionVersion,
-        call: Call,
+        call: InvocationRequest,
     ) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
         // Waits for the seed before it takes a permit, so that other requests can use the permit

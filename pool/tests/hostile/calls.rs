@@ -9,7 +9,7 @@ use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{HOST_WORDS, HostWords};
 use faasw_abi::memory_map::MAILBOX;
 use faasw_abi::outgoing::OutgoingHead;
-use faasw_pool::{Call, InvokeError};
+use faasw_pool::{InvocationRequest, InvokeError};
 
 use crate::script::{Op, Script, place, word};
 use crate::support::servers::Server;
@@ -69,8 +69,8 @@ fn is_taken(script: Script) -> Script {
     script.step(Op::Until, read, request().len() as u64, 0)
 }
 
-fn order(script: &Script, server: &Arc<Server>) -> Call {
-    Call {
+fn order(script: &Script, server: &Arc<Server>) -> InvocationRequest {
+    InvocationRequest {
         body: whole(&script.bytes()),
         limits: far_limits(),
         outbound: Some(server.clone()),
@@ -159,7 +159,7 @@ pub async fn a_body_without_a_head_is_ignored(bench: &Bench) {
         .progress();
     let from = script.here();
     let script = script.ring(Doorbell::Wait).for_ever_from(from);
-    let order = Call {
+    let order = InvocationRequest {
         limits: short_limits(),
         ..order(&script, &server)
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::doorbell::Doorbell;
-use faasw_pool::{Call, CallLimits, InvokeError, ReplyBody};
+use faasw_pool::{InvocationLimits, InvocationRequest, InvokeError, ReplyBody};
 
 use crate::script::{Script, word};
 use crate::support::processes::{cpu_time, sandboxes};
@@ -29,9 +29,9 @@ fn spinning(script: Script) -> Script {
     script.for_ever_from(from)
 }
 
-fn order(script: &Script, limits: CallLimits) -> (Call, Arc<Log>) {
+fn order(script: &Script, limits: InvocationLimits) -> (InvocationRequest, Arc<Log>) {
     let log = Arc::new(Log::default());
-    let order = Call {
+    let order = InvocationRequest {
         body: whole(&script.bytes()),
         limits,
         log: log.clone(),
@@ -70,7 +70,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
         let mut least = Duration::MAX;
         for _ in 0..4 {
             field.warms().await;
-            let limits = CallLimits {
+            let limits = InvocationLimits {
                 cpu: cpu * slowness(),
                 ..far_limits()
             };
@@ -162,7 +162,7 @@ pub async fn an_unrequested_early_end_is_not_believed(bench: &Bench) {
         (false, spinning(works_on.progress())),
     ] {
         warm().await;
-        let limits = CallLimits {
+        let limits = InvocationLimits {
             cpu: Duration::from_millis(400) * slowness(),
             ..far_limits()
         };
@@ -199,7 +199,7 @@ pub async fn an_unrequested_early_end_is_not_believed(bench: &Bench) {
 pub async fn failed_and_abandoned_requests_are_charged(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let limit = Duration::from_millis(200) * slowness();
-    let limits = CallLimits {
+    let limits = InvocationLimits {
         cpu: limit,
         ..far_limits()
     };

@@ -148,7 +148,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
         let script = script.ring(Doorbell::Wait).for_ever_from(from);
         let mut body = script.bytes();
         body.resize(body.len() + 2 * ring as usize, 0);
-        let order = faasw_pool::Call {
+        let order = faasw_pool::InvocationRequest {
             body: crate::support::whole(&body),
             limits: crate::far_limits(),
             ..crate::support::call("/")
@@ -183,7 +183,7 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
         .progress()
         .for_ever_from(from);
     let log = std::sync::Arc::new(crate::support::Log::default());
-    let order = faasw_pool::Call {
+    let order = faasw_pool::InvocationRequest {
         body: crate::support::whole(&script.bytes()),
         // No limit is to end it.
         limits: crate::far_limits(),
@@ -212,7 +212,7 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
         let from = script.here();
         let script = script.ring(Doorbell::Wait).for_ever_from(from);
         let log = std::sync::Arc::new(crate::support::Log::default());
-        let order = faasw_pool::Call {
+        let order = faasw_pool::InvocationRequest {
             body: crate::support::whole(&script.bytes()),
             limits: crate::far_limits(),
             log: log.clone(),

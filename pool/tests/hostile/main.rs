@@ -40,7 +40,9 @@ mod waits;
 
 use std::time::Duration;
 
-use faasw_pool::{Call, CallLimits, FreezePolicy, FunctionVersion, InvokeError, PoolOptions};
+use faasw_pool::{
+    FreezePolicy, FunctionVersion, InvocationLimits, InvocationRequest, InvokeError, PoolOptions,
+};
 
 use calls::{
     a_body_without_a_head_is_ignored, a_flood_of_dropped_calls_leaves_none_behind,
@@ -131,9 +133,9 @@ impl<'a> Battlefield<'a> {
     async fn attack_within(
         &self,
         script: &Script,
-        limits: CallLimits,
+        limits: InvocationLimits,
     ) -> Result<Vec<u8>, InvokeError> {
-        let order = Call {
+        let order = InvocationRequest {
             body: whole(&script.bytes()),
             limits,
             ..call("/")
@@ -141,7 +143,7 @@ impl<'a> Battlefield<'a> {
         self.send(order).await
     }
 
-    async fn send(&self, order: Call) -> Result<Vec<u8>, InvokeError> {
+    async fn send(&self, order: InvocationRequest) -> Result<Vec<u8>, InvokeError> {
         // The total limit, and time for the node to end the guest. Without a timeout, a failure
         // would hang the test.
         let limit = order.limits.total.unwrap() + give_up();
@@ -197,30 +199,30 @@ async fn good(bench: &Bench) -> FunctionVersion {
 }
 
 /// Returns limits so short that a script that runs for ever is ended soon.
-fn short_limits() -> CallLimits {
+fn short_limits() -> InvocationLimits {
     let short = |milliseconds| Duration::from_millis(milliseconds) * slowness();
-    CallLimits {
+    InvocationLimits {
         cpu: short(200),
         first_byte: short(300),
         idle_client: short(300),
         idle_guest: short(300),
         total: Some(short(2000)),
         idle_call: short(300),
-        ..CallLimits::default()
+        ..InvocationLimits::default()
     }
 }
 
 /// Returns limits that a request does not approach, not even on a busy machine.
-fn far_limits() -> CallLimits {
+fn far_limits() -> InvocationLimits {
     let far = Duration::from_secs(300) * slowness();
-    CallLimits {
+    InvocationLimits {
         cpu: far,
         first_byte: far,
         idle_client: far,
         idle_guest: far,
         total: Some(far),
         idle_call: far,
-        ..CallLimits::default()
+        ..InvocationLimits::default()
     }
 }
 

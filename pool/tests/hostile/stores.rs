@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::store::RECORD_MAX;
-use faasw_pool::{Call, InvokeError, StoreAnswerFuture, StoreService};
+use faasw_pool::{InvocationRequest, InvokeError, StoreAnswerFuture, StoreService};
 
 use crate::script::{Script, place, word};
 use crate::support::{Bench, call, whole};
@@ -59,8 +59,8 @@ fn sends(script: Script, bytes: u64, count: u64) -> Script {
         .progress()
 }
 
-fn order(script: &Script, store: &Arc<Silent>) -> Call {
-    Call {
+fn order(script: &Script, store: &Arc<Silent>) -> InvocationRequest {
+    InvocationRequest {
         body: whole(&script.bytes()),
         limits: far_limits(),
         store: Some(store.clone()),

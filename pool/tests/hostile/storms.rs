@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use faasw_abi::channel::Waits;
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::LOG;
-use faasw_pool::{Call, CallLimits, InvokeError, LogSink, LogStream};
+use faasw_pool::{InvocationLimits, InvocationRequest, InvokeError, LogSink, LogStream};
 
 use crate::script::{Op, Script, word};
 use crate::support::processes::{cpu_time, reads};
@@ -44,9 +44,9 @@ async fn costs_little(bench: &Bench, before: Script, again: Script) -> u64 {
     let script = before.then(again).for_ever_from(from);
     let long = Duration::from_secs(2) * slowness();
     let log = Arc::new(Counted::default());
-    let order = Call {
+    let order = InvocationRequest {
         body: whole(&script.bytes()),
-        limits: CallLimits {
+        limits: InvocationLimits {
             cpu: long * 10,
             first_byte: long,
             idle_guest: long,

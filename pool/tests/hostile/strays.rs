@@ -55,7 +55,7 @@ async fn seed(bench: &Bench, instead: &Script) -> FunctionVersion {
 
 /// Sends a request, whose response is empty, and waits until the request is over.
 async fn asks(bench: &Bench, function: &FunctionVersion) {
-    let order = faasw_pool::Call {
+    let order = faasw_pool::InvocationRequest {
         limits: far_limits(),
         ..call("/")
     };
@@ -181,7 +181,7 @@ pub async fn words_that_a_polling_guest_writes_early_affect_only_itself(bench: &
     let begun = Instant::now();
     let (before, mut answered) = (polling(), 0);
     while polling().found == before.found || answered < 20 {
-        let order = faasw_pool::Call {
+        let order = faasw_pool::InvocationRequest {
             limits: short_limits(),
             ..call("/")
         };

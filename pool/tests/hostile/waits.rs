@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use faasw_abi::channel::{Channel, Waits};
 use faasw_abi::doorbell::Doorbell;
-use faasw_pool::{Call, CallLimits, InvokeError, SeedError};
+use faasw_pool::{InvocationLimits, InvocationRequest, InvokeError, SeedError};
 
 use crate::carrier::Carrier;
 use crate::script::{Script, word};
@@ -75,14 +75,14 @@ pub async fn repeated_waits_do_not_extend_the_timeout(bench: &Bench) {
         .send(Ok(http_body::Frame::data(bytes.into())))
         .await
         .unwrap();
-    let limits = CallLimits {
+    let limits = InvocationLimits {
         cpu: far_limits().cpu,
         first_byte: far_limits().first_byte,
         // An idle time that the guest could extend would end at this limit.
         total: Some(Duration::from_secs(20) * slowness()),
         ..short_limits()
     };
-    let order = Call {
+    let order = InvocationRequest {
         body,
         limits,
         ..call("/")
@@ -105,7 +105,7 @@ pub async fn waking_a_guest_that_never_waits_does_not_delay_the_node(bench: &Ben
         let script = before.store(word!(wait_for), Waits::LOG.word());
         let from = script.here();
         let script = script.progress().for_ever_from(from);
-        let limits = CallLimits {
+        let limits = InvocationLimits {
             // Long enough to fill any socket.
             cpu: Duration::from_millis(700) * slowness(),
             ..far_limits()

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_pool::{
-    Call, CallLimits, ClientError, Compiled, Confinement, Effort, FreezePolicy, FunctionKind,
-    FunctionSpec, FunctionVersion, InvokeError, LogSink, LogStream, Pool, PoolOptions, PoolStats,
-    Reply, ReplyBody, RequestBody, RequestHead, ResponsePart, ResponseStream, SeedError, Timing,
+    ClientError, CompiledFunction, Confinement, Effort, FreezePolicy, FunctionKind, FunctionSpec,
+    FunctionVersion, InvocationLimits, InvocationRequest, InvokeError, LogSink, LogStream, Pool,
+    PoolOptions, PoolStats, Reply, ReplyBody, RequestBody, RequestHead, ResponsePart,
+    ResponseStream, SeedError, Timing,
 };
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
@@ -123,8 +124,8 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
     }
 }
 
-pub fn call(path: &str) -> Call {
-    Call {
+pub fn call(path: &str) -> InvocationRequest {
+    InvocationRequest {
         head: RequestHead {
             method: b"GET".to_vec(),
             scheme: b"http".to_vec(),
@@ -138,7 +139,7 @@ pub fn call(path: &str) -> Call {
         body: whole(b""),
         limits: limits(),
         log: Arc::new(Log::default()),
-        client: faasw_pool::Client::default(),
+        client: faasw_pool::RequestClient::default(),
         store: None,
         secrets: None,
         outbound: None,
@@ -146,9 +147,9 @@ pub fn call(path: &str) -> Call {
     }
 }
 
-pub fn limits() -> CallLimits {
-    let default = CallLimits::default();
-    CallLimits {
+pub fn limits() -> InvocationLimits {
+    let default = InvocationLimits::default();
+    InvocationLimits {
         cpu: default.cpu * slowness(),
         cpu_check: default.cpu_check,
         first_byte: default.first_byte * slowness(),
@@ -255,7 +256,7 @@ impl Bench {
     }
 
     /// Compiles each file once for all tests, because compiling is slow on a slow machine.
-    pub async fn compile(&self, path: &str) -> Compiled {
+    pub async fn compile(&self, path: &str) -> CompiledFunction {
         static KEPT: tokio::sync::Mutex<BTreeMap<String, (FunctionKind, Vec<u8>)>> =
             tokio::sync::Mutex::const_new(BTreeMap::new());
         let mut kept = KEPT.lock().await;
@@ -295,7 +296,7 @@ impl Bench {
     pub async fn through(
         &self,
         seed: &FunctionVersion,
-        mut order: Call,
+        mut order: InvocationRequest,
     ) -> (Vec<u8>, Timing, Effort) {
         let log = Arc::new(Log::default());
         order.log = log.clone();

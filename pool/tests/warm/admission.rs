@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Account, Backlog, BacklogLimits, Call, FreezePolicy, InvokeError, ReplyBody};
+use faasw_pool::{
+    Account, Backlog, BacklogLimits, FreezePolicy, InvocationRequest, InvokeError, ReplyBody,
+};
 use tokio::sync::Notify;
 
 use crate::probe;
@@ -28,7 +30,7 @@ pub async fn a_full_pool_rejects_requests_soon(bench: &Bench) {
             }
         }
     }));
-    let mut order = Call {
+    let mut order = InvocationRequest {
         outbound: Some(server.clone()),
         ..call("/get/a.example/")
     };

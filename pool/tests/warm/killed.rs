@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use faasw_pool::{Call, FunctionVersion, InvokeError, Served};
+use faasw_pool::{FunctionVersion, InvocationRequest, InvokeError, Served};
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 
@@ -50,7 +50,7 @@ fn pattern(size: usize) -> Vec<u8> {
 
 /// Returns an echo request whose body arrives in parts. Parts after the first `sent` wait for
 /// `go_on`.
-fn echo(size: usize, sent: Sent, go_on: tokio::sync::oneshot::Receiver<()>) -> Call {
+fn echo(size: usize, sent: Sent, go_on: tokio::sync::oneshot::Receiver<()>) -> InvocationRequest {
     let (client, body) = arriving();
     let parts: Vec<Bytes> = pattern(size)
         .chunks(150_000)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use faasw_pool::{
-    Call, FreezePolicy, FunctionVersion, InvokeError, Known, Lack, Lacking, LackingStats,
-    PoolOptions, SeedInfo, Served,
+    FreezePolicy, FunctionVersion, InvocationRequest, InvokeError, Known, Lack, Lacking,
+    LackingStats, PoolOptions, SeedInfo, Served,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -86,7 +86,7 @@ impl AtWork {
         let (clients, answers) = (0..count)
             .map(|_| {
                 let (client, body) = arriving();
-                let order = Call {
+                let order = InvocationRequest {
                     body,
                     ..call("/echo")
                 };

@@ -1,7 +1,7 @@
 //! Secrets that come with one request exist for that request alone: in instances that were warm,
 //! in hot instances, and if a request begins again in another microVM.
 
-use faasw_pool::{Call, FreezePolicy, FunctionVersion, Secrets, Served};
+use faasw_pool::{FreezePolicy, FunctionVersion, InvocationRequest, Secrets, Served};
 
 use crate::killed::{a_moment, kill_unnoticed, spawner};
 use crate::support::processes::{kill, signal};
@@ -16,15 +16,15 @@ async fn reader(bench: &Bench) -> FunctionVersion {
     seed.unwrap()
 }
 
-fn asking(path: &str, key: Option<&str>) -> Call {
+fn asking(path: &str, key: Option<&str>) -> InvocationRequest {
     let key = key.map(|key| (b"key".as_slice(), key.as_bytes()));
-    Call {
+    InvocationRequest {
         secrets: Some(Secrets::new(key.as_slice()).unwrap()),
         ..call(path)
     }
 }
 
-async fn told(bench: &Bench, seed: &FunctionVersion, order: Call) -> String {
+async fn told(bench: &Bench, seed: &FunctionVersion, order: InvocationRequest) -> String {
     let reply = bench.pool.invoke(seed, order).await.unwrap();
     String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Compiled, FreezePolicy, FunctionVersion, InvokeError, Pool, ReplyBody};
+use faasw_pool::{CompiledFunction, FreezePolicy, FunctionVersion, InvokeError, Pool, ReplyBody};
 use fastrand::Rng;
 use tokio::task::JoinHandle;
 
@@ -81,7 +81,7 @@ impl Request {
 
 struct World<'a> {
     bench: &'a Bench,
-    code: &'a Compiled,
+    code: &'a CompiledFunction,
     seeds: Vec<FunctionVersion>,
     under_way: Vec<JoinHandle<()>>,
 }

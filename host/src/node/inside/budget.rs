@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use faasw_client::RequestLimits;
-use faasw_pool::{BudgetAccount, CallLimits, RequestBudget};
+use faasw_pool::{BudgetAccount, InvocationLimits, RequestBudget};
 use tokio::time::Instant;
 
 use crate::message::Within;
@@ -39,16 +39,19 @@ pub(in crate::node) fn account(
 
 /// Returns the limits of an invocation. One `within` another invocation ends with its client's
 /// request at the latest.
-pub(in crate::node) fn call_limits(limits: &RequestLimits, within: Option<&Within>) -> CallLimits {
+pub(in crate::node) fn call_limits(
+    limits: &RequestLimits,
+    within: Option<&Within>,
+) -> InvocationLimits {
     let left = within.and_then(|within| within.budget.time_left());
-    CallLimits {
+    InvocationLimits {
         cpu: limits.cpu_time,
         cpu_check: within.map_or(Duration::MAX, |_| CPU_CHECK),
         first_byte: limits.first_byte,
         idle_client: limits.idle_client,
         idle_guest: limits.idle_guest,
         total: limits.total_time.into_iter().chain(left).min(),
-        ..CallLimits::default()
+        ..InvocationLimits::default()
     }
 }
 

@@ -176,10 +176,10 @@ impl Calls {
     }
 
     /// Returns whether the guest waits for answers to outbound calls and nothing else. Some limits
-    /// stand still for that time ([`CallLimits::upstream`]). A wait with a time limit counts only
-    /// until that limit, whatever the guest does afterwards.
+    /// stand still for that time ([`InvocationLimits::upstream`]). A wait with a time limit counts
+    /// only until that limit, whatever the guest does afterwards.
     ///
-    /// [`CallLimits::upstream`]: super::limits::CallLimits::upstream
+    /// [`InvocationLimits::upstream`]: super::limits::InvocationLimits::upstream
     pub fn awaits_answers(&self) -> bool {
         if self
             .waits_until
