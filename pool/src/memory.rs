@@ -6,7 +6,7 @@ use std::fs;
 use faasw_jail::group::memory_limit;
 
 /// Memory is short if less than the limit divided by this is left.
-pub const SHORT: u64 = 16;
+pub const SHORTAGE_PART: u64 = 16;
 
 /// The least memory that is left to the node and other programs.
 const RESERVE_MIN: u64 = 256 << 20;

@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use super::polling::Polling;
 use super::reset_record::ResetRecord;
 use super::warm::WarmInstances;
-use crate::memory::{Memory, SHORT};
+use crate::memory::{Memory, SHORTAGE_PART};
 use crate::open_files::{self, DESCRIPTORS_PER_SEED};
 use crate::sandboxes::Groups;
 
 /// How often the keeper checks warm instances, while there are any.
-const ROUND: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many instances are warm, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +134,7 @@ impl Keeper {
         if there >= self.rules.most {
             return Some(Lack::MaxWarm);
         }
-        let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORT);
+        let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORTAGE_PART);
         let of_seeds = (provided as u64).saturating_mul(DESCRIPTORS_PER_SEED);
         let taken = (there as u64 + 1).saturating_mul(self.rules.descriptors);
         let taken = taken
@@ -154,7 +154,7 @@ impl Keeper {
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         // An instance that is warm at this very moment ends, too.
-        let soon = Instant::now() + ROUND;
+        let soon = Instant::now() + CHECK_INTERVAL;
         for warm_instances in self.warm_sets() {
             warm_instances.expire(soon, 0);
         }
@@ -182,7 +182,7 @@ impl Keeper {
         }
     }
 
-    fn round(&self) {
+    fn check_all(&self) {
         let now = Instant::now();
         for warm_instances in self.warm_sets() {
             if let Some(before) = now.checked_sub(self.rules.keep_alive) {
@@ -190,8 +190,10 @@ impl Keeper {
             }
             // The span is three rounds, so that none is missed if a round is late. Most instances
             // in it were covered by the round before.
-            if let (Some(from), Some(until)) = (now.checked_sub(4 * ROUND), now.checked_sub(ROUND))
-            {
+            if let (Some(from), Some(until)) = (
+                now.checked_sub(4 * CHECK_INTERVAL),
+                now.checked_sub(CHECK_INTERVAL),
+            ) {
                 warm_instances.restore_priority(from, until);
             }
         }
@@ -221,9 +223,9 @@ async fn run_rounds(keeper: Weak<Keeper>) {
             begun.notified().await;
             continue;
         }
-        strong.round();
+        strong.check_all();
         drop(strong);
-        tokio::time::sleep(ROUND).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
@@ -258,7 +260,7 @@ impl Keeper {
 }
 
 fn machine_is_short() -> bool {
-    Memory::now().is_some_and(|memory| memory.available < memory.total / SHORT)
+    Memory::now().is_some_and(|memory| memory.available < memory.total / SHORTAGE_PART)
 }
 
 #[cfg(test)]

@@ -16,10 +16,10 @@ use crate::instances::CPU_AFTER_END;
 use crate::sink::Served;
 
 /// Age from which a request no longer counts as one of the many that finish at once.
-const YOUNG: Duration = Duration::from_millis(5);
+const YOUNG_MAX: Duration = Duration::from_millis(5);
 
 /// CPU time that stopping may take, even if the limit is used up.
-const STOPPING: Duration = Duration::from_millis(1);
+const STOP_CPU_TIME: Duration = Duration::from_millis(1);
 
 impl Invocation {
     /// Looks at what the guest wrote, and gives it what it waits for.
@@ -169,13 +169,13 @@ impl Invocation {
         let (now, age) = (Instant::now(), self.deadlines.age());
         // If nothing was forked before, a process cannot have used more CPU time than has passed.
         // So most guests are done before their CPU time must be read.
-        let is_young = self.timing.served == Served::Warm && age < YOUNG;
-        let (cpu, due) = if is_young && self.deadlines.limits.cpu >= YOUNG + CPU_AFTER_END {
+        let is_young = self.timing.served == Served::Warm && age < YOUNG_MAX;
+        let (cpu, due) = if is_young && self.deadlines.limits.cpu >= YOUNG_MAX + CPU_AFTER_END {
             (CPU_AFTER_END, now + CPU_AFTER_END - age)
         } else {
             let used = self.instance.cpu_time()?;
             let left = self.deadlines.limits.cpu.saturating_sub(used);
-            let left = left.clamp(STOPPING, CPU_AFTER_END);
+            let left = left.clamp(STOP_CPU_TIME, CPU_AFTER_END);
             (used + left, now + left)
         };
         (self.deadlines.limits.cpu, self.deadlines.cpu) = (cpu, due);

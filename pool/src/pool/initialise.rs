@@ -167,12 +167,13 @@ impl Pool {
             outbound: None,
             caller_permit: CallerPermit::default(),
         };
-        let Reply { head, body, .. } = self.invoke(version, call).await.map_err(untold)?;
+        let Reply { head, body, .. } =
+            self.invoke(version, call).await.map_err(initialise_error)?;
         match head.status {
-            STATUS_STATE => take(body, |bytes| input.push_state(bytes)).await,
+            STATUS_STATE => read_body(body, |bytes| input.push_state(bytes)).await,
             STATUS_REFUSED => {
                 let mut reason = Vec::new();
-                take(body, |bytes| {
+                read_body(body, |bytes| {
                     let room = REASON_MAX.saturating_sub(reason.len());
                     reason.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
                     Ok(())
@@ -190,7 +191,7 @@ impl Pool {
 }
 
 /// Receives a body, piece by piece.
-async fn take(
+async fn read_body(
     body: ReplyBody,
     mut piece: impl FnMut(&[u8]) -> Result<(), CompileError>,
 ) -> Result<(), InitialiseError> {
@@ -199,7 +200,7 @@ async fn take(
         ReplyBody::Stream(stream) => stream,
     };
     while let Some(part) = poll_fn(|context| stream.poll_part(context)).await {
-        if let ResponsePart::Data(bytes) = part.map_err(untold)? {
+        if let ResponsePart::Data(bytes) = part.map_err(initialise_error)? {
             piece(&bytes)?;
         }
     }
@@ -208,7 +209,7 @@ async fn take(
 
 /// Converts an error of the function that reports its state. Only a trap would happen again the
 /// next time.
-fn untold(error: InvokeError) -> InitialiseError {
+fn initialise_error(error: InvokeError) -> InitialiseError {
     match error {
         InvokeError::Trap { .. } => {
             InitialiseError::Refused(format!("it cannot tell what it has become: {error}"))

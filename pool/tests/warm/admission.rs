@@ -58,7 +58,7 @@ pub async fn a_full_pool_rejects_requests_soon(bench: &Bench) {
 }
 
 /// A client that announces a body and does not send it, or does not read a response, blocks no
-/// place.
+/// permit.
 pub async fn an_invocation_that_waits_for_its_client_is_evicted(bench: &Bench) {
     let seed = probe(bench).await;
     for early in [true, false] {
@@ -95,7 +95,7 @@ pub async fn an_invocation_that_waits_for_its_client_is_evicted(bench: &Bench) {
 }
 
 /// The unread part of a completed response stays in the mailbox. Its instance is evicted if another
-/// request needs the place.
+/// request needs its permit.
 pub async fn unread_response_bytes_stay_in_the_mailbox(bench: &Bench) {
     const SIZE: usize = 300 << 10;
     let seed = probe(bench).await;

@@ -25,7 +25,7 @@ use crate::seeds::FunctionNumber;
 
 /// An invocation that has waited for less than this counts as at work: it is the time of a round
 /// trip to a distant client.
-const AT_WORK: Duration = Duration::from_millis(100);
+const AT_WORK_MAX: Duration = Duration::from_millis(100);
 
 /// Invocations that have waited for their clients at least once.
 #[derive(Debug, Default)]
@@ -168,7 +168,7 @@ impl ClientWaits {
                 let state = lock(&shared.state);
                 (state.since?, state.is_early)
             };
-            let is_long = is_early || now.saturating_duration_since(since) >= AT_WORK;
+            let is_long = is_early || now.saturating_duration_since(since) >= AT_WORK_MAX;
             let holder = shared.holder;
             let may_go = is_long && may_lose(holder, invocations.pending_of(holder.share), own);
             may_go.then_some((!is_early, since, shared))

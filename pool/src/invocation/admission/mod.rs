@@ -31,10 +31,10 @@ const PERMIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How long the instance of an evicted invocation may take to end before another invocation is
 /// evicted for the same request.
-const EVICTING: Duration = Duration::from_millis(50);
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How often a waiting request looks for an invocation to evict.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const EVICTION_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Bytes that an instance at work takes in addition to its function's memory at worst: mailbox,
 /// guest and tables.
@@ -171,9 +171,9 @@ impl Admission {
         let mut look_again = begun;
         while look_again < begun + PERMIT_TIMEOUT {
             look_again += if self.evict_for(request) {
-                EVICTING
+                EVICTION_TIMEOUT
             } else {
-                LOOK_AGAIN
+                EVICTION_INTERVAL
             };
             let until = look_again.min(begun + PERMIT_TIMEOUT);
             if let Ok(permit) = timeout_at(until, &mut waiting).await {

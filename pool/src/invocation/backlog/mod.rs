@@ -7,11 +7,12 @@
 //! as the send buffer of an HTTP library, keeps the lease.
 //!
 //! A connection may always hold very little. When a shared budget is full, connections that have
-//! taken nothing for a second are closed until there is room again (`closing`), those that hold
-//! most first. If all connections move, the one that would take longest to empty is closed.
+//! taken nothing for a second are closed until there is room again (`connection_closer`), those
+//! that hold most first. If all connections move, the one that would take longest to empty is
+//! closed.
 
-mod closing;
 mod connection;
+mod connection_closer;
 #[cfg(test)]
 mod tests;
 
@@ -23,11 +24,11 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use self::closing::ConnectionCloser;
 use self::connection::{Connection, LOOK_AGAIN, SMALL};
+use self::connection_closer::ConnectionCloser;
 
 /// A shared budget keeps this part, an eighth, for connections that hold little ([`SMALL`]).
-const KEPT_FREE: u64 = 8;
+const RESERVED_PART: u64 = 8;
 /// Bytes that a connection may hold however full the shared budgets are.
 const TINY: u64 = 8 << 10;
 
@@ -57,7 +58,7 @@ impl Default for BacklogLimits {
 pub struct Backlog {
     limits: BacklogLimits,
     held: AtomicU64,
-    closing: ConnectionCloser,
+    closer: ConnectionCloser,
     /// Start of the node's time.
     begun: Instant,
     /// The number of tasks that wait for room.
@@ -105,7 +106,7 @@ impl Backlog {
         Arc::new(Self {
             limits,
             held: AtomicU64::new(0),
-            closing: ConnectionCloser::default(),
+            closer: ConnectionCloser::default(),
             begun: Instant::now(),
             waiting: AtomicUsize::new(0),
             freed: Notify::new(),
@@ -137,7 +138,7 @@ impl Backlog {
 
     fn of_most(self: &Arc<Self>, most: u64) -> Arc<ConnectionBacklog> {
         let connection = Arc::<Connection>::default();
-        self.closing.list(&connection);
+        self.closer.list(&connection);
         Arc::new(ConnectionBacklog {
             node: self.clone(),
             connection,
@@ -178,7 +179,7 @@ impl Backlog {
             FullBudget::Connection => return,
         };
         let closed = self
-            .closing
+            .closer
             .close(self.now(), function, bytes.max(limit / 16));
         self.closed.fetch_add(closed, Ordering::Relaxed);
     }
@@ -200,7 +201,7 @@ fn limit_for(held: u64, limit: u64) -> u64 {
     } else if held <= SMALL {
         limit
     } else {
-        limit - limit / KEPT_FREE
+        limit - limit / RESERVED_PART
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::connection::{Connection, LOOK_AGAIN, SMALL};
 
 /// Time after which a client that takes nothing counts as stalled, in microseconds.
-const STALLED: u64 = 1_000_000;
+const STALL_MICROSECONDS: u64 = 1_000_000;
 
 /// All connections of a node, and when they were last searched for one to close.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl ConnectionCloser {
         };
         let mut stalled: Vec<_> = open
             .iter()
-            .filter(|connection| connection.stalled(now) >= STALLED)
+            .filter(|connection| connection.stalled(now) >= STALL_MICROSECONDS)
             .collect();
         stalled.sort_by_key(|connection| std::cmp::Reverse(connection.held()));
         let (mut freed, mut closed) = (0, 0);
