@@ -108,7 +108,7 @@ fn caught() -> String {
 
 /// Resources of this program that its microVMs take and must return.
 #[derive(Debug, PartialEq, Eq)]
-struct Held {
+struct HeldResources {
     /// Threads other than the runtime's, which come and go.
     threads: usize,
     descriptors: usize,
@@ -116,11 +116,11 @@ struct Held {
     mappings: usize,
 }
 
-fn held() -> Held {
+fn held_resources() -> HeldResources {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let of_microvms = |line: &&str| line.contains("/memfd:faasw-") || line.contains("kvm-vcpu");
     let is_own = |thread: &u32| !name_of(*thread).starts_with("tokio");
-    Held {
+    HeldResources {
         threads: our_threads().iter().filter(|thread| is_own(thread)).count(),
         descriptors: descriptors(),
         mappings: maps.lines().filter(of_microvms).count(),
@@ -137,7 +137,7 @@ fn address_space() -> u64 {
 async fn hundreds_of_instances_leave_nothing_behind(first: &Bench) {
     first.compile(HELLO).await;
     first.pool.shutdown().await;
-    let before = held();
+    let before = held_resources();
     assert_eq!(before.mappings, 0, "{before:?}");
     let mut spaces = Vec::new();
     for _ in 0..3 {
@@ -152,26 +152,34 @@ async fn hundreds_of_instances_leave_nothing_behind(first: &Bench) {
                 assert_eq!(asked.await.unwrap().unwrap().head.status, 200);
             }
         }
-        let served = held();
+        let served = held_resources();
         assert!(
             served.mappings > 0 && served.threads > before.threads,
             "{served:?}"
         );
         bench.pool.shutdown().await;
         drop(seed);
-        assert_eq!(held().mappings, 0);
+        assert_eq!(held_resources().mappings, 0);
         // Joining a thread returns a moment before the kernel stops listing it.
         let deadline = Instant::now() + give_up();
-        while held().threads != before.threads {
-            assert!(Instant::now() < deadline, "{:?} {before:?}", held());
+        while held_resources().threads != before.threads {
+            assert!(
+                Instant::now() < deadline,
+                "{:?} {before:?}",
+                held_resources()
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         spaces.push(address_space());
     }
     // The last tasks that refer to a seed release its layers.
     let deadline = Instant::now() + give_up();
-    while held() != before {
-        assert!(Instant::now() < deadline, "{:?} {before:?}", held());
+    while held_resources() != before {
+        assert!(
+            Instant::now() < deadline,
+            "{:?} {before:?}",
+            held_resources()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // One instance has more than a hundred MiB of addresses, and a round makes at least eight of

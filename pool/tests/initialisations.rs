@@ -55,12 +55,12 @@ fn more_than_slots() -> usize {
 }
 
 /// A function that was initialised once. A second initialisation never ends.
-struct Late {
+struct EndlessReinitialisation {
     version: FunctionVersion,
     log: Arc<Log>,
 }
 
-impl Late {
+impl EndlessReinitialisation {
     async fn deploy(bench: &Bench, path: &str, number: usize) -> Self {
         let log = Arc::new(Log::default());
         let spec = FunctionSpec {
@@ -112,13 +112,16 @@ async fn initialisations_that_never_end_delay_no_neighbour(bench: &Bench) {
     let mut all = Vec::new();
     for number in 0..more_than_slots() {
         for path in [SLEEPS, SPINS] {
-            all.push(Late::deploy(bench, path, number).await);
+            all.push(EndlessReinitialisation::deploy(bench, path, number).await);
         }
     }
     let neighbour = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     IS_LATE.store(true, Ordering::Relaxed);
     let making: Vec<_> = all.iter().map(|late| late.begin(bench)).collect();
-    until("all begin", || all.iter().all(Late::has_begun)).await;
+    until("all begin", || {
+        all.iter().all(EndlessReinitialisation::has_begun)
+    })
+    .await;
 
     assert!(!bench.pool.has_seed_in_memory(&neighbour));
     bench.pool.ensure_in_memory(&neighbour).await.unwrap();

@@ -21,9 +21,9 @@ struct Silent {
 }
 
 /// An answer that is still awaited.
-struct Waiting(Arc<AtomicUsize>);
+struct AwaitedAnswer(Arc<AtomicUsize>);
 
-impl Drop for Waiting {
+impl Drop for AwaitedAnswer {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -33,7 +33,7 @@ impl StoreService for Silent {
     fn answer(&self, _: Vec<u8>) -> StoreAnswerFuture {
         self.asked.fetch_add(1, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let waiting = Waiting(self.waiting.clone());
+        let waiting = AwaitedAnswer(self.waiting.clone());
         Box::pin(async move {
             let _waiting = waiting;
             std::future::pending().await

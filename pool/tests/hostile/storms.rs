@@ -16,9 +16,9 @@ use crate::{Battlefield, short_limits};
 
 /// Counts lines and keeps none.
 #[derive(Debug, Default)]
-struct Counted(AtomicU64);
+struct CountingLog(AtomicU64);
 
-impl LogSink for Counted {
+impl LogSink for CountingLog {
     fn line(&self, _: u64, _: LogStream, _: &[u8]) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -43,7 +43,7 @@ async fn costs_little(bench: &Bench, before: Script, again: Script) -> u64 {
     let from = before.here();
     let script = before.then(again).for_ever_from(from);
     let long = Duration::from_secs(2) * slowness();
-    let log = Arc::new(Counted::default());
+    let log = Arc::new(CountingLog::default());
     let order = InvocationRequest {
         body: whole(&script.bytes()),
         limits: InvocationLimits {

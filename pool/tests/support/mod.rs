@@ -175,8 +175,8 @@ pub type Frames = mpsc::Sender<Result<Frame<Bytes>, ClientError>>;
 
 /// Returns a body that arrives as the test sends it.
 pub fn arriving() -> (Frames, RequestBody) {
-    struct Arriving(mpsc::Receiver<Result<Frame<Bytes>, ClientError>>);
-    impl http_body::Body for Arriving {
+    struct ChannelBody(mpsc::Receiver<Result<Frame<Bytes>, ClientError>>);
+    impl http_body::Body for ChannelBody {
         type Data = Bytes;
         type Error = ClientError;
         fn poll_frame(
@@ -187,7 +187,7 @@ pub fn arriving() -> (Frames, RequestBody) {
         }
     }
     let (sender, receiver) = mpsc::channel(4);
-    (sender, RequestBody::new(Arriving(receiver)))
+    (sender, RequestBody::new(ChannelBody(receiver)))
 }
 
 pub async fn next_part(stream: &mut ResponseStream) -> Option<Result<ResponsePart, InvokeError>> {
