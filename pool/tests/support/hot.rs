@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD};
 
 /// Whether this host supports a control group of lowest priority.
-fn has_background_group() -> bool {
+fn can_step_aside() -> bool {
     let share = Share {
         memory: VM_OVERHEAD,
         processes: 1,
@@ -24,7 +24,7 @@ fn has_background_group() -> bool {
 pub fn can_be_hot() -> bool {
     static CAN: LazyLock<bool> = LazyLock::new(|| {
         let processors = std::thread::available_parallelism().unwrap().get();
-        processors > 1 && has_background_group()
+        processors > 1 && can_step_aside()
     });
     *CAN
 }
