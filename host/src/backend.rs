@@ -16,9 +16,10 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, FreezeReport, FunctionSpec,
-    ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known, Lacking,
-    LanguageEngine, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
+    CodeDigest, CodeSource, Compilation, CompileError, CompiledFunction, FreezeReport,
+    FunctionSpec, ImageError, ImageInfo, InitialisationPlan, InitialiseError, InvocationRequest,
+    InvokeError, Known, Lacking, LanguageEngine, PermitShare, PlatformError, Pool, PoolStats,
+    Reply, SealedCode, SeedError, SeedInfo,
 };
 
 use crate::services::outbound::{EgressProcesses, NameFiles, NewConnector, NewWorker};
@@ -161,13 +162,13 @@ pub trait Code: fmt::Debug + Send + Sync {
     }
 
     /// Returns the outcome of preparing the module for initialisation, if it was prepared.
-    fn initialising(&self) -> Option<&Initialising> {
+    fn initialising(&self) -> Option<&InitialisationPlan> {
         None
     }
 
     /// Whether the code reports the state of the initialised module and serves no requests.
     fn only_reports_state(&self) -> bool {
-        matches!(self.initialising(), Some(Initialising::By(_)))
+        matches!(self.initialising(), Some(InitialisationPlan::By(_)))
     }
 
     /// Initialises the module that the code was compiled from. Returns a module of at most
@@ -230,7 +231,7 @@ pub trait Code: fmt::Debug + Send + Sync {
 /// A function that is ready to serve requests.
 pub trait ServableVersion: fmt::Debug + Send + Sync {
     /// Runs one request in an instance of its own.
-    fn invoke(&self, call: Call) -> BackendFuture<'_, Result<Reply, InvokeError>>;
+    fn invoke(&self, call: InvocationRequest) -> BackendFuture<'_, Result<Reply, InvokeError>>;
 
     /// Whether the seed is in memory. It may not have been made yet, or may have been evicted.
     fn is_in_memory(&self) -> bool {
@@ -290,7 +291,7 @@ pub trait ServableVersion: fmt::Debug + Send + Sync {
     }
 
     /// Returns the share that the version's requests count in, if slots are counted.
-    fn share(&self) -> Option<Share> {
+    fn share(&self) -> Option<PermitShare> {
         None
     }
 
@@ -366,7 +367,7 @@ impl Backend for Pool {
             source,
             here,
         } = stored;
-        let compiled = Compiled::stored(kind, source, bytes, digest, here.as_ref());
+        let compiled = CompiledFunction::stored(kind, source, bytes, digest, here.as_ref());
         let code = wrap_code(self, compiled);
         Box::pin(async { Ok(Some(code)) })
     }
@@ -410,7 +411,7 @@ impl Backend for Pool {
 }
 
 /// Wraps the pool's code.
-fn wrap_code(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
+fn wrap_code(pool: &Pool, compiled: CompiledFunction) -> Arc<dyn Code> {
     Arc::new(PoolCode {
         pool: pool.clone(),
         compiled,
@@ -420,7 +421,7 @@ fn wrap_code(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
 
 struct PoolCode {
     pool: Pool,
-    compiled: Compiled,
+    compiled: CompiledFunction,
     /// The state that the scripts share, if the code is an engine's.
     engine: OnceLock<Arc<LanguageEngine>>,
 }
@@ -454,7 +455,7 @@ impl Code for PoolCode {
 
     fn warm<'a>(&'a self, name: &'a str) -> BackendFuture<'a, Result<(), SeedError>> {
         Box::pin(async {
-            let engine = self.pool.warm(name, &self.compiled).await?;
+            let engine = self.pool.make_engine_seed(name, &self.compiled).await?;
             // Concurrent calls return the same engine.
             self.engine.get_or_init(|| engine);
             Ok(())
@@ -467,7 +468,7 @@ impl Code for PoolCode {
             .is_some_and(|engine| engine.is_in_memory())
     }
 
-    fn initialising(&self) -> Option<&Initialising> {
+    fn initialising(&self) -> Option<&InitialisationPlan> {
         self.compiled.initialising.as_ref()
     }
 
@@ -516,7 +517,7 @@ impl Code for PoolCode {
                 let engine = self.pool.engine(&script.engine, &self.compiled)?;
                 self.engine.get_or_init(|| engine);
             }
-            let version = self.pool.adopt(spec, &self.compiled, known)?;
+            let version = self.pool.register_existing(spec, &self.compiled, known)?;
             Ok(self.wrap_version(version))
         })
     }
@@ -548,12 +549,12 @@ struct PoolVersion {
 }
 
 impl ServableVersion for PoolVersion {
-    fn invoke(&self, call: Call) -> BackendFuture<'_, Result<Reply, InvokeError>> {
+    fn invoke(&self, call: InvocationRequest) -> BackendFuture<'_, Result<Reply, InvokeError>> {
         Box::pin(self.pool.invoke(&self.version, call))
     }
 
     fn is_in_memory(&self) -> bool {
-        self.pool.has_frozen(&self.version)
+        self.pool.has_seed_in_memory(&self.version)
     }
 
     fn image_bytes(&self) -> Option<u64> {
@@ -565,7 +566,7 @@ impl ServableVersion for PoolVersion {
     }
 
     fn ensure_in_memory(&self) -> BackendFuture<'_, Result<bool, SeedError>> {
-        Box::pin(self.pool.have(&self.version))
+        Box::pin(self.pool.ensure_in_memory(&self.version))
     }
 
     fn prewarm_seed(&self) {
@@ -573,11 +574,11 @@ impl ServableVersion for PoolVersion {
     }
 
     fn provide(&self) {
-        self.pool.provide(&self.version);
+        self.pool.provision(&self.version);
     }
 
     fn provided(&self) -> BackendFuture<'_, ()> {
-        Box::pin(self.pool.provided(&self.version))
+        Box::pin(self.pool.provision_and_wait(&self.version))
     }
 
     fn lacking(&self) -> Option<Lacking> {
@@ -589,15 +590,15 @@ impl ServableVersion for PoolVersion {
     }
 
     fn ensure_image(&self) -> BackendFuture<'_, ()> {
-        Box::pin(self.pool.have_image(&self.version))
+        Box::pin(self.pool.ensure_image(&self.version))
     }
 
     fn has_free_slot(&self) -> bool {
         self.pool.has_room(&self.version)
     }
 
-    fn share(&self) -> Option<Share> {
-        Some(Share::of(&self.version))
+    fn share(&self) -> Option<PermitShare> {
+        Some(PermitShare::of(&self.version))
     }
 
     fn evict(&self) -> bool {

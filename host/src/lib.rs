@@ -40,7 +40,7 @@ pub mod file_fingerprint;
 
 /// The features of the host that a node needs.
 pub mod host {
-    pub use faasw_pool::{Finding, State, check_kvm, findings};
+    pub use faasw_pool::{Finding, FindingState, check_kvm, findings};
 
     pub use crate::open_files::open_files_finding;
 }

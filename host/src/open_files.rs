@@ -8,8 +8,8 @@
 use std::fmt;
 
 use faasw_pool::{
-    Finding, PoolOptions, State,
-    open_files::{self, OF_A_SEED, RESERVED},
+    Finding, FindingState, PoolOptions,
+    open_files::{self, DESCRIPTORS_PER_SEED, RESERVED},
 };
 
 use crate::limits::Limits;
@@ -155,7 +155,9 @@ impl OpenFiles {
             warm,
             zygotes,
             groups,
-            seeds: pool.max_seeds.min(count(for_seeds / OF_A_SEED).max(FEWEST)),
+            seeds: pool
+                .max_seeds
+                .min(count(for_seeds / DESCRIPTORS_PER_SEED).max(FEWEST)),
             is_lowered,
         }
     }
@@ -198,7 +200,7 @@ fn of_limit(hard: Option<u64>) -> Finding {
     };
     let (state, detail) = if files.is_lowered {
         (
-            State::Poor,
+            FindingState::Poor,
             format!(
                 "{most}, which lowers its default limits to {files}; a higher hard limit \
                  (ulimit -Hn, LimitNOFILE of systemd) allows more"
@@ -206,7 +208,7 @@ fn of_limit(hard: Option<u64>) -> Finding {
         )
     } else {
         (
-            State::Good,
+            FindingState::Good,
             format!("{most}: enough for its default limits"),
         )
     };
@@ -240,7 +242,7 @@ mod tests {
             + files.instances as u64 * (each + AT_WORK)
             + files.warm as u64 * each
             + files.zygotes as u64 * ZYGOTES_MOST * (each + AT_WORK)
-            + files.seeds as u64 * OF_A_SEED
+            + files.seeds as u64 * DESCRIPTORS_PER_SEED
     }
 
     #[test]
@@ -313,10 +315,10 @@ mod tests {
 
     #[test]
     fn the_doctor_reports_the_effect_of_a_low_open_file_limit() {
-        assert_eq!(of_limit(None).state, State::Good);
-        assert_eq!(of_limit(Some(1 << 20)).state, State::Good);
+        assert_eq!(of_limit(None).state, FindingState::Good);
+        assert_eq!(of_limit(Some(1 << 20)).state, FindingState::Good);
         let few = of_limit(Some(1024));
-        assert_eq!(few.state, State::Poor);
+        assert_eq!(few.state, FindingState::Poor);
         let says = ["1024", "LimitNOFILE", "connections", "requests at once"];
         assert!(
             says.iter().all(|word| few.detail.contains(word)),

@@ -160,7 +160,7 @@ pub async fn compile(
     let keeps_cache = input.keeps_cache;
     let report = perform(spawner, input, &output, isa, limits).await?;
     let cache_bytes = if keeps_cache { report.cache_bytes } else { 0 };
-    let (output, cache) = cut_off(output, cache_bytes).await?;
+    let (output, cache) = split_off_end(output, cache_bytes).await?;
     let code = Code::seal(output).map_err(|error| match error {
         Errno::FBIG => CompileError::Unsupported(
             "its compiled code is larger than a function can have".to_owned(),
@@ -171,7 +171,7 @@ pub async fn compile(
 }
 
 /// Cuts bytes off the end of a file that has no writer any more. Returns the file and the bytes.
-async fn cut_off(file: OwnedFd, bytes: u64) -> Result<(OwnedFd, Bytes), CompileError> {
+async fn split_off_end(file: OwnedFd, bytes: u64) -> Result<(OwnedFd, Bytes), CompileError> {
     if bytes == 0 {
         return Ok((file, Bytes::new()));
     }
@@ -212,7 +212,7 @@ pub async fn rewrite(
             "as it was initialised it has {bytes} bytes; at most {most_bytes} are taken"
         ))
     };
-    whole(output, most_bytes, too_large).await
+    read_output(output, most_bytes, too_large).await
 }
 
 /// Packs a function's files into a bundle. Dropping the future ends the helper.
@@ -230,12 +230,12 @@ pub async fn pack(
     perform(spawner, input, &output, isa, limits).await?;
     let most = usize::try_from(BUNDLE_MAX).unwrap_or(usize::MAX);
     let too_large = |bytes| CompileError::Helper(format!("it has packed {bytes} bytes of files"));
-    whole(output, most, too_large).await
+    read_output(output, most, too_large).await
 }
 
 /// Returns the content of a file that a helper has written. The helper has ended, so the file has
 /// no writer any more.
-async fn whole(
+async fn read_output(
     output: OwnedFd,
     most_bytes: usize,
     too_large: impl FnOnce(usize) -> CompileError,
@@ -284,7 +284,7 @@ async fn perform(
         .helper(order, [input.as_fd(), output.as_fd(), report.as_fd()])
         .await?;
     let exit = helper.ended().await?;
-    ended_well(exit, limits)?;
+    check_exit(exit, limits)?;
     let mut json = vec![0; REPORT_MAX + 1];
     let read = rustix::io::pread(&report, json.as_mut_slice(), 0).map_err(system)?;
     json.truncate(read);
@@ -301,7 +301,7 @@ async fn perform(
     })
 }
 
-fn ended_well(exit: Exit, limits: Limits) -> Result<(), CompileError> {
+fn check_exit(exit: Exit, limits: Limits) -> Result<(), CompileError> {
     let code = i32::try_from(exit.code).unwrap_or(-1);
     match exit.signal {
         _ if exit.out_of_memory => Err(PlatformError::from(exit).into()),

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 /// Converts an error number from another process. Returns `IO` if the number is not an error number
 /// of Linux, on which [`Errno`] would panic.
-pub(crate) fn errno_told(number: u64) -> Errno {
+pub(crate) fn errno_from_report(number: u64) -> Errno {
     /// The largest error number of Linux.
     const ERRNO_MAX: i32 = 4095;
     match i32::try_from(number) {
@@ -423,10 +423,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_no_error_is_some_error() {
-        assert_eq!(errno_told(12), Errno::NOMEM);
+    fn a_number_that_is_no_errno_becomes_eio() {
+        assert_eq!(errno_from_report(12), Errno::NOMEM);
         for none in [0, 4096, 1 << 31, 1 << 32, u64::MAX] {
-            assert_eq!(errno_told(none), Errno::IO);
+            assert_eq!(errno_from_report(none), Errno::IO);
         }
     }
 }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_retried_is_what_there_was_no_room_for() {
+    fn only_a_lack_of_room_may_be_retried() {
         let long = Duration::from_secs(1);
         for (error, may_be) in [
             (InvokeError::OverCapacity(1), true),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_fails_by_the_fault_of_what_it_fails_of() {
+    fn a_seed_error_has_the_fault_of_its_cause() {
         let request = "GET /".to_owned();
         for (error, fault) in [
             (SeedError::WarmUpOfCommand, Fault::Function),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_is_one_whoever_was_too_slow() {
+    fn a_timeout_of_any_party_has_the_manner_timed_out() {
         let long = Duration::from_secs(1);
         let what = "starting a guest";
         for (error, fault) in [

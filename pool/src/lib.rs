@@ -68,7 +68,7 @@ pub mod trial;
 #[cfg(feature = "ablation")]
 pub use ablation::Mechanism;
 pub use compile::{Compilation, Initialiser};
-pub use doctor::{Finding, State, check_kvm, findings};
+pub use doctor::{Finding, FindingState, check_kvm, findings};
 pub use error::{
     ClientError, CompileError, InitialiseError, InvokeError, PlatformError, RequestPart, SeedError,
     StartError,
@@ -90,15 +90,19 @@ pub use fair_slots::{
 pub use fault::{Fault, Manner};
 pub use images::{Arriving, ExportError, ImageId, Images, Origin};
 pub use invocation::{
-    Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, BudgetAccount, BudgetError,
-    Call, CallLimits, Client, ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound,
-    OutgoingCall, OutgoingRequest, Part, Reply, ReplyBody, RequestBody, RequestBudget,
-    ResponseStream, Secrets, Share, StoreService,
+    Account, AnswerPart, Backlog, BacklogLimits, BudgetAccount, BudgetError, CallerPermit,
+    ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, InvocationLimits, InvocationRequest,
+    Lease, Outbound, OutgoingCall, OutgoingRequest, PermitShare, Reply, ReplyBody, RequestBody,
+    RequestBudget, RequestClient, ResponsePart, ResponseStream, Secrets, StoreAnswerFuture,
+    StoreService,
 };
 pub use memory::for_instances as memory_for_instances;
-pub use opening::{GivenFolder, open_file, open_given, open_to_look};
+pub use opening::{TrustedFolder, open_buffered, open_file, open_trusted};
 pub use options::PoolOptions;
-pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
+pub use pool::{
+    CompiledFunction, Egress, EgressProcess, InitialisationPlan, Pool, SpawnedConnector,
+    SpawnedWorker, StartingPool,
+};
 pub use sandboxes::{Confinement, Launcher, WallClock};
 pub use seeds::{
     FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Known,

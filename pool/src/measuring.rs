@@ -22,7 +22,7 @@ pub struct Sandboxes {
 /// A sandbox that was taken: closed in its jail, and ready to be forked to a seed. Dropping it ends
 /// it.
 #[derive(Debug)]
-pub struct Taken {
+pub struct TakenSandbox {
     ready: Ready,
     was_ready: bool,
 }
@@ -58,9 +58,9 @@ impl Sandboxes {
     ///
     /// # Errors
     /// Returns an error if none can be made.
-    pub async fn take(&self) -> Result<Taken, PlatformError> {
+    pub async fn take(&self) -> Result<TakenSandbox, PlatformError> {
         let (ready, was_ready) = self.stock.take(&self.linked, &self.linked).await?;
-        Ok(Taken { ready, was_ready })
+        Ok(TakenSandbox { ready, was_ready })
     }
 
     /// Returns the statistics of the pool.
@@ -75,7 +75,7 @@ impl Sandboxes {
     }
 }
 
-impl Taken {
+impl TakenSandbox {
     /// Returns whether it was ready.
     #[must_use]
     pub fn was_ready(&self) -> bool {

@@ -6,7 +6,7 @@ use std::fs;
 use faasw_jail::group::memory_limit;
 
 /// Memory is short if less than the limit divided by this is left.
-pub const SHORT: u64 = 16;
+pub const SHORTAGE_PART: u64 = 16;
 
 /// The least memory that is left to the node and other programs.
 const RESERVE_MIN: u64 = 256 << 20;
@@ -75,7 +75,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn the_machine_is_read_as_the_system_writes_it() {
+    fn meminfo_is_parsed() {
         let text = "MemTotal:       24684092 kB\nMemFree:        22095612 kB\nMemAvailable:   \
              23376988 kB\n";
         let memory = Memory::read(text).unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_of_machine_and_group_counts_less_a_reserve() {
+    fn the_smaller_of_machine_and_group_counts_minus_a_reserve() {
         let share = |machine: u64, group: Option<u64>| {
             share(Some(machine * MIB), group.map(|group| group * MIB)) / MIB
         };
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_word_there_is_no_limit() {
+    fn without_any_known_memory_there_is_no_limit() {
         assert_eq!(super::share(None, None), u64::MAX);
         assert_eq!(super::share(None, Some(1 << 30)), (1 << 30) - 256 * MIB);
     }

@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 pub const RESERVED: u64 = 48;
 
 /// The number of open files that a function's seed takes: its layer, and its code.
-pub const OF_A_SEED: u64 = 2;
+pub const DESCRIPTORS_PER_SEED: u64 = 2;
 
 /// Returns how many files this process may have open.
 #[must_use]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_begins_below_the_limit() {
+    fn reserved_descriptors_begin_below_the_limit() {
         assert_eq!(first_reserved(1024, 48), 976);
         assert_eq!(first_reserved(100, 48), 75);
         assert_eq!(first_reserved(0, 48), 0);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_scarce_where_the_next_is_one_of_those_that_are_kept() {
+    fn descriptors_are_scarce_if_the_next_one_is_reserved() {
         assert!(!are_scarce_of(u64::MAX));
         assert!(are_scarce_of(1));
     }

@@ -1,7 +1,7 @@
 //! Opening regular files for reading, and rejecting anything else in their place: opening a pipe or
 //! a device may block forever or have side effects.
 //!
-//! [`open_file`] and [`open_to_look`] are for folders of the node's own. A [`GivenFolder`] is
+//! [`open_file`] and [`open_buffered`] are for folders of the node's own. A [`TrustedFolder`] is
 //! filled by the administrator, whom this process trusts, and writable to no other user.
 
 use std::fs::{File, Metadata};
@@ -25,20 +25,20 @@ const CAREFULLY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
 ///
 /// # Errors
 /// Returns the error of the system, or an error if it is not a regular file.
-pub fn open_to_look(path: &Path) -> io::Result<File> {
+pub fn open_buffered(path: &Path) -> io::Result<File> {
     let flags = CAREFULLY.bits().cast_signed();
     let opened = File::options().read(true).custom_flags(flags).open(path);
     checked(opened?).map(|(file, _)| file)
 }
 
-/// As [`open_to_look`], for a file that root has written for other users to read, and to which only
-/// root may write.
+/// As [`open_buffered`], for a file that root has written for other users to read, and to which
+/// only root may write.
 ///
 /// # Errors
 /// Returns the error of the system, or an error if it is not a regular file, does not belong to
 /// root, or is writable to other users.
-pub fn open_given(path: &Path) -> io::Result<File> {
-    let file = open_to_look(path)?;
+pub fn open_trusted(path: &Path) -> io::Result<File> {
+    let file = open_buffered(path)?;
     let known = file.metadata()?;
     is_owners(known.uid(), known.mode(), ROOT)?;
     Ok(file)
@@ -78,12 +78,12 @@ fn checked(file: File) -> io::Result<(File, Metadata)> {
 /// if its name leads elsewhere later. A file is rejected if another user may have written it, or if
 /// a link leads to it.
 #[derive(Debug)]
-pub struct GivenFolder {
+pub struct TrustedFolder {
     folder: OwnedFd,
     owner: u32,
 }
 
-impl GivenFolder {
+impl TrustedFolder {
     /// Opens the folder.
     ///
     /// # Errors
@@ -109,17 +109,17 @@ impl GivenFolder {
     /// Opens a folder in it.
     ///
     /// # Errors
-    /// Returns the errors of [`GivenFolder::open`].
+    /// Returns the errors of [`TrustedFolder::open`].
     pub fn folder(&self, name: &str) -> io::Result<Self> {
         Self::opened(&self.folder, plain(name)?, self.owner)
     }
 
-    /// Opens a file in it, to be read as by [`open_to_look`].
+    /// Opens a file in it, to be read as by [`open_buffered`].
     ///
     /// # Errors
     /// Returns the error of the system, or an error if it is not a regular file, does not belong to
     /// root, or is writable to other users.
-    pub fn to_look(&self, name: &str) -> io::Result<File> {
+    pub fn open_buffered(&self, name: &str) -> io::Result<File> {
         self.checked(self.with(plain(name)?, OFlags::empty())?)
     }
 
@@ -206,8 +206,8 @@ mod tests {
         (folder, path)
     }
 
-    fn given(path: &Path) -> io::Result<GivenFolder> {
-        GivenFolder::of(path, rustix::process::geteuid().as_raw())
+    fn given(path: &Path) -> io::Result<TrustedFolder> {
+        TrustedFolder::of(path, rustix::process::geteuid().as_raw())
     }
 
     fn content(file: io::Result<File>) -> String {
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_opened_and_nothing_else() {
+    fn only_regular_files_are_opened() {
         let (_folder, path) = place();
-        assert_eq!(content(open_to_look(&path.join("file"))), "content");
+        assert_eq!(content(open_buffered(&path.join("file"))), "content");
         assert!(open_file(&path.join("file")).is_ok());
         let (pipe, socket, link) = (path.join("pipe"), path.join("socket"), path.join("link"));
         put(&pipe, FileType::Fifo);
@@ -232,30 +232,30 @@ mod tests {
         symlink("file", &link).unwrap();
         for path in [&pipe, &socket, &link, &path, Path::new("/dev/zero")] {
             assert!(
-                open_file(path).is_err() && open_to_look(path).is_err(),
+                open_file(path).is_err() && open_buffered(path).is_err(),
                 "{path:?}"
             );
         }
         let given = given(&path).unwrap();
-        assert_eq!(content(given.to_look("file")), "content");
+        assert_eq!(content(given.open_buffered("file")), "content");
         assert!(given.file("file").is_ok());
         for name in ["pipe", "socket", "link", "below", "gone"] {
             assert!(
-                given.file(name).is_err() && given.to_look(name).is_err(),
+                given.file(name).is_err() && given.open_buffered(name).is_err(),
                 "{name}"
             );
         }
     }
 
     #[test]
-    fn nothing_leads_out_of_a_given_folder() {
+    fn no_name_leads_out_of_a_trusted_folder() {
         let (folder, path) = place();
         symlink("given", folder.path().join("link")).unwrap();
         assert!(given(&folder.path().join("link")).is_err());
         symlink("below", path.join("link")).unwrap();
         let given = given(&path).unwrap();
         let below = given.folder("below").unwrap();
-        assert_eq!(content(below.to_look("file")), "content");
+        assert_eq!(content(below.open_buffered("file")), "content");
         for name in ["link", "file", "gone", "", ".", "..", "below/..", "/"] {
             assert!(given.folder(name).is_err(), "{name}");
             assert!(given.file(name).is_err() || name == "file", "{name}");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_have_written_is_not_used() {
+    fn files_that_other_users_may_have_written_are_rejected() {
         let (_folder, path) = place();
         let chmod = |name: &str, mode: u32| {
             let mode = fs::Permissions::from_mode(mode);
@@ -285,19 +285,19 @@ mod tests {
         assert!(folder.file("file").is_ok());
         chmod("below", 0o777);
         assert!(folder.folder("below").is_err());
-        let error = GivenFolder::of(&path, u32::MAX - 2).unwrap_err();
+        let error = TrustedFolder::of(&path, u32::MAX - 2).unwrap_err();
         assert!(error.to_string().contains("belongs to user"), "{error}");
     }
 
     /// The name may belong to another folder by then.
     #[test]
-    fn a_folder_is_what_was_opened() {
+    fn a_folder_stays_the_one_that_was_opened() {
         let (folder, path) = place();
         let given = given(&path).unwrap();
         fs::rename(&path, folder.path().join("elsewhere")).unwrap();
         fs::create_dir(&path).unwrap();
         fs::write(path.join("file"), "another").unwrap();
-        assert_eq!(content(given.to_look("file")), "content");
+        assert_eq!(content(given.open_buffered("file")), "content");
         fs::remove_dir_all(folder.path().join("elsewhere")).unwrap();
         let error = given.file("file").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

@@ -41,10 +41,10 @@ pub struct PoolOptions {
     /// guest. It does so if its function's requests usually arrive within that time and a processor
     /// is free. Zero disables polling.
     pub poll: Duration,
-    /// The number of instances that each function has at all times, warm or at work. They are
-    /// made ahead of requests once the function is provided for
-    /// ([`Pool::provide`](crate::Pool::provide)), which happens at the latest when it is called, as
-    /// far as all budgets allow.
+    /// The number of instances that each function has at all times, warm or at work. They are made
+    /// ahead of requests once the function is provided for
+    /// ([`Pool::provision`](crate::Pool::provision)), which happens at the latest when it is
+    /// called, as far as all budgets allow.
     pub min_warm: usize,
     /// The maximum number of warm instances of all functions together.
     pub max_warm: usize,
@@ -53,7 +53,8 @@ pub struct PoolOptions {
     /// used.
     pub seed_memory: u64,
     /// The maximum number of functions' seeds in memory. Each seed takes
-    /// [`OF_A_SEED`](crate::open_files::OF_A_SEED) open files of this process.
+    /// [`DESCRIPTORS_PER_SEED`](crate::open_files::DESCRIPTORS_PER_SEED) open files of this
+    /// process.
     pub max_seeds: usize,
     /// The budget in bytes that one function may hold in memory between requests, all its versions
     /// together: its seeds, their code, and the private pages of its warm instances. The account

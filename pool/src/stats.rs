@@ -4,7 +4,7 @@ use std::time::Duration;
 
 pub use faasw_common::{Lack, Lacking, SeedInfo};
 
-use crate::memory::SHORT;
+use crate::memory::SHORTAGE_PART;
 use crate::sandboxes::Confinement;
 
 /// The number of sandboxes in each state, and the memory that functions hold.
@@ -35,7 +35,7 @@ pub struct PoolStats {
     /// Requests that wait for a place.
     pub waiting: usize,
     /// The number of invocations, ever, that were ended while they waited for their clients,
-    /// because other requests needed their places.
+    /// because other requests needed their permits.
     pub evicted: u64,
     /// The worst-case memory in bytes of all instances at work.
     pub memory_taken: u64,
@@ -161,14 +161,14 @@ impl MemoryStats {
     /// Returns whether hardly any memory is left.
     pub(crate) fn is_short(&self) -> bool {
         self.used
-            .is_some_and(|used| used > self.max - self.max / SHORT)
+            .is_some_and(|used| used > self.max - self.max / SHORTAGE_PART)
     }
 
     /// Returns whether less is left than twice the amount below which memory
     /// [is short](Self::is_short).
     pub(crate) fn is_tight(&self) -> bool {
         self.used
-            .is_some_and(|used| used > self.max - 2 * (self.max / SHORT))
+            .is_some_and(|used| used > self.max - 2 * (self.max / SHORTAGE_PART))
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lacking_is_counted_by_what_it_lacks() {
+    fn missing_instances_are_counted_by_reason() {
         let mut stats = LackingStats::default();
         for (count, why) in Lack::ALL.into_iter().enumerate() {
             let instances = count + 1;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_short_when_it_is_nearly_used_up_and_somebody_says_so() {
+    fn memory_is_short_when_its_reported_use_is_near_the_limit() {
         let is_short = |used, max| {
             let stats = MemoryStats {
                 used,

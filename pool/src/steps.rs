@@ -12,7 +12,7 @@ use faasw_seedtree::{Key, Owner};
 
 use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
-use crate::pool::{Compiled, Pool};
+use crate::pool::{CompiledFunction, Pool};
 use crate::sandboxes::{CodePages, Event, Ready, Stock};
 use crate::seeds::{
     For, FunctionSpec, Guest, Held, Making, MakingContext, Origin, Recipe, SeedPermit, SeedSlots,
@@ -36,7 +36,7 @@ impl Steps {
     pub async fn load(
         pool: &Pool,
         spec: &FunctionSpec,
-        compiled: &Compiled,
+        compiled: &CompiledFunction,
         least: u64,
     ) -> Result<Self, SeedError> {
         let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
@@ -106,7 +106,7 @@ pub struct StepTree {
 
 /// The measurements of a fork.
 #[derive(Clone, Copy, Debug)]
-pub struct Forked {
+pub struct ForkMeasurement {
     /// The duration, as its sandbox measured it.
     pub took: Duration,
     /// The page faults until its guest stopped again.
@@ -132,7 +132,7 @@ impl StepTree {
     pub async fn new(
         pool: &Pool,
         spec: &FunctionSpec,
-        compiled: &Compiled,
+        compiled: &CompiledFunction,
     ) -> Result<Self, SeedError> {
         let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
             wanted: spec.memory_limit,
@@ -280,7 +280,7 @@ impl StepTree {
         key: Key,
         steps: Option<usize>,
         export: &str,
-    ) -> Result<Forked, SeedError> {
+    ) -> Result<ForkMeasurement, SeedError> {
         let frozen = self.seed(key).await?;
         let mut ready = self.stock.take_bare().await?;
         if let Some(steps) = steps {
@@ -304,7 +304,7 @@ impl StepTree {
     ///
     /// # Errors
     /// Returns an error if the seed cannot be made, or if the guest fails.
-    pub async fn serve(&self, key: Key, export: &str) -> Result<Forked, SeedError> {
+    pub async fn serve(&self, key: Key, export: &str) -> Result<ForkMeasurement, SeedError> {
         let frozen = self.seed(key).await?;
         let origin = Origin::own(frozen.clone());
         let (ready, was_ready) = self.stock.take(&frozen, origin.parent()).await?;
@@ -317,7 +317,7 @@ impl StepTree {
         ready: Ready,
         was_ready: bool,
         export: &str,
-    ) -> Result<Forked, SeedError> {
+    ) -> Result<ForkMeasurement, SeedError> {
         let Ready {
             mut sandbox,
             mut mailbox,
@@ -361,7 +361,7 @@ impl StepTree {
             return Err(PlatformError::Protocol(what).into());
         }
         sandbox.destroy().await;
-        Ok(Forked {
+        Ok(ForkMeasurement {
             took: report.fork,
             page_faults: report.page_faults,
             windows: frozen.windows().len(),

@@ -14,9 +14,9 @@ static ARE_PAGERS_HELD: AtomicBool = AtomicBool::new(false);
 /// Holds all pagers while it exists: they only read pages that guests wait for. So the pages that a
 /// guest has to wait for do not depend on timing.
 #[derive(Debug)]
-pub struct HeldPagers(());
+pub struct PagerHold(());
 
-impl HeldPagers {
+impl PagerHold {
     /// Holds all pagers from now on.
     #[must_use]
     pub fn new() -> Self {
@@ -25,13 +25,13 @@ impl HeldPagers {
     }
 }
 
-impl Default for HeldPagers {
+impl Default for PagerHold {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for HeldPagers {
+impl Drop for PagerHold {
     fn drop(&mut self) {
         ARE_PAGERS_HELD.store(false, Ordering::Relaxed);
     }

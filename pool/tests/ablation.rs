@@ -46,7 +46,7 @@ async fn serve(bench: &Bench) -> SeedInfo {
     tree.into_iter().find(|seed| seed.level == 2).unwrap()
 }
 
-async fn nothing_is_off_unless_it_is_said(bench: &Bench) {
+async fn every_mechanism_is_on_by_default(bench: &Bench) {
     let seed = serve(bench).await;
     assert!(seed.written_pages > 0 && seed.read_pages > 0, "{seed:?}");
     // A sandbox that is still being made installs its filter soon.
@@ -106,7 +106,7 @@ async fn without_hot_instances_no_request_is_found(bench: &Bench) {
     assert_eq!((polling.found, polling.cpu), (0, Duration::ZERO));
 }
 
-async fn without_looking_for_answers_a_function_is_served(bench: &Bench) {
+async fn without_polling_for_answers_a_function_is_served(bench: &Bench) {
     serve_one_after_the_other(bench).await;
 }
 
@@ -126,12 +126,12 @@ fn mechanisms_are_known_by_name() {
 fn main() {
     support::main(|skip| {
         let mut trials = trials![skip;
-            nothing_is_off_unless_it_is_said,
+            every_mechanism_is_on_by_default,
             without_its_write_set_a_function_is_served in without(Mechanism::WriteSet),
             without_its_read_set_a_function_is_served in without(Mechanism::ReadSet),
             without_its_jail_a_function_is_served in without(Mechanism::Jail),
             without_hot_instances_no_request_is_found in hot_without(Mechanism::Hot),
-            without_looking_for_answers_a_function_is_served in hot_without(Mechanism::NodeLooks),
+            without_polling_for_answers_a_function_is_served in hot_without(Mechanism::NodeLooks),
         ];
         // The tests above check a visible effect of the mechanism that they switch off.
         let only_times = [

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use faasw_pool::outgoing::{Failure, FailureCode, Tail};
 use faasw_pool::{
-    AnswerPart, Call, FreezePolicy, FunctionVersion, InvokeError, PoolOptions, Served,
+    AnswerPart, FreezePolicy, FunctionVersion, InvocationRequest, InvokeError, PoolOptions, Served,
 };
 use tokio::sync::{Barrier, Notify};
 
@@ -30,14 +30,18 @@ async fn probe(bench: &Bench) -> FunctionVersion {
     bench.seed(PROBE, FreezePolicy::Auto).await.unwrap()
 }
 
-fn order(server: &Arc<Server>, path: &str) -> Call {
-    Call {
+fn order(server: &Arc<Server>, path: &str) -> InvocationRequest {
+    InvocationRequest {
         outbound: Some(server.clone()),
         ..call(path)
     }
 }
 
-async fn asked(bench: &Bench, seed: &FunctionVersion, order: Call) -> Result<String, InvokeError> {
+async fn asked(
+    bench: &Bench,
+    seed: &FunctionVersion,
+    order: InvocationRequest,
+) -> Result<String, InvokeError> {
     let reply = bench.pool.invoke(seed, order).await?;
     let body = bytes_of(reply.body).await?;
     Ok(String::from_utf8(body).unwrap())
@@ -84,7 +88,7 @@ async fn a_request_of_its_own_is_answered(bench: &Bench) {
     assert_eq!(told, "200 \"\" trailer x-sum=7");
 }
 
-async fn without_somebody_who_makes_them_requests_are_denied(bench: &Bench) {
+async fn outbound_calls_are_denied_without_a_service(bench: &Bench) {
     let seed = probe(bench).await;
     for path in ["/get/a/", "/duplex/a/9", "/flood/a/9"] {
         let told = bench.text(&seed, path).await;
@@ -138,7 +142,7 @@ async fn bodies_pass_both_ways_at_once(bench: &Bench) {
         }
         conversation.say(AnswerPart::End(Bytes::new())).await;
     }));
-    let sent = Call {
+    let sent = InvocationRequest {
         body: whole(&body),
         ..order(&server, "/proxy/a/")
     };
@@ -146,7 +150,7 @@ async fn bodies_pass_both_ways_at_once(bench: &Bench) {
     assert!(bytes_of(reply.body).await.unwrap() == body);
 }
 
-async fn as_many_as_there_are_channels_are_under_way_at_once(bench: &Bench) {
+async fn one_call_per_channel_is_under_way_at_once(bench: &Bench) {
     let seed = probe(bench).await;
     // No call is answered before all have arrived.
     let all = Arc::new(Barrier::new(16));
@@ -190,7 +194,7 @@ async fn channels_are_used_again_and_again(bench: &Bench) {
     assert_eq!(told, "200 \"/after\"");
 }
 
-async fn who_drops_an_answer_ends_its_request(bench: &Bench) {
+async fn dropping_an_answer_ends_its_call(bench: &Bench) {
     let seed = probe(bench).await;
     for what in ["future", "response", "stream", "trailers"] {
         // The response body never ends by itself once the function has dropped it.
@@ -208,7 +212,7 @@ async fn who_drops_an_answer_ends_its_request(bench: &Bench) {
     }
 }
 
-async fn failures_are_told_in_their_case(bench: &Bench) {
+async fn each_failure_is_reported_with_its_own_code(bench: &Bench) {
     let seed = probe(bench).await;
     let refused = || Failure::new(FailureCode::ConnectionRefused);
     let server = Arc::new(Server::new(move |conversation: Conversation| async move {
@@ -225,7 +229,7 @@ async fn failures_are_told_in_their_case(bench: &Bench) {
     assert_eq!(told, format!("200 \"abc\" then {code} trailers {code}"));
 }
 
-async fn time_that_others_take_is_not_the_functions(bench: &Bench) {
+async fn upstream_time_is_not_charged_to_the_function(bench: &Bench) {
     let seed = probe(bench).await;
     // The function has a second of its own, even if it seldom gets a processor.
     let own = Duration::from_secs(1) * slowness();
@@ -255,7 +259,7 @@ async fn time_that_others_take_is_not_the_functions(bench: &Bench) {
 }
 
 /// An answer arrives after its invocation has ended; the next invocation has the same instance.
-async fn what_is_late_reaches_nobody(bench: &Bench) {
+async fn late_answers_are_dropped(bench: &Bench) {
     let seed = probe(bench).await;
     bench.warm_one(&seed, "/at-start").await;
     let mut again = 0;
@@ -279,7 +283,7 @@ async fn what_is_late_reaches_nobody(bench: &Bench) {
         go.notify_one();
         let server = Arc::new(Server::of_paths());
         let log = Arc::new(Log::default());
-        let next = Call {
+        let next = InvocationRequest {
             log: log.clone(),
             ..order(&server, &format!("/get/a/{round}"))
         };
@@ -296,7 +300,7 @@ async fn what_is_late_reaches_nobody(bench: &Bench) {
     assert!(again > 0);
 }
 
-async fn who_goes_away_ends_the_requests_of_the_function(bench: &Bench) {
+async fn a_disconnected_client_ends_the_functions_calls(bench: &Bench) {
     let seed = probe(bench).await;
     let server = Arc::new(Server::silent());
     let invoking = tokio::spawn({
@@ -313,7 +317,7 @@ async fn who_goes_away_ends_the_requests_of_the_function(bench: &Bench) {
     none_is_under_way(&server);
 }
 
-async fn a_request_before_the_first_one_keeps_the_seed_from_being_frozen_behind_it(bench: &Bench) {
+async fn a_call_during_instantiation_prevents_a_later_freeze_point(bench: &Bench) {
     let mut spec = spec(FreezePolicy::Auto);
     spec.environment.push((b"AT_START".into(), b"1".into()));
     let compiled = bench.compile(PROBE).await;
@@ -365,16 +369,16 @@ fn main() {
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
                 a_request_of_its_own_is_answered,
-                without_somebody_who_makes_them_requests_are_denied,
+                outbound_calls_are_denied_without_a_service,
                 bodies_pass_both_ways_at_once,
-                as_many_as_there_are_channels_are_under_way_at_once,
+                one_call_per_channel_is_under_way_at_once,
                 channels_are_used_again_and_again,
-                who_drops_an_answer_ends_its_request,
-                failures_are_told_in_their_case,
-                time_that_others_take_is_not_the_functions,
-                what_is_late_reaches_nobody in alone(),
-                who_goes_away_ends_the_requests_of_the_function,
-                a_request_before_the_first_one_keeps_the_seed_from_being_frozen_behind_it,
+                dropping_an_answer_ends_its_call,
+                each_failure_is_reported_with_its_own_code,
+                upstream_time_is_not_charged_to_the_function,
+                late_answers_are_dropped in alone(),
+                a_disconnected_client_ends_the_functions_calls,
+                a_call_during_instantiation_prevents_a_later_freeze_point,
                 hot_instances_make_requests_too in hot(),
             ]);
         }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use faasw_pool::steps::{Forked, StepTree};
+use faasw_pool::steps::{ForkMeasurement, StepTree};
 use faasw_pool::{FreezePolicy, FunctionSpec};
 use faasw_seedtree::{Key, Owner};
 
@@ -39,7 +39,7 @@ async fn tree(bench: &Bench) -> (Arc<StepTree>, Arc<Log>) {
 
 /// A making ahead of need holds the owner's only slot when it finds that a client's making of the
 /// same seed is under way. The client's making needs that slot.
-async fn a_making_ahead_of_need_does_not_block_that_of_a_client(bench: &Bench) {
+async fn a_prewarmed_seed_does_not_block_that_of_a_client(bench: &Bench) {
     let (tree, _) = tree(bench).await;
     let key = tree.define(None, OWNER, EXPORT, 0).unwrap();
     let by_client = Mutex::new(None);
@@ -127,7 +127,7 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
 }
 
 /// A dropped future of a making is removed from the queue before the seed exists.
-async fn whoever_goes_does_not_wait_any_more(bench: &Bench) {
+async fn a_dropped_caller_leaves_the_queue_for_a_seed(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let levels = levels(&tree, 1);
     let deepest = levels[DEPTH - 1][0];
@@ -151,12 +151,12 @@ fn median<T: PartialOrd + Copy>(mut all: Vec<T>) -> T {
     all[all.len() / 2]
 }
 
-fn took(all: &[Forked]) -> Duration {
+fn took(all: &[ForkMeasurement]) -> Duration {
     median(all.iter().map(|fork| fork.took).collect())
 }
 
 /// Returns the fewest faults, because the system now and then adds one.
-fn faults(all: &[Forked]) -> u64 {
+fn faults(all: &[ForkMeasurement]) -> u64 {
     all.iter().map(|fork| fork.page_faults).min().unwrap()
 }
 
@@ -167,7 +167,7 @@ async fn forks(
     path: &[Key],
     steps: Option<usize>,
     rounds: u32,
-) -> Vec<Vec<Forked>> {
+) -> Vec<Vec<ForkMeasurement>> {
     let rounds = (rounds / slowness()).max(2) as usize;
     let mut all = vec![Vec::new(); path.len()];
     for round in 0..rounds {
@@ -213,7 +213,7 @@ async fn a_fork_in_a_bare_sandbox_costs_little_more_a_level(bench: &Bench) {
     let path: Vec<Key> = levels(&tree, 1).into_iter().flatten().collect();
     let bare = forks(&tree, &path, None, 24).await;
     for (depth, forked) in bare.iter().enumerate() {
-        let Forked {
+        let ForkMeasurement {
             windows,
             layers,
             own_pages,
@@ -233,12 +233,12 @@ async fn a_fork_in_a_bare_sandbox_costs_little_more_a_level(bench: &Bench) {
     }
 }
 
-async fn a_fork_in_a_sandbox_preset_further_up_is_better_than_in_a_bare_one(bench: &Bench) {
+async fn a_fork_from_a_zygote_of_an_ancestor_is_better_than_from_a_generic_one(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let deepest = *levels(&tree, 1).last().unwrap().last().unwrap();
     let rounds = (24 / slowness() as usize).max(2);
     let images: Vec<Option<usize>> = (0..DEPTH).map(Some).chain([None]).collect();
-    let mut forked: Vec<Vec<Forked>> = vec![Vec::new(); images.len()];
+    let mut forked: Vec<Vec<ForkMeasurement>> = vec![Vec::new(); images.len()];
     for round in 0..rounds {
         for place in 0..images.len() {
             let place = (place + round) % images.len();
@@ -265,12 +265,12 @@ fn main() {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
-                a_making_ahead_of_need_does_not_block_that_of_a_client,
+                a_prewarmed_seed_does_not_block_that_of_a_client,
                 fifty_seeds_are_built_evicted_and_built_again,
-                whoever_goes_does_not_wait_any_more,
+                a_dropped_caller_leaves_the_queue_for_a_seed,
                 a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth,
                 a_fork_in_a_bare_sandbox_costs_little_more_a_level,
-                a_fork_in_a_sandbox_preset_further_up_is_better_than_in_a_bare_one,
+                a_fork_from_a_zygote_of_an_ancestor_is_better_than_from_a_generic_one,
             ]);
         }
         all

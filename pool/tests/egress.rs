@@ -44,13 +44,13 @@ fn main() {
             a_worker_has_nothing_and_no_network,
             a_connector_has_the_hosts_network_and_nothing_else,
             workers_are_apart_from_each_other_and_from_sandboxes,
-            what_says_how_names_are_resolved_is_handed_over,
-            whoever_ends_is_noticed_and_another_can_be_made,
-            what_is_dropped_ends,
-            a_spawner_takes_what_it_made_with_it,
-            nothing_stays_of_a_pool_that_is_shut_down,
-            nothing_stays_of_a_node_that_is_killed,
-            nothing_stays_of_a_node_that_is_killed_and_had_a_launcher,
+            the_files_for_name_resolution_are_passed_on,
+            the_end_of_an_egress_process_is_noticed_and_another_can_be_made,
+            dropped_egress_processes_end,
+            a_spawner_ends_with_all_that_it_made,
+            a_pool_that_is_shut_down_leaves_no_egress_process,
+            a_killed_node_leaves_no_egress_process,
+            a_killed_node_with_a_launcher_leaves_no_egress_process,
         ]
     });
 }
@@ -182,7 +182,7 @@ async fn workers_are_apart_from_each_other_and_from_sandboxes(bench: &Bench) {
 
 /// Files that a confined node cannot open are opened by the launcher, which started before the node
 /// confined itself.
-async fn what_says_how_names_are_resolved_is_handed_over(bench: &Bench) {
+async fn the_files_for_name_resolution_are_passed_on(bench: &Bench) {
     let launched = bench.another(PoolOptions {
         launcher: Some(Arc::new(Launcher::start().unwrap())),
         ..PoolOptions::default()
@@ -209,7 +209,7 @@ async fn what_says_how_names_are_resolved_is_handed_over(bench: &Bench) {
     launched.pool.shutdown().await;
 }
 
-async fn whoever_ends_is_noticed_and_another_can_be_made(bench: &Bench) {
+async fn the_end_of_an_egress_process_is_noticed_and_another_can_be_made(bench: &Bench) {
     let egress = bench.pool.egress();
     for _ in 0..3 {
         let mut worker = egress.worker().await.unwrap();
@@ -225,7 +225,7 @@ async fn whoever_ends_is_noticed_and_another_can_be_made(bench: &Bench) {
     assert_eq!(worker.process.ended().await, "it exited with code 0");
 }
 
-async fn what_is_dropped_ends(bench: &Bench) {
+async fn dropped_egress_processes_end(bench: &Bench) {
     let egress = bench.pool.egress();
     let made = (
         egress.worker().await.unwrap(),
@@ -252,7 +252,7 @@ async fn make(bench: &Bench, name: &str) -> (EgressProcess, Vec<OwnedFd>) {
     }
 }
 
-async fn a_spawner_takes_what_it_made_with_it(bench: &Bench) {
+async fn a_spawner_ends_with_all_that_it_made(bench: &Bench) {
     for (spawner, name) in [(SPAWNER, WORKER), (OUTSIDE, CONNECTOR)] {
         let (mut process, _sockets) = make(bench, name).await;
         let pid = the(name).await;
@@ -269,7 +269,7 @@ async fn a_spawner_takes_what_it_made_with_it(bench: &Bench) {
     }
 }
 
-async fn nothing_stays_of_a_pool_that_is_shut_down(bench: &Bench) {
+async fn a_pool_that_is_shut_down_leaves_no_egress_process(bench: &Bench) {
     let egress = bench.pool.egress();
     let made = (
         egress.worker().await.unwrap(),
@@ -294,11 +294,11 @@ async fn nothing_stays_of_a_pool_that_is_shut_down(bench: &Bench) {
     drop(made);
 }
 
-async fn nothing_stays_of_a_node_that_is_killed(_: &Bench) {
+async fn a_killed_node_leaves_no_egress_process(_: &Bench) {
     assert_nothing_stays(NODE).await;
 }
 
-async fn nothing_stays_of_a_node_that_is_killed_and_had_a_launcher(_: &Bench) {
+async fn a_killed_node_with_a_launcher_leaves_no_egress_process(_: &Bench) {
     assert_nothing_stays(LAUNCHED).await;
 }
 

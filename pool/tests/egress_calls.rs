@@ -34,10 +34,10 @@ fn main() {
         trials![skip;
             a_call_goes_through_both,
             bodies_of_megabytes_go_both_ways,
-            a_name_is_asked_for_by_datagram_and_by_stream,
-            what_nobody_answers_is_told,
-            tls_is_spoken_and_strangers_are_refused,
-            another_connector_goes_on_with_a_worker,
+            a_name_is_queried_by_datagram_and_by_stream,
+            an_unanswered_query_is_reported,
+            tls_works_and_unknown_certificates_are_rejected,
+            a_new_connector_serves_an_existing_worker,
         ]
     });
 }
@@ -286,7 +286,7 @@ fn names(is_cut: bool) -> SocketAddr {
     address
 }
 
-async fn a_name_is_asked_for_by_datagram_and_by_stream(bench: &Bench) {
+async fn a_name_is_queried_by_datagram_and_by_stream(bench: &Bench) {
     let port = echoing("127.0.0.1:0");
     for is_cut in [false, true] {
         let options = ConnectorOptions {
@@ -301,7 +301,7 @@ async fn a_name_is_asked_for_by_datagram_and_by_stream(bench: &Bench) {
     }
 }
 
-async fn what_nobody_answers_is_told(bench: &Bench) {
+async fn an_unanswered_query_is_reported(bench: &Bench) {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let options = ConnectorOptions {
         servers: vec![silent.local_addr().unwrap()],
@@ -334,7 +334,7 @@ async fn what_nobody_answers_is_told(bench: &Bench) {
         .assert_is(b"well");
 }
 
-async fn tls_is_spoken_and_strangers_are_refused(bench: &Bench) {
+async fn tls_works_and_unknown_certificates_are_rejected(bench: &Bench) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -369,7 +369,7 @@ async fn tls_is_spoken_and_strangers_are_refused(bench: &Bench) {
     assert_eq!(stranger.status, Err(FailureCode::TlsCertificateError));
 }
 
-async fn another_connector_goes_on_with_a_worker(bench: &Bench) {
+async fn a_new_connector_serves_an_existing_worker(bench: &Bench) {
     let egress = Egress::start(bench, &loopback(), &[]).await;
     let port = echoing("127.0.0.1:0");
     egress

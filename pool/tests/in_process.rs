@@ -43,7 +43,7 @@ fn of_one_request() -> PoolOptions {
     }
 }
 
-async fn threads_and_no_processes_serve_what_is_compiled(bench: &Bench) {
+async fn requests_are_served_by_threads_without_processes(bench: &Bench) {
     let compiled = bench.compile(PROBE).await;
     let artifact = compiled.bytes().unwrap();
     bench.pool.shutdown().await;
@@ -108,7 +108,7 @@ fn caught() -> String {
 
 /// Resources of this program that its microVMs take and must return.
 #[derive(Debug, PartialEq, Eq)]
-struct Held {
+struct HeldResources {
     /// Threads other than the runtime's, which come and go.
     threads: usize,
     descriptors: usize,
@@ -116,11 +116,11 @@ struct Held {
     mappings: usize,
 }
 
-fn held() -> Held {
+fn held_resources() -> HeldResources {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let of_microvms = |line: &&str| line.contains("/memfd:faasw-") || line.contains("kvm-vcpu");
     let is_own = |thread: &u32| !name_of(*thread).starts_with("tokio");
-    Held {
+    HeldResources {
         threads: our_threads().iter().filter(|thread| is_own(thread)).count(),
         descriptors: descriptors(),
         mappings: maps.lines().filter(of_microvms).count(),
@@ -134,10 +134,10 @@ fn address_space() -> u64 {
     pages.parse::<u64>().unwrap() * 4096
 }
 
-async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
+async fn hundreds_of_instances_leave_nothing_behind(first: &Bench) {
     first.compile(HELLO).await;
     first.pool.shutdown().await;
-    let before = held();
+    let before = held_resources();
     assert_eq!(before.mappings, 0, "{before:?}");
     let mut spaces = Vec::new();
     for _ in 0..3 {
@@ -152,26 +152,34 @@ async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
                 assert_eq!(asked.await.unwrap().unwrap().head.status, 200);
             }
         }
-        let served = held();
+        let served = held_resources();
         assert!(
             served.mappings > 0 && served.threads > before.threads,
             "{served:?}"
         );
         bench.pool.shutdown().await;
         drop(seed);
-        assert_eq!(held().mappings, 0);
+        assert_eq!(held_resources().mappings, 0);
         // Joining a thread returns a moment before the kernel stops listing it.
         let deadline = Instant::now() + give_up();
-        while held().threads != before.threads {
-            assert!(Instant::now() < deadline, "{:?} {before:?}", held());
+        while held_resources().threads != before.threads {
+            assert!(
+                Instant::now() < deadline,
+                "{:?} {before:?}",
+                held_resources()
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         spaces.push(address_space());
     }
     // The last tasks that refer to a seed release its layers.
     let deadline = Instant::now() + give_up();
-    while held() != before {
-        assert!(Instant::now() < deadline, "{:?} {before:?}", held());
+    while held_resources() != before {
+        assert!(
+            Instant::now() < deadline,
+            "{:?} {before:?}",
+            held_resources()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // An instance has more than 100 MiB of addresses, and a round makes at least eight of them.
@@ -204,7 +212,7 @@ const FORBID: &str = r#"
 for most in /proc/sys/user/max_*_namespaces; do echo 0 > "$most" || exit 1; done
 exec "$@""#;
 
-async fn where_no_jails_are_allowed_what_is_compiled_runs(bench: &Bench) {
+async fn compiled_code_runs_where_no_jails_are_allowed(bench: &Bench) {
     let compiled = bench.compile(PROBE).await;
     let path = std::env::temp_dir().join(format!("faasw-artifact-{}", std::process::id()));
     fs::write(&path, compiled.bytes().unwrap()).unwrap();
@@ -296,11 +304,11 @@ fn main() {
             return trials![skip, Confinement::InProcess; without_jails];
         }
         trials![skip, Confinement::InProcess;
-            threads_and_no_processes_serve_what_is_compiled,
+            requests_are_served_by_threads_without_processes,
             the_threads_of_looping_guests_end in only_instances(),
-            nothing_is_left_of_hundreds_of_instances,
+            hundreds_of_instances_leave_nothing_behind,
             a_pool_that_is_dropped_leaves_no_thread,
-            where_no_jails_are_allowed_what_is_compiled_runs,
+            compiled_code_runs_where_no_jails_are_allowed,
             a_warm_instance_answers_as_soon_as_in_a_jail in only_instances(),
         ]
     });

@@ -55,12 +55,12 @@ fn more_than_slots() -> usize {
 }
 
 /// A function that was initialised once. A second initialisation never ends.
-struct Late {
+struct EndlessReinitialisation {
     version: FunctionVersion,
     log: Arc<Log>,
 }
 
-impl Late {
+impl EndlessReinitialisation {
     async fn deploy(bench: &Bench, path: &str, number: usize) -> Self {
         let log = Arc::new(Log::default());
         let spec = FunctionSpec {
@@ -76,7 +76,7 @@ impl Late {
     fn begin(&self, bench: &Bench) -> JoinHandle<()> {
         let (pool, version) = (bench.pool.clone(), self.version.clone());
         tokio::spawn(async move {
-            let made = pool.have(&version).await;
+            let made = pool.ensure_in_memory(&version).await;
             panic!("it never ends: {made:?}");
         })
     }
@@ -107,21 +107,24 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// The seeds of many functions are made again for requests, as after a restart, and none of these
 /// makings ends. All of them begin, though there are fewer CPU slots. A neighbour's seed is made
 /// while they go on.
-async fn those_that_never_end_hold_up_no_neighbour(bench: &Bench) {
+async fn initialisations_that_never_end_delay_no_neighbour(bench: &Bench) {
     IS_LATE.store(false, Ordering::Relaxed);
     let mut all = Vec::new();
     for number in 0..more_than_slots() {
         for path in [SLEEPS, SPINS] {
-            all.push(Late::deploy(bench, path, number).await);
+            all.push(EndlessReinitialisation::deploy(bench, path, number).await);
         }
     }
     let neighbour = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     IS_LATE.store(true, Ordering::Relaxed);
     let making: Vec<_> = all.iter().map(|late| late.begin(bench)).collect();
-    until("all begin", || all.iter().all(Late::has_begun)).await;
+    until("all begin", || {
+        all.iter().all(EndlessReinitialisation::has_begun)
+    })
+    .await;
 
-    assert!(!bench.pool.has_frozen(&neighbour));
-    bench.pool.have(&neighbour).await.unwrap();
+    assert!(!bench.pool.has_seed_in_memory(&neighbour));
+    bench.pool.ensure_in_memory(&neighbour).await.unwrap();
     let fresh = FunctionSpec {
         name: "fresh".to_owned(),
         ..spec(FreezePolicy::Auto)
@@ -151,7 +154,7 @@ fn main() {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
-                those_that_never_end_hold_up_no_neighbour in always_anew(),
+                initialisations_that_never_end_delay_no_neighbour in always_anew(),
             ]);
         }
         all

@@ -47,14 +47,14 @@ fn main() {
     let not_root = !jails::may_look();
     support::main(|skip| {
         let mut all = trials![skip || not_root;
-            sandboxes_have_nothing in two_ahead(),
-            a_warm_instance_has_what_it_was_given in none_ahead(),
-            the_helper_has_nothing_either,
+            sandboxes_have_no_access_outside_their_jail in two_ahead(),
+            a_warm_instance_has_exactly_its_descriptors in none_ahead(),
+            the_compile_helper_has_no_access_outside_its_jail,
         ];
         all.extend(trials![skip || not_root, Confinement::Reduced;
-            sandboxes_have_no_namespaces_and_nothing_else in two_ahead(),
+            reduced_sandboxes_lack_only_namespaces in two_ahead(),
             a_reduced_instance_serves_and_is_reset in none_ahead(),
-            the_helper_is_no_better_off in none_ahead(),
+            the_reduced_compile_helper_is_confined_as_well in none_ahead(),
         ]);
         all.extend(trials![skip || not_root || !jails::have_groups();
             groups_go_with_their_process,
@@ -87,7 +87,7 @@ fn assert_bare(descriptors: &BTreeMap<u32, String>) {
     }
 }
 
-async fn sandboxes_have_nothing(bench: &Bench) {
+async fn sandboxes_have_no_access_outside_their_jail(bench: &Bench) {
     bench
         .settles("two are ready", |stats| stats.zygotes == 2)
         .await;
@@ -133,7 +133,7 @@ async fn sandboxes_have_nothing(bench: &Bench) {
     }
 }
 
-async fn sandboxes_have_no_namespaces_and_nothing_else(bench: &Bench) {
+async fn reduced_sandboxes_lack_only_namespaces(bench: &Bench) {
     bench
         .settles("two are ready", |stats| stats.zygotes == 2)
         .await;
@@ -159,7 +159,7 @@ async fn a_reduced_instance_serves_and_is_reset(bench: &Bench) {
     assert_eq!(bench.pool.stats().forbidden_calls, 0);
 }
 
-async fn the_helper_is_no_better_off(bench: &Bench) {
+async fn the_reduced_compile_helper_is_confined_as_well(bench: &Bench) {
     let pool = bench.pool.clone();
     let compiling = tokio::spawn(async move { pool.compile(support::module(LARGE)).await });
     let helper = helper().await;
@@ -171,7 +171,7 @@ async fn the_helper_is_no_better_off(bench: &Bench) {
     assert!(compiling.await.unwrap().is_ok());
 }
 
-async fn a_warm_instance_has_what_it_was_given(bench: &Bench) {
+async fn a_warm_instance_has_exactly_its_descriptors(bench: &Bench) {
     let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     let instance = bench.warm_one(&seed, "/").await;
     assert_closed(instance);
@@ -233,7 +233,7 @@ async fn helper() -> u32 {
     }
 }
 
-async fn the_helper_has_nothing_either(bench: &Bench) {
+async fn the_compile_helper_has_no_access_outside_its_jail(bench: &Bench) {
     let pool = bench.pool.clone();
     let compiling = tokio::spawn(async move { pool.compile(support::module(LARGE)).await });
     let helper = helper().await;

@@ -51,7 +51,7 @@ async fn a_small_request_leaves_the_vm_once(bench: &Bench) {
     println!("median request: {:?}", told[told.len() / 2]);
 }
 
-async fn what_the_first_instance_wrote_is_filled_in_for_the_next(bench: &Bench) {
+async fn pages_that_the_first_instance_wrote_are_prefilled_in_the_next(bench: &Bench) {
     let seed = bench
         .seed("examples/hello/hello.wasm", FreezePolicy::Auto)
         .await
@@ -105,7 +105,7 @@ async fn no_two_instances_draw_the_same_randomness(bench: &Bench) {
     assert_eq!(drawn.len(), before);
 }
 
-async fn traps_are_told_with_the_functions_name(bench: &Bench) {
+async fn traps_are_reported_with_the_functions_name(bench: &Bench) {
     let seed = bench
         .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
@@ -257,7 +257,7 @@ async fn an_initialisation_that_draws_entropy_is_not_shared(bench: &Bench) {
     }
 }
 
-async fn a_function_that_fails_to_start_is_refused_with_the_reason(bench: &Bench) {
+async fn a_function_that_fails_to_start_is_rejected_with_the_reason(bench: &Bench) {
     for (file, expected) in [
         ("tests/fixtures/wat/start-trap.wat", "unreachable"),
         ("tests/fixtures/wat/big-memory.wat", "128 MiB"),
@@ -299,13 +299,13 @@ fn main() {
             all.extend(trials![skip, confinement;
                 a_component_answers_from_a_fresh_vm_each_time,
                 a_small_request_leaves_the_vm_once,
-                what_the_first_instance_wrote_is_filled_in_for_the_next,
+                pages_that_the_first_instance_wrote_are_prefilled_in_the_next,
                 a_command_answers_in_cgi_style,
                 no_two_instances_draw_the_same_randomness,
-                traps_are_told_with_the_functions_name,
+                traps_are_reported_with_the_functions_name,
                 a_guest_that_loops_is_ended_with_its_process,
                 an_initialisation_that_draws_entropy_is_not_shared,
-                a_function_that_fails_to_start_is_refused_with_the_reason,
+                a_function_that_fails_to_start_is_rejected_with_the_reason,
                 the_pool_leaves_no_process_behind,
             ]);
         }

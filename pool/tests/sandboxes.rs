@@ -13,7 +13,9 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Call, Confinement, FreezePolicy, FunctionVersion, Pool, PoolOptions, Served};
+use faasw_pool::{
+    Confinement, FreezePolicy, FunctionVersion, InvocationRequest, Pool, PoolOptions, Served,
+};
 
 use support::processes::{name_of, our_processes, sandboxes};
 use support::{Bench, arriving, call, give_up, spec};
@@ -67,7 +69,7 @@ async fn seed_and_specialised_zygotes(bench: &Bench) -> FunctionVersion {
     seed
 }
 
-async fn a_pool_that_is_dropped_leaves_no_sandboxes_for_what_is_kept_of_it(bench: &Bench) {
+async fn a_dropped_pool_leaves_no_sandboxes_while_a_version_is_held(bench: &Bench) {
     let other = bench.another(forking()).await;
     let seed = seed_and_specialised_zygotes(&other).await;
     assert!(!sandboxes().is_empty());
@@ -86,7 +88,7 @@ fn spawners() -> BTreeSet<u32> {
 }
 
 /// The spawner of such a pool has no sandboxes, and so would never send another report.
-async fn a_pool_that_is_dropped_while_it_has_nothing_leaves_no_spawner(bench: &Bench) {
+async fn an_empty_pool_that_is_dropped_leaves_no_spawner(bench: &Bench) {
     let before = spawners();
     let other = bench.another(without_any()).await;
     let deadline = Instant::now() + give_up();
@@ -227,7 +229,7 @@ async fn a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &B
     bare.pool.shutdown().await;
 }
 
-async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
+async fn working_sets_of_functions_do_not_change_those_of_shared_seeds(bench: &Bench) {
     let seed = seed_and_specialised_zygotes(bench).await;
     // Some instances are forked from the function's seed, and record what they use.
     for _ in 0..4 {
@@ -327,7 +329,7 @@ async fn threads_have_no_groups(bench: &Bench) {
 
 /// The pool knows how many instances are possible only after the spawner has reported whether
 /// control groups limit their memory.
-async fn who_looks_on_before_the_first_sandbox_is_there_changes_nothing(bench: &Bench) {
+async fn reading_statistics_before_the_first_sandbox_changes_nothing(bench: &Bench) {
     let spec = spec(FreezePolicy::Auto);
     let options = PoolOptions {
         confinement: bench.confinement,
@@ -351,7 +353,7 @@ async fn who_looks_on_before_the_first_sandbox_is_there_changes_nothing(bench: &
     let held: Vec<_> = (0..most)
         .map(|_| {
             let (client, body) = arriving();
-            let order = Call {
+            let order = InvocationRequest {
                 body,
                 ..call("/echo")
             };
@@ -382,13 +384,13 @@ fn main() {
                 functions_of_any_memory_are_served in forking(),
                 a_large_function_is_served in forking(),
                 a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss in forking(),
-                what_functions_use_is_not_learnt_of_what_they_share in forking(),
+                working_sets_of_functions_do_not_change_those_of_shared_seeds in forking(),
             ]);
         }
         all.extend(trials![skip;
-            a_pool_that_is_dropped_while_it_has_nothing_leaves_no_spawner in without_any(),
-            who_looks_on_before_the_first_sandbox_is_there_changes_nothing in without_any(),
-            a_pool_that_is_dropped_leaves_no_sandboxes_for_what_is_kept_of_it in without_any(),
+            an_empty_pool_that_is_dropped_leaves_no_spawner in without_any(),
+            reading_statistics_before_the_first_sandbox_changes_nothing in without_any(),
+            a_dropped_pool_leaves_no_sandboxes_while_a_version_is_held in without_any(),
         ]);
         all.extend(trials![skip || !support::jails::have_groups();
             groups_are_used_again_when_their_sandboxes_have_ended in without_any(),

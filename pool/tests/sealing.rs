@@ -56,7 +56,7 @@ async fn an_initialisation_may_use_all_memory_that_the_function_has(bench: &Benc
 
 /// A process that reads another one's files in `/proc` keeps its mappings alive until it has
 /// finished reading, even if that one ends in the meantime.
-async fn a_root_is_sealed_whoever_looks_at_its_sandbox(bench: &Bench) {
+async fn a_root_is_sealed_while_another_process_reads_its_sandboxs_files(bench: &Bench) {
     let spec = with_memory(64 * MIB);
     let compiled = bench.compile(SPARSE).await;
     let ends = Arc::new(AtomicBool::new(false));
@@ -95,7 +95,7 @@ async fn a_request_may_write_all_memory_that_the_function_has(bench: &Bench) {
 }
 
 /// Reading a hole of a file through a mapping fills it.
-async fn what_requests_read_of_a_seed_is_counted(bench: &Bench) {
+async fn pages_that_requests_read_of_a_seed_are_counted(bench: &Bench) {
     let seed = bench.seed_of(SPARSE, &with_memory(64 * MIB)).await.unwrap();
     let new = bench.pool.stats().seed_bytes;
     assert!((1..8 * MIB).contains(&new), "{new}");
@@ -117,7 +117,7 @@ async fn a_seed_that_has_grown_is_held_to_its_functions_budget(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/").await, "read");
 }
 
-async fn whoever_writes_to_too_many_places_is_told_so(bench: &Bench) {
+async fn a_guest_that_writes_to_too_many_places_gets_an_error(bench: &Bench) {
     let spec = with_memory(600 * MIB);
     let compiled = bench.compile(PLACES).await;
     let tree = StepTree::new(&bench.pool, &spec, &compiled).await.unwrap();
@@ -138,11 +138,11 @@ fn main() {
     support::main(|skip| {
         trials![skip;
             an_initialisation_may_use_all_memory_that_the_function_has,
-            a_root_is_sealed_whoever_looks_at_its_sandbox,
+            a_root_is_sealed_while_another_process_reads_its_sandboxs_files,
             a_request_may_write_all_memory_that_the_function_has,
-            what_requests_read_of_a_seed_is_counted,
+            pages_that_requests_read_of_a_seed_are_counted,
             a_seed_that_has_grown_is_held_to_its_functions_budget in little_rests(),
-            whoever_writes_to_too_many_places_is_told_so,
+            a_guest_that_writes_to_too_many_places_gets_an_error,
         ]
     });
 }

@@ -13,7 +13,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Instant;
 
-use faasw_pool::steps::{Forked, StepTree};
+use faasw_pool::steps::{ForkMeasurement, StepTree};
 use faasw_pool::{FreezePolicy, FunctionSpec, PoolOptions, PoolStats};
 use faasw_seedtree::{Key, Owner};
 
@@ -55,7 +55,7 @@ impl Family {
     }
 
     /// Forks `child`, whose first call counts to two, and calls its export.
-    async fn serve(&self, child: Key) -> Forked {
+    async fn serve(&self, child: Key) -> ForkMeasurement {
         self.log.lines.lock().unwrap().clear();
         let forked = self.tree.serve(child, EXPORT).await.unwrap();
         assert_eq!(*self.log.lines.lock().unwrap(), ["count2"]);
@@ -63,7 +63,7 @@ impl Family {
     }
 
     /// Serves `child` until a sandbox preset with its parent does so. Returns that fork.
-    async fn until_near(&self, bench: &Bench, child: Key) -> Forked {
+    async fn until_near(&self, bench: &Bench, child: Key) -> ForkMeasurement {
         let deadline = Instant::now() + give_up();
         loop {
             let forked = self.serve(child).await;
@@ -118,7 +118,7 @@ async fn two_popular_parents_have_preset_sandboxes_at_once(bench: &Bench) {
     }
 }
 
-async fn what_is_preset_for_one_function_serves_no_other(bench: &Bench) {
+async fn a_zygote_specialised_for_one_function_serves_no_other(bench: &Bench) {
     let family = Family::new(bench).await;
     let owners = [1, 2].map(Owner::Function);
     let (_, mine) = family.parent_and_child(1, owners[0], owners[0]).await;
@@ -205,7 +205,7 @@ fn main() {
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
                 two_popular_parents_have_preset_sandboxes_at_once in several(),
-                what_is_preset_for_one_function_serves_no_other in several(),
+                a_zygote_specialised_for_one_function_serves_no_other in several(),
                 an_evicted_parents_sandboxes_end_with_it in several(),
                 sandboxes_are_taken_from_the_nearest_parent_that_has_any in several(),
             ]);

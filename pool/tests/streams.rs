@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use faasw_pool::{FreezePolicy, FunctionVersion, InvokeError, Part, ReplyBody};
+use faasw_pool::{FreezePolicy, FunctionVersion, InvokeError, ReplyBody, ResponsePart};
 use http_body::Frame;
 
 use support::{Bench, Log, arriving, bytes_of, call, next_part, slowness};
@@ -48,8 +48,8 @@ async fn drips(bench: &Bench, seed: &FunctionVersion) -> Vec<String> {
     let mut seen = Vec::new();
     while let Some(part) = next_part(&mut stream).await {
         match part.unwrap() {
-            Part::Data(bytes) => seen.push(String::from_utf8(bytes.to_vec()).unwrap()),
-            Part::End { timing, .. } => assert!(timing.exec >= Duration::from_millis(400)),
+            ResponsePart::Data(bytes) => seen.push(String::from_utf8(bytes.to_vec()).unwrap()),
+            ResponsePart::End { timing, .. } => assert!(timing.exec >= Duration::from_millis(400)),
         }
     }
     seen
@@ -79,14 +79,14 @@ async fn an_echo_comes_back_while_the_request_still_arrives(bench: &Bench) {
         }
         while !seen.ends_with(word) {
             match next_part(&mut stream).await.unwrap().unwrap() {
-                Part::Data(bytes) => seen.push_str(std::str::from_utf8(&bytes).unwrap()),
-                Part::End { .. } => panic!("{seen}"),
+                ResponsePart::Data(bytes) => seen.push_str(std::str::from_utf8(&bytes).unwrap()),
+                ResponsePart::End { .. } => panic!("{seen}"),
             }
         }
     }
     drop(client);
     let end = next_part(&mut stream).await.unwrap().unwrap();
-    assert!(matches!(end, Part::End { .. }), "{end:?}");
+    assert!(matches!(end, ResponsePart::End { .. }), "{end:?}");
     assert!(next_part(&mut stream).await.is_none());
 }
 
@@ -122,7 +122,7 @@ async fn bodies_larger_than_a_guest_pass_through_it(bench: &Bench) {
     let mut head = Vec::new();
     let mut received = 0;
     while let Some(part) = next_part(&mut stream).await {
-        let Part::Data(mut bytes) = part.unwrap() else {
+        let ResponsePart::Data(mut bytes) = part.unwrap() else {
             continue;
         };
         if received == 0 && !head.ends_with(b"\n\n") {
@@ -145,7 +145,7 @@ async fn bodies_larger_than_a_guest_pass_through_it(bench: &Bench) {
     sending.await.unwrap();
 }
 
-async fn a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it(bench: &Bench) {
+async fn a_client_that_takes_nothing_slows_the_guest_and_then_loses_it(bench: &Bench) {
     let seed = bench
         .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
@@ -168,7 +168,7 @@ async fn a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it(benc
     let mut received = 0;
     let last = loop {
         match next_part(&mut stream).await {
-            Some(Ok(Part::Data(bytes))) => received += bytes.len(),
+            Some(Ok(ResponsePart::Data(bytes))) => received += bytes.len(),
             other => break other,
         }
     };
@@ -190,7 +190,7 @@ async fn a_client_that_leaves_ends_its_instance(bench: &Bench) {
     assert!(matches!(result, Err(InvokeError::ClientGone)), "{result:?}");
 }
 
-async fn a_guest_that_falls_silent_is_cut_off(bench: &Bench) {
+async fn a_silent_guest_times_out(bench: &Bench) {
     let seed = bench
         .seed("tests/fixtures/wat/drip.wasm", FreezePolicy::Auto)
         .await
@@ -227,9 +227,9 @@ fn main() {
                 a_chunk_is_seen_when_it_is_flushed,
                 an_echo_comes_back_while_the_request_still_arrives,
                 bodies_larger_than_a_guest_pass_through_it,
-                a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it,
+                a_client_that_takes_nothing_slows_the_guest_and_then_loses_it,
                 a_client_that_leaves_ends_its_instance,
-                a_guest_that_falls_silent_is_cut_off,
+                a_silent_guest_times_out,
                 cpu_time_is_bounded_apart_from_wall_time,
             ]);
         }

@@ -100,7 +100,7 @@ async fn functions_share_what_they_have_in_common(bench: &Bench) {
     eventually("they go", bench, <[SeedInfo]>::is_empty).await;
 }
 
-async fn each_deployment_has_a_seed_of_its_own(bench: &Bench) {
+async fn each_deployment_has_its_own_seed(bench: &Bench) {
     let mut specs = vec![support::spec(FreezePolicy::Auto); 3];
     specs[2].name.push_str("-other");
     let mut seeds = Vec::new();
@@ -123,7 +123,7 @@ async fn each_deployment_has_a_seed_of_its_own(bench: &Bench) {
     assert_ne!(kind, Served::Ancestor);
 }
 
-async fn a_seed_that_nobody_uses_fits_its_functions_budget(bench: &Bench) {
+async fn an_unused_seed_fits_its_functions_budget(bench: &Bench) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     eventually("nothing is held", bench, |all| !all[0].is_in_memory).await;
     let before = bench.pool.tree()[1].forks;
@@ -169,7 +169,7 @@ async fn a_function_without_its_seed_is_served_from_an_ancestor(bench: &Bench) {
     assert!(functions(bench)[0].hits == 0, "{:?}", bench.pool.tree());
 }
 
-async fn many_that_wait_for_a_seed_have_it_made_once(bench: &Bench) {
+async fn a_seed_that_many_requests_wait_for_is_made_once(bench: &Bench) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     eventually("the seed is evicted", bench, |all| !all[0].is_in_memory).await;
     let before = bench.pool.tree()[1].forks;
@@ -306,7 +306,7 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     bench.pool.shutdown().await;
 }
 
-async fn a_function_that_may_hold_nothing_is_served_all_the_same(bench: &Bench) {
+async fn a_function_that_may_hold_nothing_is_served(bench: &Bench) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     for _ in 0..3 {
         eventually("nothing is held", bench, |all| {
@@ -344,7 +344,7 @@ fn evaluate(export: &str) -> Command {
     }
 }
 
-async fn a_guest_does_what_it_is_told_and_stands_at_each_end(bench: &Bench) {
+async fn a_guest_performs_its_commands_and_stops_after_each_batch(bench: &Bench) {
     let (mut steps, log) = stepwise(bench).await;
     assert_eq!(steps.go(&[Command::Instantiate]).await.unwrap(), "");
     assert!(log.lines.lock().unwrap().is_empty());
@@ -426,15 +426,15 @@ fn main() {
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
                 functions_share_what_they_have_in_common,
-                each_deployment_has_a_seed_of_its_own,
-                a_seed_that_nobody_uses_fits_its_functions_budget in nothing_rests(),
+                each_deployment_has_its_own_seed,
+                an_unused_seed_fits_its_functions_budget in nothing_rests(),
                 a_function_without_its_seed_is_served_from_an_ancestor in no_room(),
-                many_that_wait_for_a_seed_have_it_made_once in no_room(),
+                a_seed_that_many_requests_wait_for_is_made_once in no_room(),
                 the_seed_that_is_worth_less_is_evicted in room_for_one(),
                 an_early_frozen_function_is_served_from_an_ancestor_too in no_room(),
                 a_function_holds_no_more_than_it_may,
-                a_function_that_may_hold_nothing_is_served_all_the_same in nothing_rests(),
-                a_guest_does_what_it_is_told_and_stands_at_each_end,
+                a_function_that_may_hold_nothing_is_served in nothing_rests(),
+                a_guest_performs_its_commands_and_stops_after_each_batch,
                 a_command_at_the_wrong_stage_ends_the_guest,
                 ram_can_be_added_more_than_once,
             ]);

@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use faasw_pool::{
     PoolOptions,
-    measuring::{Parts, Sandboxes, Taken},
+    measuring::{Parts, Sandboxes, TakenSandbox},
 };
 use tokio::{runtime::Runtime, sync::Barrier, time::Instant};
 
@@ -214,7 +214,7 @@ impl Contestant {
                 })
             })
             .collect();
-        let mut taken: Vec<(Taken, Duration)> = Vec::new();
+        let mut taken: Vec<(TakenSandbox, Duration)> = Vec::new();
         for asker in askers {
             taken.push(asker.await??);
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use faasw::{
     Confinement, FunctionOptions, Node, Timing,
-    host::{Finding, State, findings, open_files_finding},
+    host::{Finding, FindingState, findings, open_files_finding},
 };
 use http::Request;
 use serde::Serialize;
@@ -137,9 +137,9 @@ impl From<Finding> for FindingOutput {
         Self {
             what: finding.what,
             state: match finding.state {
-                State::Good => "good",
-                State::Poor => "poor",
-                State::Bad => "bad",
+                FindingState::Good => "good",
+                FindingState::Poor => "poor",
+                FindingState::Bad => "bad",
             },
             detail: finding.detail,
         }

@@ -26,7 +26,7 @@ use std::{
 
 use e2e::{Bench, limits, random, until};
 use faasw::{Event, FunctionOptions, Node, NodeBuilder, SeedInfo};
-use faasw_pool::trial::HeldPagers;
+use faasw_pool::trial::PagerHold;
 use fastrand::Rng;
 use tempfile::TempDir;
 use wasm_encoder::{
@@ -306,7 +306,7 @@ fn requests_wait_for_code_that_is_not_loaded() {
     let disk = Disk::deployed();
     let mut late = 0;
     for start in 0..6 {
-        let held = (start == 0).then(HeldPagers::new);
+        let held = (start == 0).then(PagerHold::new);
         let bench = disk.start(|builder| builder);
         // All requests share one reading of the code, and at most one of them finds its part loaded
         // when it begins.
@@ -334,7 +334,7 @@ fn code_that_requests_waited_for_is_in_the_next_working_set() {
         known
     };
     let before = known_at_a_start();
-    let held = HeldPagers::new();
+    let held = PagerHold::new();
     let bench = disk.start(|builder| builder);
     assert_answers_at_once(&bench, &mut random, 12);
     drop(held);

@@ -22,7 +22,7 @@ use std::{
 
 use e2e::{Bench, bundle, limits, random, until};
 use faasw::{FreezePolicy, FunctionOptions, Node, NodeBuilder, SeedInfo};
-use faasw_pool::trial::HeldPagers;
+use faasw_pool::trial::PagerHold;
 use fastrand::Rng;
 use tempfile::TempDir;
 
@@ -252,7 +252,7 @@ fn scripts_start_before_their_engine_is_fully_loaded() {
     let disk = Disk::with_python();
     let mut late = 0;
     for start in 0..4 {
-        let held = (start == 0).then(HeldPagers::new);
+        let held = (start == 0).then(PagerHold::new);
         let bench = disk.start(|builder| builder);
         std::thread::scope(|scope| {
             for (part, (_, expected)) in PYTHON.iter().enumerate() {

@@ -22,7 +22,7 @@ use std::{
 use common::give_up;
 use e2e::{Bench, bundle, limits};
 use faasw::{FunctionOptions, Node};
-use faasw_pool::trial::HeldPagers;
+use faasw_pool::trial::PagerHold;
 use tempfile::TempDir;
 
 /// Pages of a table that is made when the script is deployed. Each has different content.
@@ -136,7 +136,7 @@ fn guests_wait_for_pages_that_are_not_loaded() {
     let mut seen = 0;
     for start in 0..5 {
         // The first guests find only the working set of requests for the first page.
-        let held = (start == 0).then(HeldPagers::new);
+        let held = (start == 0).then(PagerHold::new);
         let bench = large.start();
         // Many guests at once share one reading of the image.
         std::thread::scope(|scope| {
@@ -244,7 +244,7 @@ fn request_the_last_pages(bench: &Bench) {
 /// Starts a node, requests pages from the last pieces of the image while the rest is held back, and
 /// returns the node and how many pages its guest had to wait for.
 fn start_and_wait(large: &Large) -> (Bench, u64) {
-    let held = HeldPagers::new();
+    let held = PagerHold::new();
     let bench = large.start();
     request_the_last_pages(&bench);
     drop(held);

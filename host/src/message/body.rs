@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_pool::{InvokeError, ParcelError, Part, ResponseStream, Sealing};
+use faasw_pool::{InvokeError, ParcelError, ResponsePart, ResponseStream, Sealing};
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
@@ -75,7 +75,7 @@ impl Streamed {
             return Poll::Ready(None);
         };
         let part = ready!(parts.poll_part(context));
-        let is_last = !matches!(part, Some(Ok(Part::Data(_))));
+        let is_last = !matches!(part, Some(Ok(ResponsePart::Data(_))));
         let frame = part.and_then(|part| {
             let frame = part.and_then(|part| frame(part, &mut self.left, self.timing));
             frame.transpose()
@@ -104,7 +104,7 @@ impl Drop for Streamed {
 /// Waits for the end after the last announced byte. Stops if more bytes arrive.
 async fn drain_to_end(mut parts: ResponseStream) {
     let mut next = async || std::future::poll_fn(|context| parts.poll_part(context)).await;
-    while let Some(Ok(Part::Data(bytes))) = next().await {
+    while let Some(Ok(ResponsePart::Data(bytes))) = next().await {
         if !bytes.is_empty() {
             return;
         }
@@ -286,12 +286,12 @@ impl http_body::Body for Body {
 
 /// Converts a part to a frame; `None` if the body ends without trailers.
 fn frame(
-    part: Part,
+    part: ResponsePart,
     left: &mut Option<u64>,
     with_timing: bool,
 ) -> Result<Option<Frame<Bytes>>, InvokeError> {
     match part {
-        Part::Data(bytes) => {
+        ResponsePart::Data(bytes) => {
             if let Some(left) = left {
                 *left = left
                     .checked_sub(bytes.len() as u64)
@@ -299,7 +299,7 @@ fn frame(
             }
             Ok(Some(Frame::data(bytes)))
         }
-        Part::End { trailers, timing } => {
+        ResponsePart::End { trailers, timing } => {
             if left.is_some_and(|left| left > 0) {
                 return Err(wrong_length("its body is shorter than its content-length"));
             }

@@ -7,7 +7,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use faasw_abi::wire::{Pair, RequestHead};
-use faasw_pool::{ConnectionBacklog, RequestBudget, Share};
+use faasw_pool::{ConnectionBacklog, PermitShare, RequestBudget};
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts, uri::Scheme};
 
 use super::{
@@ -30,7 +30,7 @@ pub(crate) struct FromOperator;
 #[derive(Clone, Debug)]
 pub(crate) struct CallerContext {
     /// The function whose share of the node's capacity the request counts in, if it is known.
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<PermitShare>,
     /// The budget of the client's request that caused this one.
     pub(crate) budget: Arc<RequestBudget>,
 }

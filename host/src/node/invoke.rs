@@ -16,8 +16,8 @@ use std::{
 use faasw_client::FunctionKind;
 use faasw_common::text::{Indented, Line};
 use faasw_pool::{
-    Account, Admitted, BudgetAccount, Call, Client, ClientError, Effort, Fault, InvokeError,
-    LogSink, LogStream, ReplyBody, Timing,
+    Account, BudgetAccount, CallerPermit, ClientError, Effort, Fault, InvocationRequest,
+    InvokeError, LogSink, LogStream, ReplyBody, RequestClient, Timing,
 };
 use http::{Method, Request, Response};
 use http_body::Body as _;
@@ -234,7 +234,7 @@ impl Core {
             budget: budget.clone(),
         });
         *instance = Some(log.clone());
-        let call = Call {
+        let call = InvocationRequest {
             head: message::request_head(function.name.as_str(), &parts, length, Some(correlation)),
             body,
             limits: self_calls::call_limits(&limits, within.as_ref()),
@@ -250,15 +250,15 @@ impl Core {
                 })
             }),
             log,
-            client: Client {
+            client: RequestClient {
                 account,
                 is_early,
-                within: within.and_then(|within| within.share),
+                calling_function: within.and_then(|within| within.share),
                 budget,
             },
             store: function.store(),
             secrets,
-            admitted: Admitted::with(slot),
+            caller_permit: CallerPermit::with(slot),
         };
         let reply = made.invoke(call).await?;
         drop(head_room);

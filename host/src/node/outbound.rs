@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use faasw_egress_policy::Grant;
-use faasw_pool::{LogStream, Outbound, RequestBudget, Share};
+use faasw_pool::{LogStream, Outbound, PermitShare, RequestBudget};
 
 use super::{
     core::Core, function::Function, info::makes_requests, invoke::InvocationObserver,
@@ -56,7 +56,7 @@ pub(super) struct OutboundContext {
     /// The functions that the request has passed through before this invocation.
     pub(super) hops: Hops,
     /// The function in whose share self calls count.
-    pub(super) share: Option<Share>,
+    pub(super) share: Option<PermitShare>,
     /// The budget of the client's request.
     pub(super) budget: Arc<RequestBudget>,
     /// Secrets that the node puts into the calls.

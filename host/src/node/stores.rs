@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::ready, sync::Arc};
 use bytes::Bytes;
 use faasw_abi::store::{Answer, VALUE_MAX, is_import};
 use faasw_client::{FunctionName, STORE_PAGE, Store, StoreInfo, StoreKeys};
-use faasw_pool::{Answering, StoreService};
+use faasw_pool::{StoreAnswerFuture, StoreService};
 
 use super::{core::Core, function::Function, handle::Node};
 use crate::{
@@ -49,7 +49,7 @@ struct RemovableStores {
 }
 
 impl StoreService for RemovableStores {
-    fn answer(&self, record: Vec<u8>) -> Answering {
+    fn answer(&self, record: Vec<u8>) -> StoreAnswerFuture {
         if self.function.is_removed() {
             Box::pin(ready(Answer::Denied.encode()))
         } else {

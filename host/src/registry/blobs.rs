@@ -10,7 +10,9 @@ use std::{
 };
 
 use faasw_abi::pages::PageSet;
-use faasw_pool::{CodeError, GivenFolder, Pieces, ReadCode, SealedCode, open_file, open_to_look};
+use faasw_pool::{
+    CodeError, Pieces, ReadCode, SealedCode, TrustedFolder, open_buffered, open_file,
+};
 
 use super::RegistryError;
 
@@ -28,12 +30,12 @@ pub(super) enum Blobs {
 pub(super) struct InMemory {
     files: Mutex<HashMap<String, Vec<u8>>>,
     /// A folder with code that another node has compiled, if there is one.
-    given: Option<Arc<GivenFolder>>,
+    given: Option<Arc<TrustedFolder>>,
 }
 
 impl InMemory {
     /// Creates an empty set of files, which also finds code in the folder `given`.
-    pub(super) fn with(given: Option<Arc<GivenFolder>>) -> Self {
+    pub(super) fn with(given: Option<Arc<TrustedFolder>>) -> Self {
         Self {
             files: Mutex::default(),
             given,
@@ -65,7 +67,7 @@ impl Blobs {
             }
         };
         let path = folder.join(name);
-        match open_to_look(&path) {
+        match open_buffered(&path) {
             Ok(file) => Ok(Some(Box::new(file))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(RegistryError::file(&path, error)),
@@ -80,7 +82,7 @@ impl Blobs {
         };
         let path = folder.join(name);
         let mut bytes = Vec::new();
-        let read = open_to_look(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+        let read = open_buffered(&path).and_then(|mut file| file.read_to_end(&mut bytes));
         match read {
             Ok(_) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -33,7 +33,7 @@ pub(crate) use record::{
 };
 
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{GivenFolder, ImageId};
+use faasw_pool::{ImageId, TrustedFolder};
 
 use crate::data_dir::DataDir;
 use blobs::{Blobs, InMemory};
@@ -93,7 +93,7 @@ impl Registry {
 
     /// Creates a registry that ends with the process. If there is a `given` folder with code,
     /// [`Registry::register_given_code`] makes code in it known.
-    pub(crate) fn in_memory(given: Option<Arc<GivenFolder>>) -> Result<Self, RegistryError> {
+    pub(crate) fn in_memory(given: Option<Arc<TrustedFolder>>) -> Result<Self, RegistryError> {
         Ok(Self {
             store: Store::in_memory()?,
             modules: Blobs::Memory(InMemory::default()),

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw_client::{Digest, FunctionName, FunctionOptions};
-use faasw_pool::{GivenFolder, Images, Origin};
+use faasw_pool::{Images, Origin, TrustedFolder};
 
 use super::{
     error::SharedError,
@@ -27,7 +27,7 @@ pub(super) const IMAGES: &str = "images";
 pub struct Entry {
     path: PathBuf,
     opened: OpenedNote,
-    artifacts: Arc<GivenFolder>,
+    artifacts: Arc<TrustedFolder>,
     images: Arc<Images>,
 }
 
@@ -43,14 +43,14 @@ impl Entry {
     /// have written to it. Also returns an error if the note was not sealed with this key or is not
     /// valid.
     pub fn open(path: &Path, key: &[u8; Self::KEY]) -> Result<Self, SharedError> {
-        let given = GivenFolder::open(path).map_err(|error| SharedError::file(path, error))?;
+        let given = TrustedFolder::open(path).map_err(|error| SharedError::file(path, error))?;
         let folder = |name: &str| {
             let folder = given.folder(name);
             folder.map_err(|error| SharedError::file(&path.join(name), error))
         };
         let images = Images::given(folder(IMAGES)?.into(), key);
         let failed = |error| SharedError::file(&path.join(NOTE), error);
-        let note = given.to_look(NOTE).map_err(failed)?;
+        let note = given.open_buffered(NOTE).map_err(failed)?;
         let bytes = note.metadata().map_err(failed)?.len();
         let opened = OpenedNote::read(&images, note, bytes).map_err(|error| match error {
             NoteError::Parcel(error) => SharedError::Note {
@@ -90,7 +90,7 @@ impl Entry {
         &self.opened.bundle
     }
 
-    pub(crate) fn artifacts(&self) -> &Arc<GivenFolder> {
+    pub(crate) fn artifacts(&self) -> &Arc<TrustedFolder> {
         &self.artifacts
     }
 

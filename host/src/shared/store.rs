@@ -9,7 +9,7 @@ use std::{
 };
 
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Origin, open_given};
+use faasw_pool::{Origin, open_trusted};
 
 use super::{
     entry::Entry,
@@ -285,7 +285,7 @@ fn bytes_below(folder: &Path) -> io::Result<u64> {
 pub fn read_key(path: &Path) -> Result<[u8; Entry::KEY], SharedError> {
     let read = || {
         let mut key = Vec::new();
-        let file = open_given(path)?;
+        let file = open_trusted(path)?;
         file.take(Entry::KEY as u64 + 1).read_to_end(&mut key)?;
         let size = |_| io::Error::other(format!("it has not {} bytes", Entry::KEY));
         key.try_into().map_err(size)

@@ -17,8 +17,8 @@ use faasw::{FunctionKind, LogStream};
 use faasw_abi::files::upload;
 use faasw_abi::wire::{Pair, RequestHead, ResponseHead};
 use faasw_pool::{
-    Call, Compilation, CompileError, FreezeReport, FunctionSpec, InvokeError, PlatformError, Reply,
-    ReplyBody, SeedError, StoreService, Timing, TrapKind,
+    Compilation, CompileError, FreezeReport, FunctionSpec, InvocationRequest, InvokeError,
+    PlatformError, Reply, ReplyBody, SeedError, StoreService, Timing, TrapKind,
 };
 use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
@@ -259,17 +259,17 @@ impl ServableVersion for FakeSeed {
         })
     }
 
-    fn invoke(&self, call: Call) -> BackendFuture<'_, Result<Reply, InvokeError>> {
+    fn invoke(&self, call: InvocationRequest) -> BackendFuture<'_, Result<Reply, InvokeError>> {
         Box::pin(async move {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let Call {
+            let InvocationRequest {
                 head,
                 body,
                 limits,
                 log,
                 store,
                 // Held until the answer is there.
-                admitted: _admitted,
+                caller_permit: _caller_permit,
                 ..
             } = call;
             // The pool limits each part of the body. Here the whole body is one part.

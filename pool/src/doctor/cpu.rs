@@ -7,7 +7,7 @@ use std::path::Path;
 use faasw_sandbox::vm::Template;
 use kvm_ioctls::Kvm;
 
-use super::finding::{Finding, State};
+use super::finding::{Finding, FindingState};
 
 /// The components of extended state, by their bits in XCR0.
 const COMPONENTS: [(u32, &str); 9] = [
@@ -39,7 +39,7 @@ pub fn finding() -> Finding {
             Ok(_) => {
                 return Finding {
                     what,
-                    state: State::Good,
+                    state: FindingState::Good,
                     detail: "guests are told of what functions are compiled for, and of \
                              nothing else"
                         .to_owned(),
@@ -48,7 +48,7 @@ pub fn finding() -> Finding {
             Err(error) => {
                 return Finding {
                     what,
-                    state: State::Poor,
+                    state: FindingState::Poor,
                     detail: format!("KVM could not be asked what guests are told: {error}"),
                 };
             }
@@ -60,7 +60,7 @@ pub fn finding() -> Finding {
     };
     Finding {
         what,
-        state: State::Poor,
+        state: FindingState::Poor,
         detail: format!(
             "{why}: they reach all instructions that the host has on; each reset brings back all \
              state of those: {}",
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn components_and_flags_are_told_by_name() {
+    fn components_and_flags_are_reported_by_name() {
         assert_eq!(names(0b11), "x87, SSE");
         assert_eq!(names(0b10_1110_0111), "x87, SSE, AVX, AVX-512, PKRU");
         let cpu = "processor: 0\nflags\t\t: fpu cpuid cpuid_fault\n";

@@ -2,7 +2,7 @@
 
 /// The assessment of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FindingState {
     /// The host has the property.
     Good,
     /// The node works without the property, but slower or with less protection.
@@ -17,7 +17,7 @@ pub struct Finding {
     /// The examined property.
     pub what: &'static str,
     /// The assessment.
-    pub state: State,
+    pub state: FindingState,
     /// The result, and how the node handles it.
     pub detail: String,
 }

@@ -7,7 +7,7 @@ use faasw_sandbox::memory::search_time;
 use faasw_sandbox::vm::{PageWalk, Template};
 use kvm_ioctls::Kvm;
 
-use super::finding::{Finding, State};
+use super::finding::{Finding, FindingState};
 
 /// An exit that takes longer than 8 us passes through another virtual machine, or comes from an
 /// emulated CPU.
@@ -35,7 +35,7 @@ fn exits(template: &Template) -> Finding {
                 "a guest leaves its VM and is entered again in {}",
                 micros(time)
             );
-            (State::Good, detail)
+            (FindingState::Good, detail)
         }
         Ok(time) => {
             let detail = format!(
@@ -43,9 +43,12 @@ fn exits(template: &Template) -> Finding {
                  1 to 2 us are usual where KVM is not itself in a virtual machine",
                 micros(time)
             );
-            (State::Poor, detail)
+            (FindingState::Poor, detail)
         }
-        Err(error) => (State::Poor, format!("no guest could be timed: {error}")),
+        Err(error) => (
+            FindingState::Poor,
+            format!("no guest could be timed: {error}"),
+        ),
     };
     Finding {
         what: "VM exits",
@@ -57,17 +60,17 @@ fn exits(template: &Template) -> Finding {
 fn page_walk(walk: PageWalk) -> Finding {
     let (state, detail) = match walk {
         PageWalk::Shadowed => (
-            State::Poor,
+            FindingState::Poor,
             "KVM shadows guests' page tables in software: each page that a guest touches for the \
              first time costs a fault of some microseconds",
         ),
         PageWalk::Writing => (
-            State::Good,
+            FindingState::Good,
             "the hardware walks guests' page tables and makes their pages private: a reset fills \
              those again, too",
         ),
         PageWalk::Reading => (
-            State::Good,
+            FindingState::Good,
             "the hardware walks guests' page tables and leaves their pages shared",
         ),
     };
@@ -85,7 +88,7 @@ fn private_pages() -> Finding {
                 "a reset that looks for an instance's private pages finds them in {}",
                 micros(time)
             );
-            (State::Good, detail)
+            (FindingState::Good, detail)
         }
         Ok((false, time)) => {
             let detail = format!(
@@ -93,11 +96,11 @@ fn private_pages() -> Finding {
                  instance's private pages takes {} for that",
                 micros(time)
             );
-            (State::Poor, detail)
+            (FindingState::Poor, detail)
         }
         Err(errno) => {
             let detail = format!("the page map cannot be read, so nothing is reset: {errno}");
-            (State::Poor, detail)
+            (FindingState::Poor, detail)
         }
     };
     Finding {

@@ -13,7 +13,7 @@ use faasw_fri::userfault::Device;
 use kvm_bindings::KVM_CAP_X86_MSR_FILTER;
 use kvm_ioctls::{Cap, Kvm};
 
-pub use self::finding::{Finding, State};
+pub use self::finding::{Finding, FindingState};
 use crate::error::StartError;
 use crate::sandboxes::Confinement;
 use crate::snapshots::has_small_pages;
@@ -111,18 +111,18 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
         });
     };
     match open_kvm() {
-        Err(error) => note("KVM", State::Bad, error.to_string()),
+        Err(error) => note("KVM", FindingState::Bad, error.to_string()),
         Ok(kvm) => {
-            note("KVM", State::Good, "/dev/kvm works".to_owned());
+            note("KVM", FindingState::Good, "/dev/kvm works".to_owned());
             let prefault = kvm.check_extension_raw(PRE_FAULT_MEMORY) > 0;
             let (state, detail) = if prefault {
                 (
-                    State::Good,
+                    FindingState::Good,
                     "second-level page tables can be filled in advance",
                 )
             } else {
                 (
-                    State::Poor,
+                    FindingState::Poor,
                     "KVM_PRE_FAULT_MEMORY is missing: page tables fill on demand, which is slower",
                 )
             };
@@ -130,7 +130,7 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
             if kvm.check_extension_raw(KVM_CAP_X86_MSR_FILTER.into()) <= 0 {
                 note(
                     "MSRs",
-                    State::Poor,
+                    FindingState::Poor,
                     "KVM cannot deny them (Linux 5.10 can): an instance that may have entered ring \
                      0 is ended instead of reset"
                         .to_owned(),
@@ -141,15 +141,15 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
     match choose_isa(None) {
         Ok(Isa::V3) => note(
             "CPU",
-            State::Good,
+            FindingState::Good,
             "functions are compiled for x86-64-v3".to_owned(),
         ),
         Ok(isa) => note(
             "CPU",
-            State::Poor,
+            FindingState::Poor,
             format!("functions are compiled for {isa}: this CPU lacks AVX2, FMA or BMI"),
         ),
-        Err(error) => note("CPU", State::Bad, error.to_string()),
+        Err(error) => note("CPU", FindingState::Bad, error.to_string()),
     }
     let Finding {
         what,
@@ -161,12 +161,12 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
     match huge {
         Ok(setting) if !setting.contains("[never]") => note(
             "huge pages",
-            State::Good,
+            FindingState::Good,
             "memory that functions grow comes in pages of 2 MiB".to_owned(),
         ),
         _ => note(
             "huge pages",
-            State::Poor,
+            FindingState::Poor,
             "transparent huge pages are off: memory that functions grow comes in pages of 4 KiB"
                 .to_owned(),
         ),
@@ -179,10 +179,10 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
 }
 
 /// Reports whether requests have to wait until a seed is completely read from disk.
-fn paging() -> (State, String) {
+fn paging() -> (FindingState, String) {
     let poor = |why: String| {
         let then = "a seed is read from disk whole before its first request runs";
-        (State::Poor, format!("{why}: {then}"))
+        (FindingState::Poor, format!("{why}: {then}"))
     };
     match Device::open() {
         Err(error) => poor(format!("/dev/userfaultfd cannot be used ({error})")),
@@ -191,7 +191,7 @@ fn paging() -> (State, String) {
         }
         Ok(_) => {
             let detail = "requests begin before all of a seed is read from disk";
-            (State::Good, detail.to_owned())
+            (FindingState::Good, detail.to_owned())
         }
     }
 }

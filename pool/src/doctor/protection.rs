@@ -5,7 +5,7 @@ use std::fs;
 use faasw_jail::group::{CgroupLocation, CgroupVersion, Groups, Share, VM_OVERHEAD};
 use faasw_jail::{ConfinementLevel, Obstacle};
 
-use super::finding::{Finding, State};
+use super::finding::{Finding, FindingState};
 use crate::sandboxes::Confinement;
 
 /// Examines everything on which jails of this kind and the memory limits depend.
@@ -25,12 +25,12 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
     findings.extend(
         confinement
             .loss()
-            .map(|loss| found("confinement", State::Poor, loss)),
+            .map(|loss| found("confinement", FindingState::Poor, loss)),
     );
     findings
 }
 
-fn found(what: &'static str, state: State, detail: impl Into<String>) -> Finding {
+fn found(what: &'static str, state: FindingState, detail: impl Into<String>) -> Finding {
     Finding {
         what,
         state,
@@ -51,7 +51,7 @@ fn users(confinement: Confinement) -> Finding {
     if level == ConfinementLevel::Reduced && !faasw_jail::has_privilege(level) {
         return found(
             what,
-            State::Poor,
+            FindingState::Poor,
             "without root (or CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_KILL and CAP_SYS_CHROOT) \
              the processes of microVMs run as this user, with the host's files as their root: \
              system-call filters, and Landlock where there is any, keep them from those and \
@@ -61,13 +61,13 @@ fn users(confinement: Confinement) -> Finding {
     if faasw_jail::has_privilege(level) {
         found(
             what,
-            State::Good,
+            FindingState::Good,
             "each microVM's process has a user of its own",
         )
     } else {
         found(
             what,
-            State::Poor,
+            FindingState::Poor,
             "without root (or CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID and CAP_SETPCAP) the processes \
              of microVMs run as this user, kept apart by namespaces and system-call filters alone; \
              and what is made ahead takes processors from what is urgent",
@@ -80,9 +80,9 @@ fn users(confinement: Confinement) -> Finding {
 fn namespaces(confinement: Confinement) -> Option<Finding> {
     let advice = Obstacle::predict().advice()?;
     let (state, then) = match confinement {
-        Confinement::Reduced => (State::Poor, "not needed for --confinement reduced"),
+        Confinement::Reduced => (FindingState::Poor, "not needed for --confinement reduced"),
         Confinement::Jailed | Confinement::InProcess => (
-            State::Bad,
+            FindingState::Bad,
             "nothing runs without them but with --confinement reduced",
         ),
     };
@@ -113,14 +113,14 @@ fn groups() -> (Finding, Finding) {
             let detail = format!(
                 "version {version}: the kernel holds each microVM's process to its memory; {hot}"
             );
-            (found(what, State::Good, detail), sharing)
+            (found(what, FindingState::Good, detail), sharing)
         }
         Err(why) => {
             let detail = format!(
                 "{why}: memory of microVMs is bounded by their size and this node's limits only, \
                  and it may be swapped out"
             );
-            (found(what, State::Poor, detail), sharing(false))
+            (found(what, FindingState::Poor, detail), sharing(false))
         }
     }
 }
@@ -132,19 +132,19 @@ fn sharing(has_weights: bool) -> Finding {
     match (has_weights, is_counted) {
         (true, true) => found(
             what,
-            State::Good,
+            FindingState::Good,
             "by function: the weight of each microVM's control group is divided by the number of \
              its function's busy microVMs",
         ),
         (true, false) => found(
             what,
-            State::Poor,
+            FindingState::Poor,
             "by microVM: a function with many busy requests gets more than others, because \
              /proc/PID/schedstat cannot be read (the kernel needs CONFIG_SCHED_INFO)",
         ),
         (false, _) => found(
             what,
-            State::Poor,
+            FindingState::Poor,
             "by process: a function with many busy requests gets more than others, because there \
              are no control groups with the controller cpu (run as root, or set Delegate=yes and \
              DelegateSubgroup= in the systemd unit)",
@@ -156,7 +156,7 @@ fn memory() -> Finding {
     let mib = crate::memory::for_instances() >> 20;
     found(
         "memory",
-        State::Good,
+        FindingState::Good,
         format!(
             "{mib} MiB for all microVMs together, unless --instance-memory says otherwise; the \
              rest is for the node, and the system ends microVMs before it"
@@ -169,11 +169,15 @@ fn threads() -> Finding {
     match read("/sys/devices/system/cpu/smt/active").as_str() {
         "1" => found(
             what,
-            State::Poor,
+            FindingState::Poor,
             "on: microVMs of different functions may run on two threads of one core and learn of \
              each other through what these share (boot with nosmt, or give cores to nodes whole)",
         ),
-        _ => found(what, State::Good, "off: no two microVMs share a core"),
+        _ => found(
+            what,
+            FindingState::Good,
+            "off: no two microVMs share a core",
+        ),
     }
 }
 
@@ -182,11 +186,11 @@ fn merging() -> Finding {
     match read("/sys/kernel/mm/ksm/run").as_str() {
         "1" => found(
             what,
-            State::Poor,
+            FindingState::Poor,
             "KSM is on: faasw marks no page for it, but a program that starts the node can \
              (PR_SET_MEMORY_MERGE), and then contents can be told by timing",
         ),
-        _ => found(what, State::Good, "KSM is off"),
+        _ => found(what, FindingState::Good, "KSM is off"),
     }
 }
 
@@ -195,12 +199,12 @@ fn swap() -> Finding {
     match read("/proc/swaps").lines().count() {
         0 | 1 => found(
             what,
-            State::Good,
+            FindingState::Good,
             "none: what functions hold stays in memory",
         ),
         _ => found(
             what,
-            State::Poor,
+            FindingState::Poor,
             "there is some: control groups (version 2) keep the memory of microVMs out of it, but \
              not seeds, nor the requests and responses in mailboxes (encrypt it)",
         ),
@@ -220,7 +224,7 @@ fn speculation() -> Option<Finding> {
     Some(match open.as_slice() {
         [] => found(
             "speculation",
-            State::Good,
+            FindingState::Good,
             "the kernel mitigates every weakness that it knows of in this CPU",
         ),
         open => {
@@ -229,7 +233,7 @@ fn speculation() -> Option<Finding> {
                 "the kernel reports no mitigation for {names}: a function may be able to read \
                  others' memory"
             );
-            found("speculation", State::Poor, detail)
+            found("speculation", FindingState::Poor, detail)
         }
     })
 }

@@ -1,4 +1,4 @@
-//! Images in a folder that another program fills ([`GivenFolder`]). They are read, and the folder
+//! Images in a folder that another program fills ([`TrustedFolder`]). They are read, and the folder
 //! is never changed. An image that turned out to be unusable is not read again.
 
 use std::collections::HashSet;
@@ -13,12 +13,12 @@ use faasw_seedtree::image::{Sink, Source};
 
 use super::disk::{Disk, DiskFile, Names, Room, Status};
 use super::{Images, lock};
-use crate::opening::{GivenFolder, is_file};
+use crate::opening::{TrustedFolder, is_file};
 
 impl Images {
     /// Opens the images in a given folder, sealed with a secret. No image is written or removed.
     #[must_use]
-    pub fn given(folder: Arc<GivenFolder>, secret: &[u8; Self::SECRET]) -> Self {
+    pub fn given(folder: Arc<TrustedFolder>, secret: &[u8; Self::SECRET]) -> Self {
         let disk = Given {
             folder,
             refused: Mutex::default(),
@@ -38,7 +38,7 @@ impl Images {
 /// The given folder as a [`Disk`].
 #[derive(Debug)]
 struct Given {
-    folder: Arc<GivenFolder>,
+    folder: Arc<TrustedFolder>,
     /// The names of the files that would have been removed from a folder of the node's own.
     refused: Mutex<HashSet<OsString>>,
 }

@@ -17,7 +17,7 @@ use zerocopy::FromBytes;
 
 use super::disk::DiskFile;
 use super::{ImageId, ImageOf, Images, SHARE, What, host, is_next, lock};
-use crate::opening::open_to_look;
+use crate::opening::open_buffered;
 use crate::snapshots::Frozen;
 
 /// The build that makes images and the machine that they run on, by digest. Images of another
@@ -119,7 +119,7 @@ impl Images {
         module: (u64, Box<dyn Read + Send + Sync>),
     ) -> Result<Sealing, ExportError> {
         let path = self.path(&What::Function(*id));
-        let file = match open_to_look(&path) {
+        let file = match open_buffered(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(ExportError::NoImage);

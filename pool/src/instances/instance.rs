@@ -15,7 +15,7 @@ use crate::snapshots::{Code, Frozen};
 pub struct Instance {
     /// The process of the instance.
     pub sandbox: Sandbox,
-    /// The mailbox through which it invocations requests and responses.
+    /// The mailbox through which it exchanges requests and responses.
     pub mailbox: Mailbox,
     /// The number of requests that it has served.
     pub uses: u32,

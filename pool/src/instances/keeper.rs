@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use super::polling::Polling;
 use super::reset_record::ResetRecord;
 use super::warm::WarmInstances;
-use crate::memory::{Memory, SHORT};
-use crate::open_files::{self, OF_A_SEED};
+use crate::memory::{Memory, SHORTAGE_PART};
+use crate::open_files::{self, DESCRIPTORS_PER_SEED};
 use crate::sandboxes::Groups;
 
 /// How often the keeper checks warm instances, while there are any.
-const ROUND: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many instances are warm, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +66,12 @@ impl Keeper {
             begun: Arc::default(),
             stopped: AtomicBool::new(false),
         });
-        tokio::spawn(look_after(Arc::downgrade(&keeper)));
+        tokio::spawn(run_rounds(Arc::downgrade(&keeper)));
         keeper
     }
 
-    /// Returns the warm for the instances of one more seed. They poll for at most `poll`, or for
-    /// the pool's default if that is `None`.
+    /// Returns the warm instances of one more seed, none so far. They poll for at most `poll`, or
+    /// for the pool's default if that is `None`.
     pub fn warm_instances(self: &Arc<Self>, poll: Option<Duration>) -> Arc<WarmInstances> {
         let most = poll.unwrap_or(self.polling.most());
         let warm_instances = Arc::new(WarmInstances::new(self, most));
@@ -106,17 +106,17 @@ impl Keeper {
     }
 
     /// Counts one more warm instance. Returns whether the most allowed were warm before.
-    pub(super) fn came(&self) -> bool {
+    pub(super) fn note_warmed(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed) >= self.rules.most
     }
 
     /// Counts instances that are not warm any more.
-    pub(super) fn left(&self, count: usize) {
+    pub(super) fn note_gone(&self, count: usize) {
         self.count.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Notifies the keeper's task that an instance is warm.
-    pub(super) fn begin(&self) {
+    pub(super) fn wake(&self) {
         self.begun.notify_one();
     }
 
@@ -134,13 +134,13 @@ impl Keeper {
         if there >= self.rules.most {
             return Some(Lack::MaxWarm);
         }
-        let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORT);
-        let of_seeds = (provided as u64).saturating_mul(OF_A_SEED);
+        let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORTAGE_PART);
+        let of_seeds = (provided as u64).saturating_mul(DESCRIPTORS_PER_SEED);
         let taken = (there as u64 + 1).saturating_mul(self.rules.descriptors);
         let taken = taken
             .saturating_add(of_seeds)
             .saturating_add(at_work as u64);
-        if taken > of_instances(open_files::limit()) {
+        if taken > instance_descriptors(open_files::limit()) {
             return Some(Lack::OpenFiles);
         }
         if self.account.memory().is_tight() {
@@ -150,11 +150,11 @@ impl Keeper {
         machine.then_some(Lack::MachineMemory)
     }
 
-    /// Ends all warm instances, and stops warm.
+    /// Ends all warm instances. From now on no instance becomes warm.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         // An instance that is warm at this very moment ends, too.
-        let soon = Instant::now() + ROUND;
+        let soon = Instant::now() + CHECK_INTERVAL;
         for warm_instances in self.warm_sets() {
             warm_instances.expire(soon, 0);
         }
@@ -182,7 +182,7 @@ impl Keeper {
         }
     }
 
-    fn round(&self) {
+    fn check_all(&self) {
         let now = Instant::now();
         for warm_instances in self.warm_sets() {
             if let Some(before) = now.checked_sub(self.rules.keep_alive) {
@@ -190,9 +190,11 @@ impl Keeper {
             }
             // The span is three rounds, so that none is missed if a round is late. Most instances
             // in it were covered by the round before.
-            if let (Some(from), Some(until)) = (now.checked_sub(4 * ROUND), now.checked_sub(ROUND))
-            {
-                warm_instances.bring_back(from, until);
+            if let (Some(from), Some(until)) = (
+                now.checked_sub(4 * CHECK_INTERVAL),
+                now.checked_sub(CHECK_INTERVAL),
+            ) {
+                warm_instances.restore_priority(from, until);
             }
         }
         if machine_is_short() || self.account.memory().is_short() {
@@ -206,7 +208,7 @@ impl Keeper {
 }
 
 /// Runs rounds for as long as the keeper exists.
-async fn look_after(keeper: Weak<Keeper>) {
+async fn run_rounds(keeper: Weak<Keeper>) {
     loop {
         let Some(strong) = keeper.upgrade() else {
             return;
@@ -221,15 +223,15 @@ async fn look_after(keeper: Weak<Keeper>) {
             begun.notified().await;
             continue;
         }
-        strong.round();
+        strong.check_all();
         drop(strong);
-        tokio::time::sleep(ROUND).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
 /// Returns how many of this program's descriptors instances ahead of requests may take: four
 /// fifths, so that clients have some.
-fn of_instances(descriptors: u64) -> u64 {
+fn instance_descriptors(descriptors: u64) -> u64 {
     descriptors - descriptors / 5
 }
 
@@ -258,7 +260,7 @@ impl Keeper {
 }
 
 fn machine_is_short() -> bool {
-    Memory::now().is_some_and(|memory| memory.available < memory.total / SHORT)
+    Memory::now().is_some_and(|memory| memory.available < memory.total / SHORTAGE_PART)
 }
 
 #[cfg(test)]
@@ -276,21 +278,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_that_come_back_take_room() {
+    async fn instances_that_will_be_warm_again_take_room() {
         let keeper = keeper(1);
         let is_full = |at_work| keeper.is_full(at_work, 0) == Some(Lack::MaxWarm);
         assert!(!is_full(2) && is_full(3) && is_full(usize::MAX));
-        keeper.came();
+        keeper.note_warmed();
         assert!(!is_full(1) && is_full(2));
     }
 
     #[tokio::test]
     async fn seeds_take_descriptors() {
-        let instances = of_instances(open_files::limit());
+        let instances = instance_descriptors(open_files::limit());
         let lacks_files =
             |keeper: &Keeper, provided| keeper.is_full(0, provided) == Some(Lack::OpenFiles);
         // A further instance takes all descriptors but those of one seed.
-        let keeper = keeper(instances - OF_A_SEED);
+        let keeper = keeper(instances - DESCRIPTORS_PER_SEED);
         assert!(!lacks_files(&keeper, 1) && lacks_files(&keeper, 2));
     }
 }

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_tell_nothing_of_how_many_there_were() {
+    fn numbers_do_not_reveal_their_count() {
         // Among random numbers one in two is larger than its predecessor; among counted ones all
         // are.
         let numbers = InstanceNumbers::new();

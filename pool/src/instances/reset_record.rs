@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_failures_is_one_warning_a_minute_that_says_how_many() {
+    fn failures_cause_one_warning_a_minute_with_their_count() {
         let record = ResetRecord::default();
         let begun = Instant::now();
         assert_eq!(record.count_to_warn_of(1, begun), Some(1));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_counted() {
+    fn resets_are_counted() {
         let record = ResetRecord::default();
         record.note_done();
         record.note_failed(&"it was broken");

@@ -17,7 +17,7 @@ pub type RequestBody = UnsyncBoxBody<Bytes, ClientError>;
 
 /// A part of a response's body.
 #[derive(Debug)]
-pub enum Part {
+pub enum ResponsePart {
     /// Bytes.
     Data(Bytes),
     /// The end of the body: nothing follows.
@@ -39,12 +39,12 @@ pub(crate) const PART_BYTES: usize = 64 << 10;
 /// The body of a response that is still being made. Dropping it ends the instance.
 #[derive(Debug)]
 pub struct ResponseStream {
-    parts: mpsc::Receiver<Result<Part, InvokeError>>,
+    parts: mpsc::Receiver<Result<ResponsePart, InvokeError>>,
     ended: bool,
 }
 
 /// The sending end of a [`ResponseStream`].
-pub(crate) type PartSender = mpsc::Sender<Result<Part, InvokeError>>;
+pub(crate) type PartSender = mpsc::Sender<Result<ResponsePart, InvokeError>>;
 
 pub(crate) fn channel() -> (PartSender, ResponseStream) {
     let (sender, parts) = mpsc::channel(PARTS);
@@ -56,11 +56,11 @@ pub(crate) fn channel() -> (PartSender, ResponseStream) {
 }
 
 impl ResponseStream {
-    /// Returns the next part, and `None` after [`Part::End`] or an error.
+    /// Returns the next part, and `None` after [`ResponsePart::End`] or an error.
     pub fn poll_part(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Part, InvokeError>>> {
+    ) -> Poll<Option<Result<ResponsePart, InvokeError>>> {
         if self.ended {
             return Poll::Ready(None);
         }
@@ -69,7 +69,7 @@ impl ResponseStream {
             // The task that makes the parts always sends how they end.
             Err(InvokeError::GuestFailed("nobody follows it".to_owned()))
         });
-        self.ended = !matches!(part, Ok(Part::Data(_)));
+        self.ended = !matches!(part, Ok(ResponsePart::Data(_)));
         Poll::Ready(Some(part))
     }
 }
@@ -89,7 +89,7 @@ pub enum ReplyBody {
 }
 
 /// A frame of a request's body.
-pub(crate) enum Received {
+pub(crate) enum RequestFrame {
     /// Bytes, possibly none.
     Data(Bytes),
     /// The end of the body, with its trailers.
@@ -98,11 +98,11 @@ pub(crate) enum Received {
 
 /// Receives a request's body frame by frame.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingBody {
     body: Option<RequestBody>,
 }
 
-impl Incoming {
+impl IncomingBody {
     pub(crate) fn new(body: RequestBody) -> Self {
         let is_whole = http_body::Body::is_end_stream(&body);
         Self {
@@ -116,7 +116,7 @@ impl Incoming {
     }
 
     /// Returns the next frame. Pends for ever after the end.
-    pub(crate) async fn next(&mut self) -> Result<Received, ClientError> {
+    pub(crate) async fn next(&mut self) -> Result<RequestFrame, ClientError> {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
@@ -124,23 +124,23 @@ impl Incoming {
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Received, ClientError>> {
+    ) -> Poll<Result<RequestFrame, ClientError>> {
         let Some(body) = &mut self.body else {
             return Poll::Pending;
         };
         let frame = std::task::ready!(http_body::Body::poll_frame(Pin::new(body), context));
         Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => Ok(Received::Data(data)),
+                Ok(data) => Ok(RequestFrame::Data(data)),
                 Err(frame) => {
                     self.body = None;
-                    Ok(Received::End(trailers(frame)))
+                    Ok(RequestFrame::End(trailers(frame)))
                 }
             },
             Some(Err(error)) => Err(error),
             None => {
                 self.body = None;
-                Ok(Received::End(Vec::new()))
+                Ok(RequestFrame::End(Vec::new()))
             }
         })
     }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_begins_behind_the_deadline() {
+    async fn no_nested_invocation_begins_after_the_deadline() {
         let budget = RequestBudget::new(SECOND, 3, Some(Instant::now() + SECOND));
         assert_eq!(budget.time_left(), Some(SECOND));
         assert_eq!(budget.begin_nested(), Ok(()));

@@ -6,10 +6,10 @@ use faasw_abi::wire::ResponseHead;
 use tokio::time::{Instant, sleep_until};
 
 use super::backlog::Lease;
-use super::body::{PART_BYTES, Part, PartSender};
-use super::end::begin_stream;
-use super::following::{Done, Invocation, place, until_cut};
-use super::timeline::Phase;
+use super::body::{PART_BYTES, PartSender, ResponsePart};
+use super::deadlines::Phase;
+use super::finished::begin_stream;
+use super::run::{Invocation, RunOutcome, reserve_part, until_evicted};
 use crate::error::InvokeError;
 
 impl Invocation {
@@ -18,9 +18,9 @@ impl Invocation {
     ///
     /// # Errors
     /// Returns a platform error if the mailbox cannot be read.
-    pub fn room_for_rest(&mut self, done: &Done) -> Result<Option<Lease>, InvokeError> {
+    pub fn room_for_rest(&mut self, done: &RunOutcome) -> Result<Option<Lease>, InvokeError> {
         // For other ends, the words were read after the guest wrote the end.
-        if let Done::Stopped(_) = done {
+        if let RunOutcome::Stopped(_) = done {
             self.guest = self.instance.mailbox.guest()?;
         }
         let told = &self.guest.channels[Channel::INVOCATION];
@@ -60,9 +60,9 @@ impl Invocation {
     /// impossible, and a platform error if the mailbox cannot be accessed.
     pub(super) async fn drain(
         &mut self,
-        done: Done,
+        done: RunOutcome,
         client: &Option<PartSender>,
-    ) -> Result<(Done, Lease), InvokeError> {
+    ) -> Result<(RunOutcome, Lease), InvokeError> {
         // The function is done, so no answer to an outbound call can reach it.
         self.calls = None;
         loop {
@@ -72,7 +72,7 @@ impl Invocation {
             }
             // The function does not run any more. Its run permit is released, so that other
             // requests do not wait for its client.
-            self.turn = None;
+            self.run_permit = None;
             let waiting = self
                 .instance
                 .mailbox
@@ -81,16 +81,16 @@ impl Invocation {
             let bytes = waiting.min(PART_BYTES as u64);
             self.note_wait(self.waits_to_send(client, bytes));
             tokio::select! {
-                place = place(client, &mut self.relay, &self.client.account, Some(bytes)) => {
-                    let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
+                slot = reserve_part(client, &mut self.relay, &self.client.account, Some(bytes)) => {
+                    let (permit, lease) = slot.ok_or(InvokeError::ClientGone)?;
                     let mailbox = &mut self.instance.mailbox;
                     let part = mailbox.take(Channel::INVOCATION, &self.guest, PART_BYTES)?;
-                    place.send(Ok(Part::Data(lease.hold(part))));
+                    permit.send(Ok(ResponsePart::Data(lease.hold(part))));
                     self.relay.moved();
-                    self.timeline.client = Instant::now();
+                    self.deadlines.client = Instant::now();
                 }
-                () = until_cut(&self.wait) => return Err(InvokeError::Evicted),
-                () = sleep_until(deadline) => self.expired(limit)?,
+                () = until_evicted(&self.wait) => return Err(InvokeError::Evicted),
+                () = sleep_until(deadline) => self.handle_expiry(limit)?,
             }
         }
     }

@@ -7,19 +7,19 @@ use faasw_abi::channel::Waits;
 use faasw_abi::wire::{WireError, encode_trailers};
 use tokio::time::Instant;
 
-use super::body::Received;
-use super::calls::CallNews;
-use super::following::Invocation;
-use super::pump::News;
+use super::body::RequestFrame;
+use super::calls::CallEvent;
+use super::pump::PumpProgress;
+use super::run::Invocation;
 use crate::error::{ClientError, InvokeError};
-use crate::instances::AFTER_END;
+use crate::instances::CPU_AFTER_END;
 use crate::sink::Served;
 
 /// Age from which a request no longer counts as one of the many that finish at once.
-const YOUNG: Duration = Duration::from_millis(5);
+const YOUNG_MAX: Duration = Duration::from_millis(5);
 
 /// CPU time that stopping may take, even if the limit is used up.
-const STOPPING: Duration = Duration::from_millis(1);
+const STOP_CPU_TIME: Duration = Duration::from_millis(1);
 
 impl Invocation {
     /// Looks at what the guest wrote, and gives it what it waits for.
@@ -29,7 +29,8 @@ impl Invocation {
         let records = self.instance.mailbox.take_log(&self.guest)?;
         self.rate_limit.count_look(&records);
         self.log.take(&records);
-        let News { has_sent, asks } = self.pump.look(&self.instance.mailbox, &self.guest)?;
+        let PumpProgress { has_sent, asks } =
+            self.pump.look(&self.instance.mailbox, &self.guest)?;
         if let Some(store) = &mut self.store {
             store.look(&mut self.instance.mailbox, &self.guest)?;
         }
@@ -48,16 +49,16 @@ impl Invocation {
             }
         }
         if has_sent {
-            self.timeline.guest = Instant::now();
+            self.deadlines.guest = Instant::now();
         }
         if self.guest.outcome != 0 && !self.is_over {
             self.is_over = true;
-            self.limit_what_follows()?;
+            self.limit_cpu_after_end()?;
         }
         if asks {
             // The client has sent everything that the guest had asked for, so its idle time begins
             // anew.
-            self.timeline.client = Instant::now();
+            self.deadlines.client = Instant::now();
         }
         self.waits_for_log = Waits::from_word(self.guest.wait_for).has(Waits::LOG);
         self.feed()?;
@@ -102,20 +103,20 @@ impl Invocation {
     /// Receives a frame from the client.
     pub(super) fn receive(
         &mut self,
-        received: Result<Received, ClientError>,
+        received: Result<RequestFrame, ClientError>,
     ) -> Result<(), InvokeError> {
         match received? {
-            Received::Data(data) => self.pump.receive(data),
-            Received::End(trailers) => self.pump.receive_end(encode_trailers(&trailers)),
+            RequestFrame::Data(data) => self.pump.receive(data),
+            RequestFrame::End(trailers) => self.pump.receive_end(encode_trailers(&trailers)),
         }
-        self.timeline.client = Instant::now();
+        self.deadlines.client = Instant::now();
         self.feed()
     }
 
     /// Puts what was received into the rings, as far as there is room.
     pub(super) fn feed(&mut self) -> Result<(), InvokeError> {
         if self.pump.feed(&mut self.instance.mailbox, &self.guest)? {
-            self.timeline.fed = Instant::now();
+            self.deadlines.fed = Instant::now();
         }
         if let Some(store) = &mut self.store {
             store.feed(&mut self.instance.mailbox, &self.guest)?;
@@ -127,11 +128,14 @@ impl Invocation {
     }
 
     /// Handles events of the guest's outbound calls.
-    pub(super) fn called(&mut self, news: (usize, CallNews)) -> Result<(), InvokeError> {
+    pub(super) fn handle_call_events(
+        &mut self,
+        news: (usize, CallEvent),
+    ) -> Result<(), InvokeError> {
         if let Some(calls) = &mut self.calls {
             let mut news = Some(news);
             while let Some(next) = news {
-                calls.happened(next, &mut self.instance.mailbox, &self.guest)?;
+                calls.handle_event(next, &mut self.instance.mailbox, &self.guest)?;
                 news = calls.next_now();
             }
         }
@@ -141,7 +145,7 @@ impl Invocation {
     /// Fails the guest's outbound calls on which nothing has moved for too long.
     pub(super) fn end_idle_calls(&mut self) -> Result<(), InvokeError> {
         if let Some(calls) = &mut self.calls {
-            let idle = self.timeline.limits.idle_call;
+            let idle = self.deadlines.limits.idle_call;
             calls.end_idle(idle, &mut self.instance.mailbox, &self.guest)?;
         }
         self.wake_if_served()
@@ -149,32 +153,32 @@ impl Invocation {
 
     /// Gives the guest the answer of its store. The guest's time continues meanwhile, because a
     /// disk is no client.
-    pub(super) fn answered(
+    pub(super) fn handle_store_answer(
         &mut self,
         answer: Result<Vec<u8>, WireError>,
     ) -> Result<(), InvokeError> {
         if let Some(store) = &mut self.store {
-            store.answered(answer, &mut self.instance.mailbox, &self.guest)?;
+            store.put_answer(answer, &mut self.instance.mailbox, &self.guest)?;
         }
         self.wake_if_served()
     }
 
     /// Limits the CPU time of a guest that has reported its end: all that it still has to do is to
     /// stop.
-    fn limit_what_follows(&mut self) -> Result<(), InvokeError> {
-        let (now, age) = (Instant::now(), self.timeline.age());
+    fn limit_cpu_after_end(&mut self) -> Result<(), InvokeError> {
+        let (now, age) = (Instant::now(), self.deadlines.age());
         // If nothing was forked before, a process cannot have used more CPU time than has passed.
         // So most guests are done before their CPU time must be read.
-        let is_young = self.timing.served == Served::Warm && age < YOUNG;
-        let (cpu, due) = if is_young && self.timeline.limits.cpu >= YOUNG + AFTER_END {
-            (AFTER_END, now + AFTER_END - age)
+        let is_young = self.timing.served == Served::Warm && age < YOUNG_MAX;
+        let (cpu, due) = if is_young && self.deadlines.limits.cpu >= YOUNG_MAX + CPU_AFTER_END {
+            (CPU_AFTER_END, now + CPU_AFTER_END - age)
         } else {
             let used = self.instance.cpu_time()?;
-            let left = self.timeline.limits.cpu.saturating_sub(used);
-            let left = left.clamp(STOPPING, AFTER_END);
+            let left = self.deadlines.limits.cpu.saturating_sub(used);
+            let left = left.clamp(STOP_CPU_TIME, CPU_AFTER_END);
             (used + left, now + left)
         };
-        (self.timeline.limits.cpu, self.timeline.cpu) = (cpu, due);
+        (self.deadlines.limits.cpu, self.deadlines.cpu) = (cpu, due);
         Ok(())
     }
 }

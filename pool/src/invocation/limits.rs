@@ -6,7 +6,7 @@ use faasw_abi::channel::CALLS;
 
 /// Time limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallLimits {
+pub struct InvocationLimits {
     /// CPU time of the instance.
     pub cpu: Duration,
     /// The longest time between two checks of the CPU time. A check comes earlier if the limit may
@@ -28,12 +28,12 @@ pub struct CallLimits {
     /// fails.
     pub idle_call: Duration,
     /// How long in total the function may wait for answers to outbound calls and nothing else,
-    /// while [`CallLimits::first_byte`] and [`CallLimits::idle_guest`] stand still. It does not
-    /// apply after the response was passed on.
+    /// while [`InvocationLimits::first_byte`] and [`InvocationLimits::idle_guest`] stand still. It
+    /// does not apply after the response was passed on.
     pub upstream: Duration,
 }
 
-impl Default for CallLimits {
+impl Default for InvocationLimits {
     fn default() -> Self {
         Self {
             cpu: Duration::from_secs(10),
@@ -49,7 +49,7 @@ impl Default for CallLimits {
     }
 }
 
-impl CallLimits {
+impl InvocationLimits {
     /// Returns the time within which the response must begin.
     pub(crate) fn begins_within(&self) -> Duration {
         self.cpu.min(self.first_byte)

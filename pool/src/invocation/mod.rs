@@ -1,12 +1,12 @@
 //! The life of one request: from its admission to the reset or end of its instance.
 //!
-//! A `call` waits for a permit (`admission`). `following` is the invocation itself: `start` starts
-//! the guest. `feed` gives it what the client sends (by the `pump` of its channel), the answers of
-//! its store (`store`), and the answers to its outbound calls (`calls`, made by an `outbound`). One
-//! `timeline` holds both guest and client to `limits` (`deadlines`), and a `budget` bounds the
-//! nested invocations together. `drain` and `end` hand out what is left, within the `backlog` of
-//! clients. `retire` has the instance reset and warm, or ended. See
-//! `docs/decisions/0009-streaming.md`.
+//! A `call` waits for a permit (`admission`). `run` is the invocation itself: `start` starts the
+//! guest. `feed` gives it what the client sends (by the `pump` of its channel), the answers of its
+//! store (`store`), and the answers to its outbound calls (`calls`, made by an `outbound`).
+//! `deadlines` holds both guest and client to `limits`, `expiry` handles a limit that expires, and
+//! a `budget` bounds the nested invocations together. `drain` and `finished` hand out the rest of
+//! the response, within the `backlog` of clients. `recycler` has the instance reset and warm, or
+//! ended. See `docs/decisions/0009-streaming.md`.
 
 mod admission;
 mod backlog;
@@ -16,30 +16,31 @@ mod call;
 mod calls;
 mod deadlines;
 mod drain;
-mod end;
+mod expiry;
 mod feed;
-mod following;
+mod finished;
 mod limits;
 mod outbound;
 mod pump;
+mod recycler;
 mod relay;
-mod retire;
+mod run;
 mod secrets;
 mod start;
 mod store;
-mod timeline;
 
 pub use self::admission::{Admission, INSTANCE_MEMORY, ServedFunctions, permit_request};
 pub use self::backlog::{
     Account, Backlog, BacklogLimits, ConnectionBacklog, FunctionBacklog, Lease,
 };
-pub use self::body::{Incoming, Part, ReplyBody, RequestBody, ResponseStream};
+pub use self::body::{IncomingBody, ReplyBody, RequestBody, ResponsePart, ResponseStream};
 pub use self::budget::{BudgetAccount, BudgetError, RequestBudget};
-pub use self::call::{Admitted, Call, Client, Reply, Share};
-pub use self::end::{Ended, Rest};
-pub use self::following::{Begun, Invocation, Terms};
-pub use self::limits::CallLimits;
+pub use self::call::{CallerPermit, InvocationRequest, PermitShare, Reply, RequestClient};
+pub use self::finished::{FinishedInvocation, ResponseRest};
+pub use self::limits::InvocationLimits;
 pub use self::outbound::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
+pub use self::recycler::InvocationPermits;
 pub use self::relay::{RelaySlots, relay_slots};
+pub use self::run::{Invocation, InvocationConfig, StartOutcome};
 pub use self::secrets::Secrets;
-pub use self::store::{Answering, StoreService};
+pub use self::store::{StoreAnswerFuture, StoreService};

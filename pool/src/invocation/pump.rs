@@ -20,7 +20,7 @@ pub struct Pump {
     /// The tail of the incoming message, once its end has arrived.
     ending: Option<Vec<u8>>,
     /// The node has told the guest of the end.
-    end_told: bool,
+    end_announced: bool,
     /// The events that the guest waits for on this channel and was not woken for yet.
     waits: Waits,
     /// How much the guest had taken when it last asked for more.
@@ -31,7 +31,7 @@ pub struct Pump {
 
 /// The news in a guest's words about a channel.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct PumpProgress {
     /// The guest continued its message, or ended it.
     pub has_sent: bool,
     /// The guest has taken all that arrived, and asks for more. Reported once, however often it
@@ -46,7 +46,7 @@ impl Pump {
             channel,
             held: Bytes::new(),
             ending: is_whole.then(Vec::new),
-            end_told: is_whole,
+            end_announced: is_whole,
             waits: Waits::default(),
             asked_behind: None,
             seen: ChannelWords::default(),
@@ -72,7 +72,11 @@ impl Pump {
     ///
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the words are impossible.
-    pub fn look(&mut self, mailbox: &Mailbox, guest: &GuestWords) -> Result<News, InvokeError> {
+    pub fn look(
+        &mut self,
+        mailbox: &Mailbox,
+        guest: &GuestWords,
+    ) -> Result<PumpProgress, InvokeError> {
         let now = *self.words(guest);
         let before = std::mem::replace(&mut self.seen, now);
         // A head that was seen must not change, taken or not.
@@ -89,14 +93,14 @@ impl Pump {
         }
         let waits = Waits::from_word(guest.wait_for);
         self.waits = waits.only(Waits::of(self.channel));
-        let asks = self.is_owed()
+        let asks = self.awaits_input()
             && self.held.is_empty()
             && self.asked_behind != Some(now.read)
             && mailbox.untaken_bytes(self.channel, guest)? == 0;
         if asks {
             self.asked_behind = Some(now.read);
         }
-        Ok(News { has_sent, asks })
+        Ok(PumpProgress { has_sent, asks })
     }
 
     fn words<'a>(&self, guest: &'a GuestWords) -> &'a ChannelWords {
@@ -104,8 +108,8 @@ impl Pump {
     }
 
     /// Returns whether the guest waits for bytes that are still to come.
-    pub fn is_owed(&self) -> bool {
-        self.waits.has(Waits::bytes(self.channel)) && !self.end_told
+    pub fn awaits_input(&self) -> bool {
+        self.waits.has(Waits::bytes(self.channel)) && !self.end_announced
     }
 
     /// Returns whether the guest waits for room.
@@ -151,11 +155,11 @@ impl Pump {
             }
         }
         if self.held.is_empty()
-            && !self.end_told
+            && !self.end_announced
             && let Some(tail) = &self.ending
         {
             mailbox.finish(self.channel, tail)?;
-            self.end_told = true;
+            self.end_announced = true;
         }
         Ok(put > 0)
     }
@@ -166,7 +170,7 @@ impl Pump {
     /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible.
     pub fn is_served(&self, mailbox: &Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
         let has_bytes = self.waits.has(Waits::bytes(self.channel))
-            && (self.end_told || mailbox.untaken_bytes(self.channel, guest)? > 0);
+            && (self.end_announced || mailbox.untaken_bytes(self.channel, guest)? > 0);
         Ok(has_bytes || self.waits_for_room() && mailbox.has_room(self.channel, guest)?)
     }
 
@@ -208,7 +212,7 @@ mod tests {
             guest.wait_for = Waits::bytes(channel()).word();
         });
         let news = pump.look(&mailbox, &waits).unwrap();
-        assert!(news.asks && !news.has_sent && pump.is_owed());
+        assert!(news.asks && !news.has_sent && pump.awaits_input());
         // The guest may ask as often as it likes.
         let news = pump.look(&mailbox, &waits).unwrap();
         assert!(!news.asks);
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn other_channels_are_none_of_its_business() {
+    fn words_of_other_channels_are_ignored() {
         let (mailbox, mut pump) = (opened(), Pump::new(channel(), false));
         let waits = words(|guest| {
             guest.channels[channel()].read = 4;
@@ -234,13 +238,13 @@ mod tests {
             guest.channels[other].written = 10;
         });
         let news = pump.look(&mailbox, &waits).unwrap();
-        assert_eq!(news, News::default());
-        assert!(!pump.is_owed() && !pump.waits_for_room());
+        assert_eq!(news, PumpProgress::default());
+        assert!(!pump.awaits_input() && !pump.waits_for_room());
         assert!(!pump.is_served(&mailbox, &waits).unwrap());
     }
 
     #[test]
-    fn what_was_said_cannot_be_taken_back() {
+    fn a_guest_cannot_withdraw_its_words() {
         let mailbox = opened();
         let begun = words(|guest| {
             guest.channels[channel()].written = 4;
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn another_guest_gets_all_that_the_first_was_given() {
+    fn another_guest_receives_everything_that_the_first_received() {
         let (mut mailbox, mut pump) = (opened(), Pump::new(channel(), false));
         let start = GuestWords::new_zeroed();
         let size = channel().to_guest().size() as usize;
@@ -293,6 +297,6 @@ mod tests {
         }
         assert!(got.starts_with(b"head") && got[4..] == body);
         let tail = ChannelWords::end_with(4);
-        assert_eq!(mailbox.said.channels[channel()].end, tail);
+        assert_eq!(mailbox.host_words.channels[channel()].end, tail);
     }
 }

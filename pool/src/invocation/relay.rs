@@ -140,15 +140,15 @@ mod tests {
     use tokio::time::timeout;
 
     use super::super::backlog::{Account, Backlog, BacklogLimits};
-    use super::super::body::{self, Part};
-    use super::super::following::place;
+    use super::super::body::{self, ResponsePart};
+    use super::super::run::reserve_part;
     use super::*;
 
     /// Longer than any wait that ends by itself; tests pause the clock.
     const LONG: Duration = Duration::from_secs(3600);
 
     fn send(client: &PartSender, relay: &mut Relay) {
-        let part = Part::Data(vec![7; 10].into());
+        let part = ResponsePart::Data(vec![7; 10].into());
         client.try_send(Ok(part)).unwrap();
         relay.moved();
     }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_in_the_queue_outlasts_a_wait_and_ends_with_nothing_to_move() {
+    async fn a_queue_position_survives_a_wait_and_ends_when_nothing_is_to_move() {
         let slots = relay_slots(1);
         let (client, _connection) = body::channel();
         let relay = || Relay::new(slots.clone(), 1);
@@ -250,7 +250,7 @@ mod tests {
         next: &mut Relay,
     ) {
         tokio::select! {
-            _ = place(client, waiting, account, Some(BYTES)) => panic!("it can move a part"),
+            _ = reserve_part(client, waiting, account, Some(BYTES)) => panic!("it can move a part"),
             () = next.acquire() => {}
         }
     }
@@ -264,7 +264,9 @@ mod tests {
         stalled.acquire().await;
         send(&client, &mut stalled);
         while client.capacity() > 0 {
-            client.try_send(Ok(Part::Data(vec![7].into()))).unwrap();
+            client
+                .try_send(Ok(ResponsePart::Data(vec![7].into())))
+                .unwrap();
         }
         let account = account(u64::MAX);
         leaves_its_slot((&Some(client), &mut stalled), &account, &mut next).await;
@@ -278,10 +280,10 @@ mod tests {
         let account = account(BYTES);
         let mut waiting = Relay::new(slots.clone(), 1);
         let mut next = Relay::new(slots, 1);
-        let (first, lease) = place(&client, &mut waiting, &account, Some(BYTES))
+        let (first, lease) = reserve_part(&client, &mut waiting, &account, Some(BYTES))
             .await
             .unwrap();
-        first.send(Ok(Part::Data(lease.hold(vec![7; 10].into()))));
+        first.send(Ok(ResponsePart::Data(lease.hold(vec![7; 10].into()))));
         waiting.moved();
         leaves_its_slot((&client, &mut waiting), &account, &mut next).await;
     }
@@ -295,7 +297,7 @@ mod tests {
         let mut ending = Relay::new(slots.clone(), 1);
         holder.acquire().await;
         let client = Some(client);
-        let end = place(&client, &mut ending, &account, Some(0)).await;
+        let end = reserve_part(&client, &mut ending, &account, Some(0)).await;
         assert!(end.is_some());
         // The guest continues after its response.
         let mut next = Relay::new(slots, 1);
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_goes_away_is_noticed_in_the_queue() {
+    async fn a_disconnect_is_noticed_in_the_queue() {
         let slots = relay_slots(1);
         let (client, connection) = body::channel();
         let account = account(u64::MAX);
@@ -311,7 +313,7 @@ mod tests {
         let mut queued = Relay::new(slots, 1);
         holder.acquire().await;
         let client = Some(client);
-        let gone = place(&client, &mut queued, &account, Some(BYTES));
+        let gone = reserve_part(&client, &mut queued, &account, Some(BYTES));
         drop(connection);
         assert!(timeout(LONG, gone).await.unwrap().is_none());
     }

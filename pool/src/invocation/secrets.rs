@@ -75,7 +75,7 @@ mod tests {
     use faasw_abi::secrets::decode;
 
     #[test]
-    fn secrets_are_spelled_once_and_told_to_nobody() {
+    fn secrets_are_encoded_once_and_debug_output_never_contains_one() {
         let secrets = Secrets::new(&[(b"key", b"canary"), (b"other", b"")]).unwrap();
         let told = decode(secrets.clone().bytes()).unwrap();
         assert_eq!(told[0], (b"key".to_vec(), b"canary".to_vec()));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_head_takes_is_refused() {
+    fn secrets_larger_than_a_head_are_rejected() {
         let large = vec![b'x'; SECRETS_MAX - 12 - 1];
         assert!(Secrets::new(&[(b"k", &large)]).is_ok());
         let larger = vec![b'x'; SECRETS_MAX - 12];

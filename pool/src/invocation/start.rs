@@ -16,10 +16,10 @@ use faasw_abi::mailbox::GuestWords;
 use zerocopy::FromZeros;
 
 use super::calls::Calls;
-use super::following::{Begun, Done, Invocation};
+use super::run::{Invocation, RunOutcome, StartOutcome};
 use super::secrets::Secrets;
 use crate::error::InvokeError;
-use crate::instances::{Instance, look_for};
+use crate::instances::{Instance, poll_briefly};
 use crate::sink::Served;
 
 impl Invocation {
@@ -28,66 +28,66 @@ impl Invocation {
     ///
     /// # Errors
     /// Returns the reason why there will be no response.
-    pub async fn start(&mut self) -> Result<Begun, InvokeError> {
+    pub async fn start(&mut self) -> Result<StartOutcome, InvokeError> {
         self.receive_ready()?;
         if self.instance.is_claimed {
             return self.start_hot().await;
         }
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;
-        if !self.has_rested() {
+        if !self.was_instance() {
             Box::pin(self.instance.fork(&self.version)).await?;
         }
         let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;
         self.instance.sandbox.activate(number, monotonic).await?;
-        self.timeline.begin();
-        self.timeline.is_aside = self.instance.sandbox.may_be_aside();
-        if self.timeline.is_aside && !self.under_way.is_alone() {
-            self.timeline.is_aside = false;
+        self.deadlines.begin();
+        self.deadlines.is_background = self.instance.sandbox.may_be_aside();
+        if self.deadlines.is_background && !self.active_request.is_alone() {
+            self.deadlines.is_background = false;
             self.instance.sandbox.step_aside(false);
         }
         self.is_activated = true;
-        self.begin().await
+        self.run_to_response().await
     }
 
     /// Starts the invocation as [`Invocation::start`] does, in an instance whose guest polls for
     /// its request.
-    async fn start_hot(&mut self) -> Result<Begun, InvokeError> {
+    async fn start_hot(&mut self) -> Result<StartOutcome, InvokeError> {
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;
-        self.instance.mailbox.go();
-        self.timeline.begin();
+        self.instance.mailbox.signal_request();
+        self.deadlines.begin();
         (self.is_activated, self.was_hot) = (true, true);
-        if self.looks && self.look_for_end().await? {
-            return Ok(Begun::Done(Done::Told));
+        if self.polls_for_end && self.poll_for_end().await? {
+            return Ok(StartOutcome::Finished(RunOutcome::Reported));
         }
-        self.timeline.is_aside = self.instance.sandbox.may_be_aside();
-        if self.timeline.is_aside && !self.under_way.is_alone() {
-            self.timeline.is_aside = false;
+        self.deadlines.is_background = self.instance.sandbox.may_be_aside();
+        if self.deadlines.is_background && !self.active_request.is_alone() {
+            self.deadlines.is_background = false;
             self.instance.sandbox.step_aside(false);
         }
-        self.begin().await
+        self.run_to_response().await
     }
 
     /// Gives the guest its usual priority from now on. If a guest that was hot has not even begun,
     /// all processors are wanted, so no instance of its function is hot for a while.
-    pub(super) fn come_back(&mut self) {
-        self.timeline.is_aside = false;
+    pub(super) fn leave_background(&mut self) {
+        self.deadlines.is_background = false;
         self.instance.sandbox.step_aside(false);
         if self.was_hot && !self.instance.mailbox.has_begun() {
             self.version.warm_instances().arrivals().hold_off();
         }
     }
 
-    /// Looks for the end of the function for a moment. Returns whether it has come. If not, the
+    /// Polls for the end of the function for a moment. Returns whether it has come. If not, the
     /// guest rings at its end.
-    async fn look_for_end(&mut self) -> Result<bool, InvokeError> {
+    async fn poll_for_end(&mut self) -> Result<bool, InvokeError> {
         let mailbox = &self.instance.mailbox;
-        let has_come = look_for(|| mailbox.has_outcome().then_some(())).await;
+        let has_come = poll_briefly(|| mailbox.has_outcome().then_some(())).await;
         let arrivals = self.version.warm_instances().arrivals();
-        arrivals.note_look(has_come.is_some());
-        if has_come.is_some() || self.instance.mailbox.ask_for_end()? {
+        arrivals.note_poll(has_come.is_some());
+        if has_come.is_some() || self.instance.mailbox.request_end_ring()? {
             self.look()?;
             return Ok(self.guest.outcome != 0);
         }
@@ -106,9 +106,9 @@ impl Invocation {
             // sent twice.
             let has_asked = self.instance.mailbox.has_taken_head(Channel::STORE)
                 || self.calls.as_ref().is_some_and(Calls::has_begun);
-            return !has_asked && self.instance.mailbox.can_tell_again(Channel::INVOCATION);
+            return !has_asked && self.instance.mailbox.can_resend(Channel::INVOCATION);
         }
-        (self.has_rested() || !self.is_activated)
+        (self.was_instance() || !self.is_activated)
             && self.instance.mailbox.is_untouched().unwrap_or(false)
     }
 
@@ -127,12 +127,12 @@ impl Invocation {
         self.calls.as_ref().map_or(0, Calls::count)
     }
 
-    /// Gives the request to `instance`, whose mailbox has its head. The invocation must then be
+    /// Moves the request to `instance`, whose mailbox has its head. The invocation must then be
     /// started again.
     ///
     /// # Errors
     /// Returns a platform error if a mailbox cannot be accessed.
-    pub fn go_over_to(&mut self, instance: Instance, served: Served) -> Result<(), InvokeError> {
+    pub fn restart_in(&mut self, instance: Instance, served: Served) -> Result<(), InvokeError> {
         let untaken = self.instance.mailbox.untaken_body(Channel::INVOCATION)?;
         self.pump.begin_again(untaken);
         if let Some(store) = &mut self.store {
@@ -142,16 +142,16 @@ impl Invocation {
             calls.begin_again();
         }
         self.instance = instance;
-        (self.is_activated, self.was_hot, self.looks) = (false, false, false);
+        (self.is_activated, self.was_hot, self.polls_for_end) = (false, false, false);
         self.guest = GuestWords::new_zeroed();
         self.is_over = false;
         self.timing.served = served;
-        self.place.1.goes_over_to(served);
+        self.permits.busy.goes_over_to(served);
         self.feed()
     }
 
     /// Returns whether the sandbox was an instance before its request came.
-    fn has_rested(&self) -> bool {
+    fn was_instance(&self) -> bool {
         matches!(self.timing.served, Served::Warm | Served::Ready)
     }
 

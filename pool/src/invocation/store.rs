@@ -20,7 +20,7 @@ use crate::error::InvokeError;
 use crate::mailbox::Mailbox;
 
 /// The pending answer to a record: the record of the answer, with its length.
-pub type Answering = Pin<Box<dyn Future<Output = Result<Vec<u8>, WireError>> + Send>>;
+pub type StoreAnswerFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>, WireError>> + Send>>;
 
 /// Answers the records of one function, see [`faasw_abi::store`].
 pub trait StoreService: fmt::Debug + Send + Sync {
@@ -29,7 +29,7 @@ pub trait StoreService: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Returns a [`WireError`] if the record is invalid: its guest is ended then.
-    fn answer(&self, record: Vec<u8>) -> Answering;
+    fn answer(&self, record: Vec<u8>) -> StoreAnswerFuture;
 }
 
 /// The channel of a store, as the node moves it.
@@ -39,7 +39,7 @@ pub struct StoreChannel {
     /// The part of a record that has arrived, its length first.
     record: Vec<u8>,
     /// The record that is being answered.
-    answering: Option<Answering>,
+    answering: Option<StoreAnswerFuture>,
 }
 
 impl fmt::Debug for StoreChannel {
@@ -51,7 +51,7 @@ impl fmt::Debug for StoreChannel {
     }
 }
 
-fn lie(what: &str) -> InvokeError {
+fn guest_error(what: &str) -> InvokeError {
     InvokeError::GuestFailed(format!("on the channel of its store {what}"))
 }
 
@@ -80,23 +80,24 @@ impl StoreChannel {
         self.pump.look(mailbox, guest)?;
         let told = &guest.channels[Channel::STORE];
         if told.head != 0 || told.end != 0 {
-            return Err(lie("it sent a head or an end"));
+            return Err(guest_error("it sent a head or an end"));
         }
         if mailbox.waiting(Channel::STORE, guest)? == 0 {
             return Ok(());
         }
         // To the guest, the answer to its previous record is still on its way.
         if self.answering.is_some() || !self.pump.wants_more() {
-            return Err(lie("it did not wait for its answer"));
+            return Err(guest_error("it did not wait for its answer"));
         }
         let some = mailbox.take(Channel::STORE, guest, usize::MAX)?;
         self.record.extend_from_slice(&some);
         let Some((length, body)) = self.record.split_first_chunk::<LENGTH_BYTES>() else {
             return Ok(());
         };
-        let length = store::length(*length).map_err(|_| lie("it announced too long a record"))?;
+        let length =
+            store::length(*length).map_err(|_| guest_error("it announced too long a record"))?;
         if body.len() > length {
-            return Err(lie("it sent more than one record"));
+            return Err(guest_error("it sent more than one record"));
         }
         if body.len() == length {
             let body = body.to_vec();
@@ -111,14 +112,14 @@ impl StoreChannel {
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the record was invalid or the guest's words are
     /// impossible, and a platform error if the mailbox cannot be accessed.
-    pub fn answered(
+    pub fn put_answer(
         &mut self,
         answer: Result<Vec<u8>, WireError>,
         mailbox: &mut Mailbox,
         guest: &GuestWords,
     ) -> Result<(), InvokeError> {
         self.answering = None;
-        let answer = answer.map_err(|error| lie(&format!("it sent no record: {error}")))?;
+        let answer = answer.map_err(|error| guest_error(&format!("it sent no record: {error}")))?;
         self.pump.receive(answer.into());
         self.feed(mailbox, guest)
     }
@@ -168,7 +169,7 @@ mod tests {
     struct Twice;
 
     impl StoreService for Twice {
-        fn answer(&self, record: Vec<u8>) -> Answering {
+        fn answer(&self, record: Vec<u8>) -> StoreAnswerFuture {
             Box::pin(async move { Ok(record.repeat(2)) })
         }
     }
@@ -226,7 +227,7 @@ mod tests {
             let answer = answer(&mut guest.channel).await;
             let channel = guest.channel.as_mut().unwrap();
             channel
-                .answered(answer, &mut guest.mailbox, &guest.words)
+                .put_answer(answer, &mut guest.mailbox, &guest.words)
                 .unwrap();
             assert!(channel.is_served(&guest.mailbox, &guest.words).unwrap());
             let read = &mut guest.words.channels[Channel::STORE].read;

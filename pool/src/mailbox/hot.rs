@@ -31,10 +31,10 @@ const READ: usize = (GUEST_WORDS.offset - WORDS.offset) as usize
 
 /// The mapped pages.
 #[derive(Debug)]
-pub(super) struct Mapped {
+pub(super) struct MappedPages {
     words: SharedPage,
     control: Control,
-    is_told_of: bool,
+    is_report_due: bool,
 }
 
 fn monotonic_nanoseconds() -> u64 {
@@ -50,10 +50,10 @@ impl Mailbox {
     /// Returns the error of the mapping.
     pub fn map(&mut self) -> Result<(), PlatformError> {
         if self.mapped.is_none() {
-            self.mapped = Some(Mapped {
+            self.mapped = Some(MappedPages {
                 control: Control::map(&self.file).map_err(system)?,
                 words: SharedPage::map(&self.file, WORDS.offset).map_err(system)?,
-                is_told_of: false,
+                is_report_due: false,
             });
         }
         Ok(())
@@ -90,7 +90,7 @@ impl Mailbox {
         let control = &mapped.control;
         let refusal = control.refuse();
         if refusal == Refusal::Unwanted {
-            mapped.is_told_of = false;
+            mapped.is_report_due = false;
         }
         let is_offered = refusal == Refusal::TooLate && control.is_offered();
         is_offered.then(|| {
@@ -108,30 +108,30 @@ impl Mailbox {
 
     /// Requests a report once it can be claimed. Returns false if it can be claimed now, or could
     /// before.
-    pub fn want(&mut self) -> bool {
+    pub fn request_report(&mut self) -> bool {
         let mapped = self.mapped.as_mut();
         mapped.is_some_and(|mapped| {
-            let is_told_of = mapped.control.want();
-            mapped.is_told_of |= is_told_of;
-            is_told_of
+            let is_report_due = mapped.control.want();
+            mapped.is_report_due |= is_report_due;
+            is_report_due
         })
     }
 
     /// Returns whether the sandbox was to report that it can be claimed, and the report has not
     /// been received yet.
-    pub fn is_told_of(&self) -> bool {
+    pub fn is_report_due(&self) -> bool {
         let mapped = self.mapped.as_ref();
-        mapped.is_some_and(|mapped| mapped.is_told_of)
+        mapped.is_some_and(|mapped| mapped.is_report_due)
     }
 
     /// Records that the report was received.
     ///
     /// # Errors
     /// Returns [`PlatformError::Protocol`] if no report was requested.
-    pub fn note_told_of(&mut self) -> Result<(), PlatformError> {
+    pub fn note_report(&mut self) -> Result<(), PlatformError> {
         match &mut self.mapped {
-            Some(mapped) if mapped.is_told_of => {
-                mapped.is_told_of = false;
+            Some(mapped) if mapped.is_report_due => {
+                mapped.is_report_due = false;
                 Ok(())
             }
             _ => {
@@ -143,15 +143,15 @@ impl Mailbox {
 
     /// Returns whether the sandbox may wipe it at this moment, because its guest has polled for
     /// long enough.
-    pub fn is_leaving(&self) -> bool {
+    pub fn is_ending_poll(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.control.is_leaving())
     }
 
     /// Signals to a polling guest that there is a request. Everything that the guest reads first,
     /// such as the head, has to be written before.
-    pub fn go(&mut self) {
-        self.said.go = 1;
+    pub fn signal_request(&mut self) {
+        self.host_words.go = 1;
         if let Some(mapped) = &self.mapped {
             mapped.words.word(GO).store(1, Ordering::Release);
         }
@@ -176,9 +176,9 @@ impl Mailbox {
     ///
     /// # Errors
     /// Returns the error of writing to the mailbox.
-    pub fn ask_for_end(&mut self) -> Result<bool, PlatformError> {
-        self.said.tell_end = 1;
-        self.say(offset_of!(HostWords, tell_end), &1_u32)?;
+    pub fn request_end_ring(&mut self) -> Result<bool, PlatformError> {
+        self.host_words.tell_end = 1;
+        self.publish(offset_of!(HostWords, tell_end), &1_u32)?;
         // Either the guest sees the request, or this sees the outcome that the guest wrote before.
         fence(Ordering::SeqCst);
         Ok(self.has_outcome())

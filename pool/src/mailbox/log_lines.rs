@@ -82,9 +82,9 @@ mod tests {
     use std::sync::Mutex;
 
     #[derive(Debug, Default)]
-    struct Kept(Mutex<Vec<(LogStream, String)>>);
+    struct RecordedLines(Mutex<Vec<(LogStream, String)>>);
 
-    impl LogSink for Kept {
+    impl LogSink for RecordedLines {
         fn line(&self, _: u64, stream: LogStream, line: &[u8]) {
             let line = String::from_utf8_lossy(line).into_owned();
             self.0.lock().unwrap().push((stream, line));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn lines(pieces: &[(LogStream, &str)]) -> Vec<(LogStream, String)> {
-        let kept = Arc::new(Kept::default());
+        let kept = Arc::new(RecordedLines::default());
         let mut lines = LogLines::new(kept.clone(), 1);
         for (stream, text) in pieces {
             lines.take(&[LogRecord {

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use faasw_abi::channel::{Channel, ChannelKind, ChannelWords, HEAD_MAX, TAIL_MAX};
 use faasw_abi::mailbox::{GuestWords, HostWords};
 
-use super::file::{Mailbox, in_ring, lie};
+use super::file::{Mailbox, impossible_length, in_ring};
 use crate::error::{InvokeError, PlatformError, RequestPart};
 
 /// The rest of a complete message.
 #[derive(Debug)]
-pub struct Left {
+pub struct MessageRest {
     /// The rest of the body.
     pub body: Bytes,
     /// The tail.
@@ -79,11 +79,11 @@ fn words(guest: &GuestWords, channel: Channel) -> &ChannelWords {
 
 impl Mailbox {
     fn of(&self, channel: Channel) -> &ChannelWords {
-        &self.said.channels[channel]
+        &self.host_words.channels[channel]
     }
 
     fn of_mut(&mut self, channel: Channel) -> &mut ChannelWords {
-        &mut self.said.channels[channel]
+        &mut self.host_words.channels[channel]
     }
 
     /// Opens the channel of this kind for a guest that is to be activated, with the head of a
@@ -115,7 +115,7 @@ impl Mailbox {
         secrets: Option<&[u8]>,
         calls: usize,
     ) -> Result<(), InvokeError> {
-        let tells_end = self.has_asked_for_end();
+        let tells_end = self.has_requested_end_ring();
         if store {
             self.open_channel(Channel::STORE, &[], false, tells_end)?;
         }
@@ -135,9 +135,9 @@ impl Mailbox {
     /// Returns the error of writing to the mailbox.
     fn open_calls(&mut self, count: usize) -> Result<(), PlatformError> {
         for channel in Channel::calls().take(count) {
-            self.said.open |= channel.bit();
+            self.host_words.open |= channel.bit();
         }
-        self.say(offset_of!(HostWords, open), &self.said.open)
+        self.publish(offset_of!(HostWords, open), &self.host_words.open)
     }
 
     /// Returns the turn of a channel, see [`ChannelWords::turn`].
@@ -154,7 +154,7 @@ impl Mailbox {
             turn: self.turn(channel).wrapping_add(1),
             ..ChannelWords::default()
         };
-        self.say_of(channel)
+        self.publish_channel(channel)
     }
 
     /// Writes the head of a message to the guest, which begins the message in this turn. The head
@@ -170,7 +170,7 @@ impl Mailbox {
         self.put_ring(channel.to_guest(), 0, head)?;
         let said = self.of_mut(channel);
         (said.written, said.head) = (head.len() as u64, head.len() as u32);
-        Ok(self.say_of(channel)?)
+        Ok(self.publish_channel(channel)?)
     }
 
     /// As [`Mailbox::open`], for any channel, including those without a purpose yet.
@@ -196,8 +196,8 @@ impl Mailbox {
             },
             turn: 0,
         };
-        self.said.open |= channel.bit();
-        self.said.tell_end = u32::from(tell_end);
+        self.host_words.open |= channel.bit();
+        self.host_words.tell_end = u32::from(tell_end);
         Ok(self.say_up_to(channel)?)
     }
 
@@ -237,7 +237,7 @@ impl Mailbox {
             let bytes = bytes.get(..count).unwrap_or_default();
             self.put_ring(channel.to_guest(), self.of(channel).written, bytes)?;
             self.of_mut(channel).written += count as u64;
-            self.say_of(channel)?;
+            self.publish_channel(channel)?;
         }
         Ok(count)
     }
@@ -253,7 +253,7 @@ impl Mailbox {
         }
         self.put_ring(channel.to_guest(), self.of(channel).written, tail)?;
         self.of_mut(channel).end = ChannelWords::end_with(tail.len() as u32);
-        Ok(self.say_of(channel)?)
+        Ok(self.publish_channel(channel)?)
     }
 
     /// Returns the body written so far of a message that no guest has touched.
@@ -269,13 +269,13 @@ impl Mailbox {
 
     /// Returns whether all of the message to the guest can be sent again to another guest: none of
     /// it was overwritten, and nothing of an answer was taken.
-    pub fn can_tell_again(&self, channel: Channel) -> bool {
+    pub fn can_resend(&self, channel: Channel) -> bool {
         let said = self.of(channel);
         let told = said.written.saturating_sub(u64::from(said.head));
         said.read == 0 && told <= channel.to_guest().size()
     }
 
-    /// Takes the head of the message from the guest, if it is there. [`Mailbox::tell_taken`]
+    /// Takes the head of the message from the guest, if it is there. [`Mailbox::publish_taken`]
     /// reports that to a guest that continues.
     ///
     /// # Errors
@@ -300,8 +300,8 @@ impl Mailbox {
     ///
     /// # Errors
     /// Returns the error of writing to the mailbox.
-    pub fn tell_taken(&self, channel: Channel) -> Result<(), PlatformError> {
-        self.say_of(channel)
+    pub fn publish_taken(&self, channel: Channel) -> Result<(), PlatformError> {
+        self.publish_channel(channel)
     }
 
     /// Returns whether the head of the message from the guest was taken.
@@ -324,7 +324,7 @@ impl Mailbox {
         let head = u64::from(told.head);
         match waiting.checked_sub(head) {
             Some(waiting) if head <= HEAD_MAX => Ok(waiting),
-            _ => Err(lie(
+            _ => Err(impossible_length(
                 &format_args!("{what} head"),
                 head,
                 waiting.min(HEAD_MAX),
@@ -357,7 +357,7 @@ impl Mailbox {
         let bytes = self.copy_ring(channel.to_host(), self.of(channel).read, count)?;
         if count > 0 {
             self.of_mut(channel).read += count as u64;
-            self.say_of(channel)?;
+            self.publish_channel(channel)?;
         }
         Ok(bytes.into())
     }
@@ -371,7 +371,7 @@ impl Mailbox {
         let count = self.waiting(channel, guest)?;
         if count > 0 {
             self.of_mut(channel).read += count;
-            self.say_of(channel)?;
+            self.publish_channel(channel)?;
         }
         Ok(count)
     }
@@ -385,14 +385,14 @@ impl Mailbox {
         &mut self,
         channel: Channel,
         guest: &GuestWords,
-    ) -> Result<Option<Left>, InvokeError> {
+    ) -> Result<Option<MessageRest>, InvokeError> {
         let Some(tail) = self.tail(channel, guest)? else {
             return Ok(None);
         };
         let count = self.waiting(channel, guest)?;
         let body = self.copy_ring(channel.to_host(), self.of(channel).read, count as usize)?;
         self.of_mut(channel).read += count;
-        Ok(Some(Left {
+        Ok(Some(MessageRest {
             body: body.into(),
             tail,
         }))
@@ -417,7 +417,11 @@ impl Mailbox {
         let used = in_ring(&what, told.written, self.of(channel).read, ring)?;
         let most = TAIL_MAX.min(ring.size() - used);
         if length > most {
-            return Err(lie(&format_args!("{what} tail"), length, most));
+            return Err(impossible_length(
+                &format_args!("{what} tail"),
+                length,
+                most,
+            ));
         }
         let tail = self.copy_ring(ring, told.written, length as usize)?;
         Ok(Some(tail))

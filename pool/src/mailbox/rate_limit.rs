@@ -13,15 +13,15 @@ use tokio::time::Instant;
 use super::log_record::LogRecord;
 
 /// The cost of one inspection of the mailbox, whatever is found there.
-const LOOK: u64 = 20;
+const LOOK_COST: u64 = 20;
 /// The number of bytes that cost one unit.
-const BYTES: u64 = 1 << 10;
+const BYTES_PER_UNIT: u64 = 1 << 10;
 /// The allowance of a guest at once: no small invocation is ever slowed down.
 const BURST: u64 = 8 << 10;
 /// How many inspections a guest gets at once after it has reported that it is done.
 const LAST_LOOKS: u64 = 8;
 /// The allowance per second: 5 thousand inspections, 100 MB of log, or 100 thousand lines of it.
-const PER_SECOND: u64 = 100_000;
+const UNITS_PER_SECOND: u64 = 100_000;
 
 /// The work that a guest's outbound calls have caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub struct CallWork {
 impl CallWork {
     /// Returns the cost: each request counts as an inspection, each field as a line of log.
     pub fn amount(&self) -> u64 {
-        let requests = LOOK.saturating_mul(self.begun);
-        requests.saturating_add(self.fields + self.bytes / BYTES)
+        let requests = LOOK_COST.saturating_mul(self.begun);
+        requests.saturating_add(self.fields + self.bytes / BYTES_PER_UNIT)
     }
 }
 
@@ -51,7 +51,7 @@ pub struct RateLimit {
 }
 
 fn time_for(work: u64) -> Duration {
-    Duration::from_nanos(work.saturating_mul(1_000_000_000 / PER_SECOND))
+    Duration::from_nanos(work.saturating_mul(1_000_000_000 / UNITS_PER_SECOND))
 }
 
 impl RateLimit {
@@ -66,9 +66,9 @@ impl RateLimit {
     pub fn count_look(&mut self, log: &[LogRecord]) {
         let log = log.iter().map(|record| {
             let lines = record.bytes.iter().filter(|byte| **byte == b'\n').count();
-            1 + lines as u64 + record.bytes.len() as u64 / BYTES
+            1 + lines as u64 + record.bytes.len() as u64 / BYTES_PER_UNIT
         });
-        self.use_up(Instant::now(), LOOK + log.sum::<u64>());
+        self.use_up(Instant::now(), LOOK_COST + log.sum::<u64>());
     }
 
     /// Counts an inspection of the guest's outbound calls.
@@ -78,14 +78,14 @@ impl RateLimit {
 
     /// Counts a ring for which nothing was inspected.
     pub fn count_ring(&mut self) {
-        self.use_up(Instant::now(), LOOK);
+        self.use_up(Instant::now(), LOOK_COST);
     }
 
     /// Reduces the allowance of a guest that has reported that it is done, and which only has to
     /// ring once or twice more.
     #[must_use]
     pub fn at_the_end(self) -> Self {
-        let used_up = Instant::now() + time_for(BURST - LAST_LOOKS * LOOK);
+        let used_up = Instant::now() + time_for(BURST - LAST_LOOKS * LOOK_COST);
         Self {
             whole_at: self.whole_at.max(used_up),
         }
@@ -119,44 +119,44 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_rings_now_and_then_is_always_heard() {
+    fn a_guest_that_rings_occasionally_is_never_delayed() {
         let mut rate_limit = RateLimit::new();
         let mut now = rate_limit.whole_at;
         for _ in 0..100_000 {
-            rate_limit.use_up(now, LOOK);
+            rate_limit.use_up(now, LOOK_COST);
             assert_eq!(rate_limit.rest_at(now), None);
             now += Duration::from_micros(200);
         }
     }
 
     #[test]
-    fn a_storm_is_looked_at_as_often_as_allowed() {
+    fn a_storm_of_rings_causes_only_the_allowed_looks() {
         let mut rate_limit = RateLimit::new();
         let start = rate_limit.whole_at;
         let (mut now, mut looks) = (start, 0);
         while now < start + Duration::from_secs(2) {
-            rate_limit.use_up(now, LOOK);
+            rate_limit.use_up(now, LOOK_COST);
             looks += 1;
             now = rate_limit.rest_at(now).unwrap_or(now);
         }
-        let allowed = (BURST + 2 * PER_SECOND) / LOOK;
+        let allowed = (BURST + 2 * UNITS_PER_SECOND) / LOOK_COST;
         assert!((allowed..=allowed + 2).contains(&looks), "{looks}");
     }
 
     #[test]
-    fn rings_that_nothing_is_looked_at_for_count_too() {
+    fn rings_without_a_look_count_too() {
         let mut rate_limit = RateLimit::new();
         let rings = (0..).take_while(|_| {
             rate_limit.count_ring();
             rate_limit.limited_until().is_none()
         });
         // A few more may pass in the time that this takes.
-        let most = 2 * BURST / LOOK;
-        assert!((BURST / LOOK - 1..most).contains(&(rings.count() as u64)));
+        let most = 2 * BURST / LOOK_COST;
+        assert!((BURST / LOOK_COST - 1..most).contains(&(rings.count() as u64)));
     }
 
     #[test]
-    fn a_guest_that_is_done_is_heard_a_few_times() {
+    fn few_looks_are_allowed_after_the_end() {
         let mut rate_limit = RateLimit::new().at_the_end();
         let rings = (0..).take_while(|_| {
             rate_limit.count_ring();

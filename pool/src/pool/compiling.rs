@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 
-use super::{Compiled, Pool};
+use super::{CompiledFunction, Pool};
 use crate::compile::{Compilation, Limits};
 use crate::error::{CompileError, PlatformError};
 use crate::fair_slots::{Slot, SlotRequest, SlotRules, Urgency};
@@ -27,7 +27,7 @@ impl Pool {
     /// # Errors
     /// Returns an error if the upload is no valid module or component, or if compiling exceeds its
     /// limit of CPU time or memory.
-    pub async fn compile(&self, wasm: Bytes) -> Result<Compiled, CompileError> {
+    pub async fn compile(&self, wasm: Bytes) -> Result<CompiledFunction, CompileError> {
         let work = Compilation {
             upload: wasm,
             ..Compilation::default()
@@ -60,8 +60,8 @@ impl Pool {
         }
     }
 
-    /// Loads an artifact that [`Compiled::bytes`] returned in a pool of the same version and
-    /// instruction set.
+    /// Loads an artifact that [`CompiledFunction::bytes`] returned in a pool of the same version
+    /// and instruction set.
     ///
     /// # Errors
     /// Returns `FBIG` if the artifact is empty or too large, and the error of the system if memory
@@ -70,12 +70,12 @@ impl Pool {
         &self,
         kind: FunctionKind,
         artifact: &[u8],
-    ) -> Result<Compiled, PlatformError> {
+    ) -> Result<CompiledFunction, PlatformError> {
         let system = |error| PlatformError::System {
             what: "the artifact could not be loaded",
             error,
         };
         let code = Code::copy_of(artifact).map_err(system)?;
-        Ok(Compiled::of(kind, KeptCode::here(Arc::new(code))))
+        Ok(CompiledFunction::of(kind, KeptCode::here(Arc::new(code))))
     }
 }

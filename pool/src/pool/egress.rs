@@ -38,7 +38,7 @@ impl EgressProcess {
 
 /// A worker that was just made.
 #[derive(Debug)]
-pub struct Worker {
+pub struct SpawnedWorker {
     /// The worker's process.
     pub process: EgressProcess,
     /// The stream socket to the worker.
@@ -49,7 +49,7 @@ pub struct Worker {
 
 /// A connector that was just made.
 #[derive(Debug)]
-pub struct Connector {
+pub struct SpawnedConnector {
     /// The connector's process.
     pub process: EgressProcess,
     /// The packet socket to the connector.
@@ -95,12 +95,12 @@ impl Egress {
     /// # Errors
     /// Returns a [`PlatformError`] if this host does not allow the connector's jail, or if the pool
     /// was shut down.
-    pub async fn connector(&self) -> Result<Connector, PlatformError> {
+    pub async fn connector(&self) -> Result<SpawnedConnector, PlatformError> {
         let (socket, theirs) = pair(SocketType::SEQPACKET)?;
         let spawner = self.inner.outside.spawner()?;
         let fds = [theirs.as_fd()];
         let process = spawner.egress(EgressRole::Connector, &fds).await?;
-        Ok(Connector {
+        Ok(SpawnedConnector {
             process: EgressProcess { process },
             socket,
         })
@@ -111,7 +111,7 @@ impl Egress {
     /// # Errors
     /// Returns a [`PlatformError`] if this host does not allow the worker's jail, or if the pool
     /// was shut down.
-    pub async fn worker(&self) -> Result<Worker, PlatformError> {
+    pub async fn worker(&self) -> Result<SpawnedWorker, PlatformError> {
         let (socket, theirs) = pair(SocketType::STREAM)?;
         let (passing, connections) = pair(SocketType::SEQPACKET)?;
         // The worker sends nothing to the connector.
@@ -120,7 +120,7 @@ impl Egress {
         let spawner = self.inner.stock.spawner()?;
         let fds = [theirs.as_fd(), connections.as_fd()];
         let process = spawner.egress(EgressRole::Worker, &fds).await?;
-        Ok(Worker {
+        Ok(SpawnedWorker {
             process: EgressProcess { process },
             socket,
             passing,

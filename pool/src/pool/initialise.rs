@@ -14,16 +14,19 @@ use faasw_common::text::Line;
 use faasw_compiler::protocol::{Task, Wizer};
 use http_body_util::{BodyExt as _, Empty};
 
-use super::{Compiled, Pool};
+use super::{CompiledFunction, Pool};
 use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
-use crate::invocation::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
+use crate::invocation::{
+    CallerPermit, InvocationLimits, InvocationRequest, Reply, ReplyBody, RequestClient,
+    ResponsePart,
+};
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
 use crate::snapshots::KeptCode;
 
 /// The result of compiling code so that Wizer can initialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Initialising {
+pub enum InitialisationPlan {
     /// The upload can be initialised by this export. The code reports its state and does nothing
     /// else ([`Pool::initialise`]).
     By(String),
@@ -43,7 +46,10 @@ impl Pool {
     ///
     /// # Errors
     /// Returns a [`CompileError`] that names the fault of the upload or the exceeded limit.
-    pub async fn compile_for(&self, work: Compilation) -> Result<(Compiled, Bytes), CompileError> {
+    pub async fn compile_for(
+        &self,
+        work: Compilation,
+    ) -> Result<(CompiledFunction, Bytes), CompileError> {
         let task = match work.initialiser {
             Some(Initialiser::Named(export)) => Task::CompileToInitialiseBy(export),
             Some(Initialiser::Found) => Task::CompileToInitialise,
@@ -58,14 +64,16 @@ impl Pool {
         // A helper that was not asked for initialisable code must not report any.
         let wizer = report.wizer.filter(|_| task.export().is_some());
         let (code, initialising) = match wizer {
-            Some(Wizer::Instrumented) => (code.that_tells(), Some(Initialising::By(export()))),
+            Some(Wizer::Instrumented) => {
+                (code.that_tells(), Some(InitialisationPlan::By(export())))
+            }
             Some(Wizer::Refused(reason)) => {
                 let export = export();
-                (code, Some(Initialising::Refused { export, reason }))
+                (code, Some(InitialisationPlan::Refused { export, reason }))
             }
             None => (code, None),
         };
-        let compiled = Compiled {
+        let compiled = CompiledFunction {
             kind: report.kind,
             imports: report.imports,
             cpu: std::time::Duration::from_millis(report.cpu_milliseconds),
@@ -92,8 +100,8 @@ impl Pool {
 
     /// Initialises `upload` by Wizer. `function` is its code that reports its state. Returns
     /// another module of at most `most_bytes`, which begins in the state in which the export left
-    /// it, and a report of what the initialisation drew. Takes a place for a moment, as a request
-    /// does.
+    /// it, and a report of what the initialisation drew. Takes an admission permit for a
+    /// moment, as a request does.
     ///
     /// # Errors
     /// Returns [`InitialiseError::Seed`] if the initialisation fails, or if it draws what `spec`
@@ -103,11 +111,11 @@ impl Pool {
     pub async fn initialise(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
         upload: &[u8],
         most_bytes: usize,
     ) -> Result<(Bytes, FreezeReport), InitialiseError> {
-        let Some(Initialising::By(export)) = &function.initialising else {
+        let Some(InitialisationPlan::By(export)) = &function.initialising else {
             let why = "its code does not tell what it becomes";
             return Err(InitialiseError::Refused(why.to_owned()));
         };
@@ -137,34 +145,35 @@ impl Pool {
         input: &mut Input,
     ) -> Result<(), InitialiseError> {
         let limit = self.inner.options.instantiation_time;
-        let call = Call {
+        let call = InvocationRequest {
             head: RequestHead {
                 method: b"GET".to_vec(),
                 path_and_query: b"/".to_vec(),
                 ..RequestHead::default()
             },
             body: Empty::new().map_err(|never| match never {}).boxed_unsync(),
-            limits: CallLimits {
+            limits: InvocationLimits {
                 cpu: limit,
                 first_byte: limit,
                 idle_client: limit,
                 idle_guest: limit,
                 total: Some(limit),
-                ..CallLimits::default()
+                ..InvocationLimits::default()
             },
             log: spec.log.clone(),
-            client: Client::default(),
+            client: RequestClient::default(),
             store: None,
             secrets: None,
             outbound: None,
-            admitted: Admitted::default(),
+            caller_permit: CallerPermit::default(),
         };
-        let Reply { head, body, .. } = self.invoke(version, call).await.map_err(untold)?;
+        let Reply { head, body, .. } =
+            self.invoke(version, call).await.map_err(initialise_error)?;
         match head.status {
-            STATUS_STATE => take(body, |bytes| input.push_state(bytes)).await,
+            STATUS_STATE => read_body(body, |bytes| input.push_state(bytes)).await,
             STATUS_REFUSED => {
                 let mut reason = Vec::new();
-                take(body, |bytes| {
+                read_body(body, |bytes| {
                     let room = REASON_MAX.saturating_sub(reason.len());
                     reason.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
                     Ok(())
@@ -182,7 +191,7 @@ impl Pool {
 }
 
 /// Receives a body, piece by piece.
-async fn take(
+async fn read_body(
     body: ReplyBody,
     mut piece: impl FnMut(&[u8]) -> Result<(), CompileError>,
 ) -> Result<(), InitialiseError> {
@@ -191,7 +200,7 @@ async fn take(
         ReplyBody::Stream(stream) => stream,
     };
     while let Some(part) = poll_fn(|context| stream.poll_part(context)).await {
-        if let Part::Data(bytes) = part.map_err(untold)? {
+        if let ResponsePart::Data(bytes) = part.map_err(initialise_error)? {
             piece(&bytes)?;
         }
     }
@@ -200,7 +209,7 @@ async fn take(
 
 /// Converts an error of the function that reports its state. Only a trap would happen again the
 /// next time.
-fn untold(error: InvokeError) -> InitialiseError {
+fn initialise_error(error: InvokeError) -> InitialiseError {
     match error {
         InvokeError::Trap { .. } => {
             InitialiseError::Refused(format!("it cannot tell what it has become: {error}"))

@@ -4,8 +4,8 @@ mod compiling;
 mod egress;
 mod initialise;
 mod provisioning;
+mod selection;
 mod starting;
-mod taking;
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,17 +17,18 @@ use faasw_common::ImageInfo;
 use faasw_common::text::Line;
 use faasw_seedtree::image::ImageError;
 
-pub use self::egress::{Connector, Egress, EgressProcess, Worker};
-pub use self::initialise::Initialising;
+pub use self::egress::{Egress, EgressProcess, SpawnedConnector, SpawnedWorker};
+pub use self::initialise::InitialisationPlan;
 use self::provisioning::Provisioning;
-pub use self::starting::Starting;
+pub use self::starting::StartingPool;
 use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError, SeedError, StartError};
 use crate::fair_slots::FairSlots;
 use crate::instances::{InstanceNumbers, Keeper};
 use crate::invocation::{
-    Admission, Begun, Call, Ended, Incoming, Invocation, RelaySlots, Reply, ReplyBody, Rest,
-    Secrets, ServedFunctions, Terms, permit_request,
+    Admission, FinishedInvocation, IncomingBody, Invocation, InvocationConfig, InvocationPermits,
+    InvocationRequest, RelaySlots, Reply, ReplyBody, ResponseRest, Secrets, ServedFunctions,
+    StartOutcome, permit_request,
 };
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
@@ -41,7 +42,7 @@ use crate::stats::{PoolStats, SeedInfo};
 
 /// A compiled function.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledFunction {
     /// The kind of the function, which determines how it is called.
     pub kind: FunctionKind,
     /// Full names of its imports; empty if the code was loaded instead of compiled.
@@ -53,11 +54,11 @@ pub struct Compiled {
     /// Whether it is a component with the exports of a language engine.
     pub is_engine: bool,
     /// The result of making it initialisable by Wizer, if that was requested.
-    pub initialising: Option<Initialising>,
+    pub initialising: Option<InitialisationPlan>,
     pub(crate) code: Arc<KeptCode>,
 }
 
-impl Compiled {
+impl CompiledFunction {
     /// Returns code of this size and digest that is stored, and that is not read before it is
     /// needed. It leaves memory when nothing that is made of it exists any more. If `here` has the
     /// code in memory, it need not be read.
@@ -84,8 +85,8 @@ impl Compiled {
         }
     }
 
-    /// Notes that the code is stored by now, so it may leave memory as code of [`Compiled::stored`]
-    /// does.
+    /// Notes that the code is stored by now, so it may leave memory as code of
+    /// [`CompiledFunction::stored`] does.
     pub fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
         self.code.is_stored_at(source, digest);
     }
@@ -139,17 +140,17 @@ struct Inner {
 impl Inner {
     fn admission(&self) -> &Admission {
         self.admission.get_or_init(|| {
-            let turns = if Mechanism::Turns.is_off() {
+            let run_permits = if Mechanism::Turns.is_off() {
                 usize::MAX
             } else {
-                TURNS * self.processors
+                RUN_PERMITS_PER_PROCESSOR * self.processors
             };
             let mut memory = self.stock.memory();
             if let (None, Some(admitted)) = (memory.used, self.options.admitted_memory) {
                 memory.max = memory.max.min(admitted);
             }
             let most = self.options.max_instances;
-            Admission::new(most, memory, turns, self.served.clone())
+            Admission::new(most, memory, run_permits, self.served.clone())
         })
     }
 }
@@ -161,7 +162,7 @@ pub struct Pool {
 }
 
 /// The number of run permits for each processor.
-const TURNS: usize = 2;
+const RUN_PERMITS_PER_PROCESSOR: usize = 2;
 
 impl Pool {
     /// Starts a pool. Must be called inside a tokio runtime.
@@ -196,7 +197,7 @@ impl Pool {
     pub async fn make_seed(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
     ) -> Result<(FunctionVersion, FreezeReport), SeedError> {
         let (version, report, _) = self.make_and_hold(spec, function).await?;
         Ok((version, report))
@@ -207,7 +208,7 @@ impl Pool {
     async fn make_and_hold(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
     ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
@@ -221,10 +222,10 @@ impl Pool {
     /// # Errors
     /// Returns a [`SeedError`] if the engine cannot be loaded or instantiated, or if the platform
     /// fails.
-    pub async fn warm(
+    pub async fn make_engine_seed(
         &self,
         name: &str,
-        engine: &Compiled,
+        engine: &CompiledFunction,
     ) -> Result<Arc<LanguageEngine>, SeedError> {
         let engine = self.engine(name, engine)?;
         self.inner.tree.warm(&engine).await?;
@@ -235,7 +236,11 @@ impl Pool {
     ///
     /// # Errors
     /// Returns a [`SeedError`] if the seed graph does not accept the engine.
-    pub fn engine(&self, name: &str, engine: &Compiled) -> Result<Arc<LanguageEngine>, SeedError> {
+    pub fn engine(
+        &self,
+        name: &str,
+        engine: &CompiledFunction,
+    ) -> Result<Arc<LanguageEngine>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         self.inner.tree.engine(name, &engine.code, time_limit)
     }
@@ -245,10 +250,10 @@ impl Pool {
     ///
     /// # Errors
     /// Returns a [`SeedError`] if its memory or configuration is more than a guest can have.
-    pub fn adopt(
+    pub fn register_existing(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
         known: Known,
     ) -> Result<FunctionVersion, SeedError> {
         adopt(
@@ -272,7 +277,7 @@ impl Pool {
     pub async fn restore(
         &self,
         spec: &FunctionSpec,
-        function: &Compiled,
+        function: &CompiledFunction,
         known: Known,
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
@@ -290,7 +295,7 @@ impl Pool {
     ///
     /// # Errors
     /// Returns a [`SeedError`] if the seed cannot be made, or if the platform fails.
-    pub async fn have(&self, version: &FunctionVersion) -> Result<bool, SeedError> {
+    pub async fn ensure_in_memory(&self, version: &FunctionVersion) -> Result<bool, SeedError> {
         let is_read = self.inner.tree.have(version).await?;
         version.holding().fit();
         Ok(is_read)
@@ -310,7 +315,7 @@ impl Pool {
 
     /// Writes an image of a function's seed in the background, if there is no valid image. For
     /// that, the seed is made or read if it is not in memory, and is evicted afterwards.
-    pub async fn have_image(&self, version: &FunctionVersion) {
+    pub async fn ensure_image(&self, version: &FunctionVersion) {
         version.have_image().await;
     }
 
@@ -328,7 +333,7 @@ impl Pool {
 
     /// Returns whether a function's seed is in memory.
     #[must_use]
-    pub fn has_frozen(&self, version: &FunctionVersion) -> bool {
+    pub fn has_seed_in_memory(&self, version: &FunctionVersion) -> bool {
         version.is_in_memory()
     }
 
@@ -360,7 +365,7 @@ impl Pool {
     pub async fn invoke(
         &self,
         version: &FunctionVersion,
-        call: Call,
+        call: InvocationRequest,
     ) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
         // Waits for the seed before it takes a permit, so that other requests can use the permit
@@ -369,15 +374,15 @@ impl Pool {
             .worth_waiting_for(call.limits.begins_within())
             .await?;
         let request = permit_request(version);
-        let permit = match call.client.within {
+        let permit = match call.client.calling_function {
             None => self.inner.admission().admit(request).await?,
             Some(share) => self.inner.admission().admit_nested(share, request)?,
         };
         let head = call.head.encode();
-        self.provide(version);
+        self.provision(version);
         // Short requests run one after the other: all are done sooner than if they took each
         // other's processors, and fewer instances are needed.
-        let turn = match call.client.within {
+        let run_permit = match call.client.calling_function {
             None => Some(self.inner.admission().run_permit(request).await),
             // The invocation that waits for this one may have the last permit.
             Some(_) => self.inner.admission().try_run_permit(request),
@@ -392,16 +397,16 @@ impl Pool {
             None => Box::pin(self.take(version, waited_for)).await?,
         };
         let busy = version.begin(served);
-        let incoming = Incoming::new(call.body);
+        let incoming = IncomingBody::new(call.body);
         let is_whole = incoming.has_ended();
         let warm_instances = version.warm_instances();
-        let under_way = warm_instances.polling().begin();
-        let looks = instance.is_claimed
-            && under_way.is_alone()
+        let active_request = warm_instances.polling().begin();
+        let polls_for_end = instance.is_claimed
+            && active_request.is_alone()
             && warm_instances.arrivals().is_quick()
             && !Mechanism::NodeLooks.is_off();
         // The sandbox of a claimed instance polls for its order first.
-        let tells_end = !looks && (instance.is_claimed || self.is_quiet());
+        let tells_end = !polls_for_end && (instance.is_claimed || self.is_quiet());
         instance
             .mailbox
             .open(ChannelKind::Invocation, &head, is_whole, tells_end)?;
@@ -421,52 +426,58 @@ impl Pool {
             version.clone(),
             LogLines::new(call.log, number),
             incoming,
-            Terms {
+            InvocationConfig {
                 limits: call.limits,
                 client: call.client,
                 waits: self.inner.admission().waits(),
                 relay: self.inner.relay.clone(),
-                under_way,
+                active_request,
                 store: call.store,
                 secrets: call.secrets,
                 outbound: call.outbound,
-                looks,
+                polls_for_end,
             },
             timing,
-            (permit, busy, call.admitted),
+            InvocationPermits {
+                admission: permit,
+                busy,
+                caller: call.caller_permit,
+            },
         );
-        if let Some(turn) = turn {
-            invocation.give_turn(turn);
+        if let Some(permit) = run_permit {
+            invocation.set_run_permit(permit);
         }
-        let mut begun = invocation.start().await;
-        if let Err(InvokeError::Platform(error)) = &begun
+        let mut started = invocation.start().await;
+        if let Err(InvokeError::Platform(error)) = &started
             && Box::pin(invocation.end_if_untouched()).await
         {
             let error = Line(error);
             tracing::debug!(number, %error, "a request begins again in another microVM");
-            begun = Box::pin(self.start_again(&mut invocation, version, &head)).await;
+            started = Box::pin(self.start_again(&mut invocation, version, &head)).await;
         }
-        let followed = match begun {
-            Ok(Begun::Streams(head)) => return Ok(invocation.go_on(head, None)),
-            Ok(Begun::Done(done)) => match invocation.room_for_rest(&done) {
+        let followed = match started {
+            Ok(StartOutcome::Streaming(head)) => {
+                return Ok(invocation.into_streaming_reply(head, None));
+            }
+            Ok(StartOutcome::Finished(done)) => match invocation.room_for_rest(&done) {
                 Ok(Some(room)) => Ok((done, room)),
                 // The client has enough to read: it receives the rest as it reads.
                 Ok(None) => match invocation.take_head() {
-                    Ok(head) => return Ok(invocation.go_on(head, Some(done))),
+                    Ok(head) => return Ok(invocation.into_streaming_reply(head, Some(done))),
                     Err(error) => Err(error),
                 },
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),
         };
-        let Ended {
+        let FinishedInvocation {
             rest,
             result,
             timing,
             log,
         } = invocation.finish(followed).await;
         match rest {
-            Some(Rest {
+            Some(ResponseRest {
                 head: Some(head),
                 bytes,
                 trailers,

@@ -22,7 +22,7 @@ use crate::seeds::{SeedSlots, Tree};
 
 /// A pool whose processes are being started. Dropping it ends them.
 #[derive(Debug)]
-pub struct Starting {
+pub struct StartingPool {
     stock: Arc<Stock>,
     outside: Outside,
     first: First,
@@ -36,7 +36,7 @@ impl Pool {
     /// # Errors
     /// Returns a [`StartError`] if this host cannot run guests, as far as that is known by then;
     /// the message names the remedy.
-    pub fn begin(options: PoolOptions) -> Result<Starting, StartError> {
+    pub fn begin(options: PoolOptions) -> Result<StartingPool, StartError> {
         doctor::check_kvm()?;
         #[cfg(feature = "ablation")]
         Mechanism::switch_off(&options.without);
@@ -49,7 +49,7 @@ impl Pool {
             launcher: options.launcher.clone(),
             wall_clock: options.wall_clock,
         })?;
-        Ok(Starting {
+        Ok(StartingPool {
             outside: Outside::new(options.launcher.clone(), options.confinement.level()),
             stock,
             first,
@@ -72,7 +72,7 @@ impl Pool {
             // The admission depends on the spawner's report about this host, which exists now.
             self.inner.admission();
             Stock::start_filling(&self.inner.stock);
-            self.start_providing();
+            self.start_provisioning();
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Pool {
     }
 }
 
-impl Starting {
+impl StartingPool {
     /// Returns the pool, which uses these images. [`Pool::started`] completes its start.
     ///
     /// # Errors

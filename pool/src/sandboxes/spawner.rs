@@ -29,7 +29,7 @@ use super::groups::Groups;
 use super::launcher::{Launcher, Running};
 use super::process::{Birth, Exit, FORBIDDEN_CALL, Made, Process};
 use super::watch::{into_io, send_when_there_is_room, watch};
-use crate::error::{PlatformError, errno_told};
+use crate::error::{PlatformError, errno_from_report};
 use crate::seeds::FunctionNumber;
 
 /// The record of a requested process.
@@ -400,7 +400,7 @@ impl Spawner {
                     obstacle,
                 } = packet.message()?;
                 if let Some(waiting) = self.spawned_sender(token) {
-                    let errno = errno_told(errno);
+                    let errno = errno_from_report(errno);
                     let _ = waiting.send(Err(match step {
                         Step::Fork if obstacle == Obstacle::Unknown => PlatformError::System {
                             what: "a process could not be made",

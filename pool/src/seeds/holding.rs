@@ -14,7 +14,7 @@ use faasw_seedtree::graph::Resting;
 use faasw_seedtree::{Key, Owner};
 
 use super::graph::{Account, Seeds};
-use crate::instances::{Rest, WarmInstances};
+use crate::instances::{WarmInfo, WarmInstances};
 
 /// The number of a function in its pool, the same for all its versions.
 pub type FunctionNumber = u64;
@@ -80,9 +80,9 @@ impl Holding {
         if self.bytes(&versions) <= self.budget {
             return;
         }
-        let mut warm: Vec<(Rest, usize, Key)> = Vec::new();
+        let mut warm: Vec<(WarmInfo, usize, Key)> = Vec::new();
         for (place, (key, warm_instances)) in versions.iter().enumerate() {
-            let rests = warm_instances.rests().into_iter();
+            let rests = warm_instances.infos().into_iter();
             warm.extend(rests.map(|rest| (rest, place, *key)));
         }
         warm.sort_by_key(|(rest, ..)| rest.since);

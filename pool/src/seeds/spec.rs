@@ -29,7 +29,7 @@ pub struct FunctionSpec {
     /// The configuration: keys and values, each UTF-8.
     pub configuration: Vec<Pair>,
     /// The names of its secrets, each UTF-8. The values come with each request
-    /// ([`Call::secrets`](crate::Call::secrets)).
+    /// ([`InvocationRequest::secrets`](crate::InvocationRequest::secrets)).
     pub secrets: Vec<Vec<u8>>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,

@@ -9,7 +9,7 @@ use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{HOST_WORDS, HostWords};
 use faasw_abi::memory_map::MAILBOX;
 use faasw_abi::outgoing::OutgoingHead;
-use faasw_pool::{Call, InvokeError};
+use faasw_pool::{InvocationRequest, InvokeError};
 
 use crate::script::{Op, Script, place, word};
 use crate::support::servers::Server;
@@ -69,8 +69,8 @@ fn is_taken(script: Script) -> Script {
     script.step(Op::Until, read, request().len() as u64, 0)
 }
 
-fn order(script: &Script, server: &Arc<Server>) -> Call {
-    Call {
+fn order(script: &Script, server: &Arc<Server>) -> InvocationRequest {
+    InvocationRequest {
         body: whole(&script.bytes()),
         limits: far_limits(),
         outbound: Some(server.clone()),
@@ -88,7 +88,7 @@ fn waits(script: Script) -> Script {
     script.ring(Doorbell::Wait).for_ever_from(from)
 }
 
-pub async fn every_lie_about_requests_of_its_own_ends_the_guest(bench: &Bench) {
+pub async fn every_invalid_outbound_call_ends_the_guest(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let ring = CHANNEL.to_host().size();
     let new = Script::new;
@@ -141,13 +141,13 @@ pub async fn every_lie_about_requests_of_its_own_ends_the_guest(bench: &Bench) {
             other => panic!("{what}: {other:?}"),
         }
         assert_eq!(server.under_way.load(Ordering::SeqCst), 0, "{what}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm(), "{what}");
     }
     field.nothing_is_left().await;
 }
 
-pub async fn a_body_without_a_head_is_nothing(bench: &Bench) {
+pub async fn a_body_without_a_head_is_ignored(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let server = Arc::new(Server::silent());
     let script = Script::new().store(written(), 100).store_pair(head(), 0, 1);
@@ -159,7 +159,7 @@ pub async fn a_body_without_a_head_is_nothing(bench: &Bench) {
         .progress();
     let from = script.here();
     let script = script.ring(Doorbell::Wait).for_ever_from(from);
-    let order = Call {
+    let order = InvocationRequest {
         limits: short_limits(),
         ..order(&script, &server)
     };
@@ -171,7 +171,7 @@ pub async fn a_body_without_a_head_is_nothing(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-pub async fn a_flood_of_requests_that_are_dropped_leaves_none(bench: &Bench) {
+pub async fn a_flood_of_dropped_calls_leaves_none_behind(bench: &Bench) {
     const COUNT: u64 = 20;
     let field = Battlefield::new(bench).await;
     let server = Arc::new(Server::silent());
@@ -198,7 +198,7 @@ pub async fn a_flood_of_requests_that_are_dropped_leaves_none(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-pub async fn without_servers_their_channels_are_nothing(bench: &Bench) {
+pub async fn channels_of_absent_services_are_ignored(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     // The node does not read the guest's words about a channel that is not open.
     let script = begins(Script::new().store(turn(), 7), 0).store(written(), u64::MAX);

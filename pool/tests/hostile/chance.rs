@@ -138,7 +138,7 @@ async fn runs_of(bench: &Bench, count: u32, mut script: impl FnMut() -> Script) 
         // Any result will do, but it must arrive in time.
         let _ = field.attack(&script()).await;
         if run % 8 == 0 {
-            field.nobody_else_notices().await;
+            field.other_functions_are_unaffected().await;
         }
     }
     field.nothing_is_left().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::doorbell::Doorbell;
-use faasw_pool::{Call, CallLimits, InvokeError, ReplyBody};
+use faasw_pool::{InvocationLimits, InvocationRequest, InvokeError, ReplyBody};
 
 use crate::script::{Script, word};
 use crate::support::processes::{cpu_time, sandboxes};
@@ -29,9 +29,9 @@ fn spinning(script: Script) -> Script {
     script.for_ever_from(from)
 }
 
-fn order(script: &Script, limits: CallLimits) -> (Call, Arc<Log>) {
+fn order(script: &Script, limits: InvocationLimits) -> (InvocationRequest, Arc<Log>) {
     let log = Arc::new(Log::default());
-    let order = Call {
+    let order = InvocationRequest {
         body: whole(&script.bytes()),
         limits,
         log: log.clone(),
@@ -47,7 +47,7 @@ impl Battlefield<'_> {
         for _ in 0..20 {
             // The node may look at the first ones instead of believing them.
             self.answers().await;
-            self.nobody_else_notices().await;
+            self.other_functions_are_unaffected().await;
             if self.is_warm() {
                 return;
             }
@@ -70,7 +70,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
         let mut least = Duration::MAX;
         for _ in 0..4 {
             field.warms().await;
-            let limits = CallLimits {
+            let limits = InvocationLimits {
                 cpu: cpu * slowness(),
                 ..far_limits()
             };
@@ -89,7 +89,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
                 let ended = log.stream_result().await.unwrap_err();
                 assert!(went_on(&ended), "whoever follows it is told");
             }
-            field.nobody_else_notices().await;
+            field.other_functions_are_unaffected().await;
             assert!(!field.is_warm());
         }
         // Ending it takes an order or two, on a machine that also does other work.
@@ -125,7 +125,7 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
         let used = cpu_time(own) - before;
         shares.push(used.as_secs_f64() / charged.as_secs_f64());
         assert!(charged < AFTER_END + ENDING, "{charged:?}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm());
     }
     println!("the node's time for that of each storm: {shares:.3?}");
@@ -134,7 +134,7 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
 
 /// While many requests are under way, the node does not ask guests to report their end early, and
 /// does not believe one that does so.
-pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
+pub async fn an_unrequested_early_end_is_not_believed(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let processors = std::thread::available_parallelism().unwrap().get();
     let waits = Script::new().store(word!(wait_nanoseconds), u64::MAX);
@@ -162,7 +162,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
         (false, spinning(works_on.progress())),
     ] {
         warm().await;
-        let limits = CallLimits {
+        let limits = InvocationLimits {
             cpu: Duration::from_millis(400) * slowness(),
             ..far_limits()
         };
@@ -196,10 +196,10 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
+pub async fn failed_and_abandoned_requests_are_charged(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let limit = Duration::from_millis(200) * slowness();
-    let limits = CallLimits {
+    let limits = InvocationLimits {
         cpu: limit,
         ..far_limits()
     };
@@ -217,7 +217,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
         let charged = log.charge().await;
         assert!(charged > Duration::from_millis(5), "{what}: {charged:?}");
         assert!(charged < limit + ENDING, "{what}: {charged:?}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
     }
     // A client that disconnects.
     let before: Vec<_> = sandboxes();

@@ -119,7 +119,7 @@ fn all_bits() -> Script {
         .step(Op::Copy, words + 8, words, length)
 }
 
-pub async fn every_lie_in_the_mailbox_is_refused(bench: &Bench) {
+pub async fn every_invalid_word_in_the_mailbox_is_rejected(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for (what, script, told) in lies() {
         for script in [script.clone().done(), script.progress().done()] {
@@ -127,7 +127,7 @@ pub async fn every_lie_in_the_mailbox_is_refused(bench: &Bench) {
                 Err(InvokeError::GuestFailed(why)) => assert!(why.contains(told), "{what}: {why}"),
                 other => panic!("{what}: {other:?}"),
             }
-            field.nobody_else_notices().await;
+            field.other_functions_are_unaffected().await;
             assert!(!field.is_warm(), "{what}");
         }
     }
@@ -148,7 +148,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
         let script = script.ring(Doorbell::Wait).for_ever_from(from);
         let mut body = script.bytes();
         body.resize(body.len() + 2 * ring as usize, 0);
-        let order = faasw_pool::Call {
+        let order = faasw_pool::InvocationRequest {
             body: crate::support::whole(&body),
             limits: crate::far_limits(),
             ..crate::support::call("/")
@@ -159,7 +159,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
             }
             other => panic!("{read}: {other:?}"),
         }
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm(), "{read}");
     }
     field.nothing_is_left().await;
@@ -183,7 +183,7 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
         .progress()
         .for_ever_from(from);
     let log = std::sync::Arc::new(crate::support::Log::default());
-    let order = faasw_pool::Call {
+    let order = faasw_pool::InvocationRequest {
         body: crate::support::whole(&script.bytes()),
         // No limit is to end it.
         limits: crate::far_limits(),
@@ -212,7 +212,7 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
         let from = script.here();
         let script = script.ring(Doorbell::Wait).for_ever_from(from);
         let log = std::sync::Arc::new(crate::support::Log::default());
-        let order = faasw_pool::Call {
+        let order = faasw_pool::InvocationRequest {
             body: crate::support::whole(&script.bytes()),
             limits: crate::far_limits(),
             log: log.clone(),
@@ -226,7 +226,7 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
             matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("took the head")),
             "{head}: {ended:?}"
         );
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm());
     }
     field.nothing_is_left().await;

@@ -40,44 +40,47 @@ mod waits;
 
 use std::time::Duration;
 
-use faasw_pool::{Call, CallLimits, FreezePolicy, FunctionVersion, InvokeError, PoolOptions};
+use faasw_pool::{
+    FreezePolicy, FunctionVersion, InvocationLimits, InvocationRequest, InvokeError, PoolOptions,
+};
 
 use calls::{
-    a_body_without_a_head_is_nothing, a_flood_of_requests_that_are_dropped_leaves_none,
-    every_lie_about_requests_of_its_own_ends_the_guest, without_servers_their_channels_are_nothing,
+    a_body_without_a_head_is_ignored, a_flood_of_dropped_calls_leaves_none_behind,
+    channels_of_absent_services_are_ignored, every_invalid_outbound_call_ends_the_guest,
 };
 use carrier::Carrier;
 use chance::{by_chance_at_rest, by_chance_while_the_node_reads};
 use ends::{
     a_guest_that_spins_after_its_end_has_little_time_and_pays,
-    a_storm_after_the_end_costs_the_node_little, an_end_that_nobody_asked_for_is_not_believed,
-    what_fails_or_is_left_behind_is_charged_too,
+    a_storm_after_the_end_costs_the_node_little, an_unrequested_early_end_is_not_believed,
+    failed_and_abandoned_requests_are_charged,
 };
 use lies::{
     a_head_cannot_be_taken_back, a_response_that_was_ended_cannot_go_on,
-    every_lie_in_the_mailbox_is_refused, no_more_of_a_request_is_read_than_was_written,
+    every_invalid_word_in_the_mailbox_is_rejected, no_more_of_a_request_is_read_than_was_written,
 };
 use memory::{
-    absurd_wishes_for_memory_are_none, an_instance_that_entered_ring_0_is_not_used_again,
-    tables_that_make_no_sense_end_the_guest,
+    absurd_memory_requests_are_ignored, an_instance_that_entered_ring_0_is_not_used_again,
+    invalid_page_tables_end_the_guest,
 };
 use rings::{a_guest_that_goes_on_after_its_end_is_ended, every_ring_out_of_order_ends_the_guest};
 use script::Script;
 use stores::{
-    an_answer_that_is_late_is_dropped_with_its_invocation, every_lie_about_records_ends_the_guest,
-    without_a_store_its_channel_is_nothing,
+    an_answer_that_is_late_is_dropped_with_its_invocation, every_invalid_record_ends_the_guest,
+    without_a_store_its_channel_is_ignored,
 };
 use storms::{a_storm_of_log_costs_the_node_little, a_storm_of_progress_costs_the_node_little};
 use strays::{
-    a_guest_that_strays_ends_and_its_function_alone_is_not_hot,
-    what_a_guest_writes_before_its_request_is_gone_or_its_own,
+    a_guest_that_strays_ends_and_only_its_function_is_not_hot,
+    words_that_a_polling_guest_writes_early_affect_only_itself,
 };
-use support::aside::can_be_hot;
+use support::hot::can_be_hot;
 use support::processes::{descriptors, descriptors_of_a_sandbox, sandboxes};
 use support::{Bench, bytes_of, call, give_up, slowness, whole};
 use waits::{
-    asking_again_and_again_gives_no_more_time, instantiating_has_an_end_too,
-    waiting_for_ever_ends_in_time, waking_a_guest_that_never_waits_does_not_hold_the_node_up,
+    an_endless_wait_ends_in_time, instantiation_has_a_time_limit,
+    repeated_waits_do_not_extend_the_timeout,
+    waking_a_guest_that_never_waits_does_not_delay_the_node,
 };
 
 /// A hostile function, and a good one beside it.
@@ -103,7 +106,7 @@ impl<'a> Battlefield<'a> {
         };
         // The first answers make the node allocate its one-time resources before the measurement.
         field.answers().await;
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         Self {
             descriptors: descriptors(),
             ..field
@@ -130,9 +133,9 @@ impl<'a> Battlefield<'a> {
     async fn attack_within(
         &self,
         script: &Script,
-        limits: CallLimits,
+        limits: InvocationLimits,
     ) -> Result<Vec<u8>, InvokeError> {
-        let order = Call {
+        let order = InvocationRequest {
             body: whole(&script.bytes()),
             limits,
             ..call("/")
@@ -140,7 +143,7 @@ impl<'a> Battlefield<'a> {
         self.send(order).await
     }
 
-    async fn send(&self, order: Call) -> Result<Vec<u8>, InvokeError> {
+    async fn send(&self, order: InvocationRequest) -> Result<Vec<u8>, InvokeError> {
         // The total limit, and time for the node to end the guest. Without a timeout, a failure
         // would hang the test.
         let limit = order.limits.total.unwrap() + give_up();
@@ -164,7 +167,7 @@ impl<'a> Battlefield<'a> {
 
     /// Waits until nothing of a request remains but what is meant to stay, and checks that the good
     /// function answers.
-    async fn nobody_else_notices(&self) {
+    async fn other_functions_are_unaffected(&self) {
         self.bench
             .settles("what was made for a request ends", |stats| {
                 stats.busy == 0 && sandboxes().len() == stats.zygotes + stats.warm
@@ -177,7 +180,7 @@ impl<'a> Battlefield<'a> {
 
     /// Checks that no descriptor was left behind since the beginning, except those of instances.
     async fn nothing_is_left(&self) {
-        self.nobody_else_notices().await;
+        self.other_functions_are_unaffected().await;
         self.bench
             .settles("descriptors are closed", |stats| {
                 let of_instances = descriptors_of_a_sandbox() * (stats.zygotes + stats.warm + 1);
@@ -196,30 +199,30 @@ async fn good(bench: &Bench) -> FunctionVersion {
 }
 
 /// Returns limits so short that a script that runs for ever is ended soon.
-fn short_limits() -> CallLimits {
+fn short_limits() -> InvocationLimits {
     let short = |milliseconds| Duration::from_millis(milliseconds) * slowness();
-    CallLimits {
+    InvocationLimits {
         cpu: short(200),
         first_byte: short(300),
         idle_client: short(300),
         idle_guest: short(300),
         total: Some(short(2000)),
         idle_call: short(300),
-        ..CallLimits::default()
+        ..InvocationLimits::default()
     }
 }
 
 /// Returns limits that a request does not approach, not even on a busy machine.
-fn far_limits() -> CallLimits {
+fn far_limits() -> InvocationLimits {
     let far = Duration::from_secs(300) * slowness();
-    CallLimits {
+    InvocationLimits {
         cpu: far,
         first_byte: far,
         idle_client: far,
         idle_guest: far,
         total: Some(far),
         idle_call: far,
-        ..CallLimits::default()
+        ..InvocationLimits::default()
     }
 }
 
@@ -248,36 +251,36 @@ fn main() {
             );
         }
         let mut all = trials![skip || never_hot;
-            a_guest_that_strays_ends_and_its_function_alone_is_not_hot in hot(),
-            what_a_guest_writes_before_its_request_is_gone_or_its_own in hot(),
+            a_guest_that_strays_ends_and_only_its_function_is_not_hot in hot(),
+            words_that_a_polling_guest_writes_early_affect_only_itself in hot(),
         ];
         all.extend(trials![skip;
-            every_lie_in_the_mailbox_is_refused,
+            every_invalid_word_in_the_mailbox_is_rejected,
             no_more_of_a_request_is_read_than_was_written,
             a_response_that_was_ended_cannot_go_on,
             a_head_cannot_be_taken_back,
             every_ring_out_of_order_ends_the_guest,
             a_guest_that_goes_on_after_its_end_is_ended,
-            tables_that_make_no_sense_end_the_guest,
+            invalid_page_tables_end_the_guest,
             an_instance_that_entered_ring_0_is_not_used_again,
-            absurd_wishes_for_memory_are_none,
-            waiting_for_ever_ends_in_time,
-            asking_again_and_again_gives_no_more_time,
-            waking_a_guest_that_never_waits_does_not_hold_the_node_up,
-            instantiating_has_an_end_too in options(),
+            absurd_memory_requests_are_ignored,
+            an_endless_wait_ends_in_time,
+            repeated_waits_do_not_extend_the_timeout,
+            waking_a_guest_that_never_waits_does_not_delay_the_node,
+            instantiation_has_a_time_limit in options(),
             a_storm_of_progress_costs_the_node_little,
             a_storm_of_log_costs_the_node_little,
             a_guest_that_spins_after_its_end_has_little_time_and_pays,
             a_storm_after_the_end_costs_the_node_little,
-            an_end_that_nobody_asked_for_is_not_believed,
-            what_fails_or_is_left_behind_is_charged_too,
-            every_lie_about_records_ends_the_guest,
+            an_unrequested_early_end_is_not_believed,
+            failed_and_abandoned_requests_are_charged,
+            every_invalid_record_ends_the_guest,
             an_answer_that_is_late_is_dropped_with_its_invocation,
-            without_a_store_its_channel_is_nothing,
-            every_lie_about_requests_of_its_own_ends_the_guest,
-            a_body_without_a_head_is_nothing,
-            a_flood_of_requests_that_are_dropped_leaves_none,
-            without_servers_their_channels_are_nothing,
+            without_a_store_its_channel_is_ignored,
+            every_invalid_outbound_call_ends_the_guest,
+            a_body_without_a_head_is_ignored,
+            a_flood_of_dropped_calls_leaves_none_behind,
+            channels_of_absent_services_are_ignored,
             by_chance_at_rest,
             by_chance_while_the_node_reads,
         ]);

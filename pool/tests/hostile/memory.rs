@@ -9,7 +9,7 @@ use crate::Battlefield;
 use crate::script::{Script, word};
 use crate::support::Bench;
 
-pub async fn tables_that_make_no_sense_end_the_guest(bench: &Bench) {
+pub async fn invalid_page_tables_end_the_guest(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for (what, address) in [
         ("null", 0),
@@ -44,7 +44,7 @@ pub async fn tables_that_make_no_sense_end_the_guest(bench: &Bench) {
                 println!("{what}, {value:#x}: {answered:?}");
             }
         }
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         let answered = field.ends(&Script::new().head().end().done()).await;
         assert_eq!(answered.unwrap(), b"", "after {what}");
     }
@@ -56,19 +56,19 @@ pub async fn an_instance_that_entered_ring_0_is_not_used_again(bench: &Bench) {
     for ring_0 in [field.carrier.ring_0(), field.carrier.halt()] {
         // An instance that only answered is warm, and receives the attack.
         field.answers().await;
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(field.is_warm());
         let script = Script::new().gate(ring_0).breakpoint().head().end().done();
         // The outcome depends on this hardware, or on what emulates ring 0.
         let answered = field.attack(&script).await;
         println!("{ring_0:#x}: {answered:?}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm(), "{ring_0:#x}");
     }
     field.nothing_is_left().await;
 }
 
-pub async fn absurd_wishes_for_memory_are_none(bench: &Bench) {
+pub async fn absurd_memory_requests_are_ignored(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let mut script = Script::new();
     for start in [

@@ -26,7 +26,7 @@ pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
             );
             assert!(!field.is_warm(), "{value}");
         }
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
     }
     // Ports that do not exist, and some that exist on other machines.
     for port in [0, 0x20, 0x51, 0x53, 0x55, 0x60, 0x3f8, 0xcf8, 0xffff] {
@@ -67,7 +67,7 @@ pub async fn a_guest_that_goes_on_after_its_end_is_ended(bench: &Bench) {
                 Ok(body) => assert_eq!(body, b"", "{what}"),
                 Err(error) => println!("{what}: {error}"),
             }
-            field.nobody_else_notices().await;
+            field.other_functions_are_unaffected().await;
         }
     }
     field.nothing_is_left().await;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::store::RECORD_MAX;
-use faasw_pool::{Answering, Call, InvokeError, StoreService};
+use faasw_pool::{InvocationRequest, InvokeError, StoreAnswerFuture, StoreService};
 
 use crate::script::{Script, place, word};
 use crate::support::{Bench, call, whole};
@@ -21,19 +21,19 @@ struct Silent {
 }
 
 /// An answer that is still awaited.
-struct Waiting(Arc<AtomicUsize>);
+struct AwaitedAnswer(Arc<AtomicUsize>);
 
-impl Drop for Waiting {
+impl Drop for AwaitedAnswer {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl StoreService for Silent {
-    fn answer(&self, _: Vec<u8>) -> Answering {
+    fn answer(&self, _: Vec<u8>) -> StoreAnswerFuture {
         self.asked.fetch_add(1, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let waiting = Waiting(self.waiting.clone());
+        let waiting = AwaitedAnswer(self.waiting.clone());
         Box::pin(async move {
             let _waiting = waiting;
             std::future::pending().await
@@ -59,8 +59,8 @@ fn sends(script: Script, bytes: u64, count: u64) -> Script {
         .progress()
 }
 
-fn order(script: &Script, store: &Arc<Silent>) -> Call {
-    Call {
+fn order(script: &Script, store: &Arc<Silent>) -> InvocationRequest {
+    InvocationRequest {
         body: whole(&script.bytes()),
         limits: far_limits(),
         store: Some(store.clone()),
@@ -68,7 +68,7 @@ fn order(script: &Script, store: &Arc<Silent>) -> Call {
     }
 }
 
-pub async fn every_lie_about_records_ends_the_guest(bench: &Bench) {
+pub async fn every_invalid_record_ends_the_guest(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let ring = Channel::STORE.to_host().size();
     let new = Script::new;
@@ -117,7 +117,7 @@ pub async fn every_lie_about_records_ends_the_guest(bench: &Bench) {
             other => panic!("{what}: {other:?}"),
         }
         assert_eq!(store.waiting.load(Ordering::SeqCst), 0, "{what}");
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
         assert!(!field.is_warm(), "{what}");
     }
     field.nothing_is_left().await;
@@ -133,12 +133,12 @@ pub async fn an_answer_that_is_late_is_dropped_with_its_invocation(bench: &Bench
         assert_eq!(answered.unwrap(), b"");
         assert!(store.asked.load(Ordering::SeqCst) <= round);
         assert_eq!(store.waiting.load(Ordering::SeqCst), 0);
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
     }
     field.nothing_is_left().await;
 }
 
-pub async fn without_a_store_its_channel_is_nothing(bench: &Bench) {
+pub async fn without_a_store_its_channel_is_ignored(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     // The node does not read the guest's words about a channel that is not open.
     let script = sends(Script::new(), u64::MAX, u64::MAX).head().end().done();

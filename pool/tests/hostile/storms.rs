@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use faasw_abi::channel::Waits;
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::LOG;
-use faasw_pool::{Call, CallLimits, InvokeError, LogSink, LogStream};
+use faasw_pool::{InvocationLimits, InvocationRequest, InvokeError, LogSink, LogStream};
 
 use crate::script::{Op, Script, word};
 use crate::support::processes::{cpu_time, reads};
@@ -16,9 +16,9 @@ use crate::{Battlefield, short_limits};
 
 /// Counts lines and keeps none.
 #[derive(Debug, Default)]
-struct Counted(AtomicU64);
+struct CountingLog(AtomicU64);
 
-impl LogSink for Counted {
+impl LogSink for CountingLog {
     fn line(&self, _: u64, _: LogStream, _: &[u8]) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -43,10 +43,10 @@ async fn costs_little(bench: &Bench, before: Script, again: Script) -> u64 {
     let from = before.here();
     let script = before.then(again).for_ever_from(from);
     let long = Duration::from_secs(2) * slowness();
-    let log = Arc::new(Counted::default());
-    let order = Call {
+    let log = Arc::new(CountingLog::default());
+    let order = InvocationRequest {
         body: whole(&script.bytes()),
-        limits: CallLimits {
+        limits: InvocationLimits {
             cpu: long * 10,
             first_byte: long,
             idle_guest: long,

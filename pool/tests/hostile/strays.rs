@@ -55,7 +55,7 @@ async fn seed(bench: &Bench, instead: &Script) -> FunctionVersion {
 
 /// Sends a request, whose response is empty, and waits until the request is over.
 async fn asks(bench: &Bench, function: &FunctionVersion) {
-    let order = faasw_pool::Call {
+    let order = faasw_pool::InvocationRequest {
         limits: far_limits(),
         ..call("/")
     };
@@ -81,7 +81,7 @@ async fn asks_until(
     }
 }
 
-pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &Bench) {
+pub async fn a_guest_that_strays_ends_and_only_its_function_is_not_hot(bench: &Bench) {
     let honest = good(bench).await;
     let polling = || bench.pool.stats().polling;
     for (what, instead) in [
@@ -146,7 +146,7 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
     }
 }
 
-pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &Bench) {
+pub async fn words_that_a_polling_guest_writes_early_affect_only_itself(bench: &Bench) {
     // The guest polls, writes an answer before it has a request, and asks to be woken for the log
     // only. Then it reports that no request came, or answers when one does.
     let writes = Script::new()
@@ -181,7 +181,7 @@ pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &B
     let begun = Instant::now();
     let (before, mut answered) = (polling(), 0);
     while polling().found == before.found || answered < 20 {
-        let order = faasw_pool::Call {
+        let order = faasw_pool::InvocationRequest {
             limits: short_limits(),
             ..call("/")
         };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use faasw_abi::channel::{Channel, Waits};
 use faasw_abi::doorbell::Doorbell;
-use faasw_pool::{Call, CallLimits, InvokeError, SeedError};
+use faasw_pool::{InvocationLimits, InvocationRequest, InvokeError, SeedError};
 
 use crate::carrier::Carrier;
 use crate::script::{Script, word};
@@ -21,7 +21,7 @@ fn waits(before: Script, wait_for: u64, nanoseconds: u64) -> Script {
     script.ring(Doorbell::Wait).for_ever_from(from)
 }
 
-pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
+pub async fn an_endless_wait_ends_in_time(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for nanoseconds in [0, 1_000_000, u64::MAX] {
         for wait_for in [
@@ -49,12 +49,12 @@ pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
                 assert!(!field.is_warm());
             }
         }
-        field.nobody_else_notices().await;
+        field.other_functions_are_unaffected().await;
     }
     field.nothing_is_left().await;
 }
 
-pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
+pub async fn repeated_waits_do_not_extend_the_timeout(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     // The guest waits for more of the request, takes that back, and waits again; the client sends
     // nothing more.
@@ -75,14 +75,14 @@ pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
         .send(Ok(http_body::Frame::data(bytes.into())))
         .await
         .unwrap();
-    let limits = CallLimits {
+    let limits = InvocationLimits {
         cpu: far_limits().cpu,
         first_byte: far_limits().first_byte,
         // An idle time that the guest could extend would end at this limit.
         total: Some(Duration::from_secs(20) * slowness()),
         ..short_limits()
     };
-    let order = Call {
+    let order = InvocationRequest {
         body,
         limits,
         ..call("/")
@@ -99,13 +99,13 @@ pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &Bench) {
+pub async fn waking_a_guest_that_never_waits_does_not_delay_the_node(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for before in [Script::new(), Script::new().head()] {
         let script = before.store(word!(wait_for), Waits::LOG.word());
         let from = script.here();
         let script = script.progress().for_ever_from(from);
-        let limits = CallLimits {
+        let limits = InvocationLimits {
             // Long enough to fill any socket.
             cpu: Duration::from_millis(700) * slowness(),
             ..far_limits()
@@ -119,7 +119,7 @@ pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &B
     field.nothing_is_left().await;
 }
 
-pub async fn instantiating_has_an_end_too(bench: &Bench) {
+pub async fn instantiation_has_a_time_limit(bench: &Bench) {
     let good = good(bench).await;
     let storm = Script::new().store(word!(wait_for), Waits::LOG.word());
     let from = storm.here();

@@ -2,7 +2,7 @@
 //! without KVM no test passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-pub mod aside;
+pub mod hot;
 pub mod jails;
 pub mod processes;
 pub mod random;
@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use faasw_pool::{
-    Call, CallLimits, ClientError, Compiled, Confinement, Effort, FreezePolicy, FunctionKind,
-    FunctionSpec, FunctionVersion, InvokeError, LogSink, LogStream, Part, Pool, PoolOptions,
-    PoolStats, Reply, ReplyBody, RequestBody, RequestHead, ResponseStream, SeedError, Timing,
+    ClientError, CompiledFunction, Confinement, Effort, FreezePolicy, FunctionKind, FunctionSpec,
+    FunctionVersion, InvocationLimits, InvocationRequest, InvokeError, LogSink, LogStream, Pool,
+    PoolOptions, PoolStats, Reply, ReplyBody, RequestBody, RequestHead, ResponsePart,
+    ResponseStream, SeedError, Timing,
 };
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
@@ -123,8 +124,8 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
     }
 }
 
-pub fn call(path: &str) -> Call {
-    Call {
+pub fn call(path: &str) -> InvocationRequest {
+    InvocationRequest {
         head: RequestHead {
             method: b"GET".to_vec(),
             scheme: b"http".to_vec(),
@@ -138,17 +139,17 @@ pub fn call(path: &str) -> Call {
         body: whole(b""),
         limits: limits(),
         log: Arc::new(Log::default()),
-        client: faasw_pool::Client::default(),
+        client: faasw_pool::RequestClient::default(),
         store: None,
         secrets: None,
         outbound: None,
-        admitted: faasw_pool::Admitted::default(),
+        caller_permit: faasw_pool::CallerPermit::default(),
     }
 }
 
-pub fn limits() -> CallLimits {
-    let default = CallLimits::default();
-    CallLimits {
+pub fn limits() -> InvocationLimits {
+    let default = InvocationLimits::default();
+    InvocationLimits {
         cpu: default.cpu * slowness(),
         cpu_check: default.cpu_check,
         first_byte: default.first_byte * slowness(),
@@ -174,8 +175,8 @@ pub type Frames = mpsc::Sender<Result<Frame<Bytes>, ClientError>>;
 
 /// Returns a body that arrives as the test sends it.
 pub fn arriving() -> (Frames, RequestBody) {
-    struct Arriving(mpsc::Receiver<Result<Frame<Bytes>, ClientError>>);
-    impl http_body::Body for Arriving {
+    struct ChannelBody(mpsc::Receiver<Result<Frame<Bytes>, ClientError>>);
+    impl http_body::Body for ChannelBody {
         type Data = Bytes;
         type Error = ClientError;
         fn poll_frame(
@@ -186,10 +187,10 @@ pub fn arriving() -> (Frames, RequestBody) {
         }
     }
     let (sender, receiver) = mpsc::channel(4);
-    (sender, RequestBody::new(Arriving(receiver)))
+    (sender, RequestBody::new(ChannelBody(receiver)))
 }
 
-pub async fn next_part(stream: &mut ResponseStream) -> Option<Result<Part, InvokeError>> {
+pub async fn next_part(stream: &mut ResponseStream) -> Option<Result<ResponsePart, InvokeError>> {
     poll_fn(|context| stream.poll_part(context)).await
 }
 
@@ -207,8 +208,8 @@ pub async fn body_and_trailers(body: ReplyBody) -> Result<(Vec<u8>, Vec<Pair>), 
     let mut all = Vec::new();
     loop {
         match next_part(&mut stream).await.unwrap()? {
-            Part::Data(bytes) => all.extend_from_slice(&bytes),
-            Part::End { trailers, .. } => return Ok((all, trailers)),
+            ResponsePart::Data(bytes) => all.extend_from_slice(&bytes),
+            ResponsePart::End { trailers, .. } => return Ok((all, trailers)),
         }
     }
 }
@@ -255,7 +256,7 @@ impl Bench {
     }
 
     /// Compiles each file once for all tests, because compiling is slow on a slow machine.
-    pub async fn compile(&self, path: &str) -> Compiled {
+    pub async fn compile(&self, path: &str) -> CompiledFunction {
         static KEPT: tokio::sync::Mutex<BTreeMap<String, (FunctionKind, Vec<u8>)>> =
             tokio::sync::Mutex::const_new(BTreeMap::new());
         let mut kept = KEPT.lock().await;
@@ -295,7 +296,7 @@ impl Bench {
     pub async fn through(
         &self,
         seed: &FunctionVersion,
-        mut order: Call,
+        mut order: InvocationRequest,
     ) -> (Vec<u8>, Timing, Effort) {
         let log = Arc::new(Log::default());
         order.log = log.clone();

@@ -43,18 +43,18 @@ pub struct Conversation {
 
 #[derive(Default)]
 struct Inbox {
-    received: Mutex<Received>,
+    received: Mutex<ReceivedBody>,
     has_more: Notify,
 }
 
 #[derive(Default)]
-struct Received {
+struct ReceivedBody {
     bytes: Vec<u8>,
     tail: Option<Vec<u8>>,
     waker: Option<Waker>,
 }
 
-struct Asking {
+struct ServedCall {
     inbox: Arc<Inbox>,
     answers: mpsc::Receiver<AnswerPart>,
     task: Option<AbortHandle>,
@@ -115,7 +115,7 @@ impl Outbound for Server {
             inbox: inbox.clone(),
             answers: sender,
         }));
-        Box::new(Asking {
+        Box::new(ServedCall {
             inbox,
             answers,
             task: (!self.is_stubborn).then(|| serving.abort_handle()),
@@ -125,7 +125,7 @@ impl Outbound for Server {
     }
 }
 
-impl OutgoingCall for Asking {
+impl OutgoingCall for ServedCall {
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         let mut received = self.inbox.received.lock().unwrap();
         match ROOM.saturating_sub(received.bytes.len()) {
@@ -158,7 +158,7 @@ impl OutgoingCall for Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for ServedCall {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();

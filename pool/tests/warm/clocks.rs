@@ -13,12 +13,12 @@ const REST: Duration = Duration::from_millis(1500);
 /// The largest error that a guest's clock may have.
 const OFF: Duration = Duration::from_millis(200);
 
-struct Told {
+struct ClockReadings {
     wall: Duration,
     monotonic: Duration,
 }
 
-fn told(text: &[u8]) -> Told {
+fn readings(text: &[u8]) -> ClockReadings {
     let text = std::str::from_utf8(text).unwrap();
     let of = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -26,7 +26,7 @@ fn told(text: &[u8]) -> Told {
     };
     let wall = of("wall ");
     let (seconds, nanoseconds) = wall.split_once('.').unwrap();
-    Told {
+    ClockReadings {
         wall: Duration::new(seconds.parse().unwrap(), nanoseconds.parse().unwrap()),
         monotonic: Duration::from_nanos(of("monotonic ").parse().unwrap()),
     }
@@ -53,7 +53,7 @@ pub async fn clocks_are_right_after_resting(bench: &Bench) {
         // The next request is to find the instance warm.
         bench.settles("it is over", |stats| stats.busy == 0).await;
         warm += u32::from(timing.served == Served::Warm);
-        let Told { wall, monotonic } = told(&text);
+        let ClockReadings { wall, monotonic } = readings(&text);
         assert!(
             before.saturating_sub(OFF) <= wall && wall <= after + OFF,
             "request {number}: {wall:?} between {before:?} and {after:?}"

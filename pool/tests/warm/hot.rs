@@ -12,7 +12,7 @@ use faasw_pool::{
 };
 use http_body::Frame;
 
-use crate::support::aside::can_be_hot;
+use crate::support::hot::can_be_hot;
 use crate::support::processes::{cpu_time, sandboxes};
 use crate::support::{Bench, arriving, bytes_of, call, give_up, slowness, spec, whole};
 
@@ -136,7 +136,7 @@ async fn looking(bench: &Bench, poll: Duration) -> FunctionVersion {
     bench.seed_of(crate::PROBE, &spec).await.unwrap()
 }
 
-pub async fn a_function_looks_where_others_do_not(bench: &Bench) {
+pub async fn a_function_can_poll_where_others_do_not(bench: &Bench) {
     let others = crate::probe(bench).await;
     for _ in 0..REQUESTS / slowness() {
         assert_eq!(text(bench, &others, "/count").await.trim(), "1");
@@ -150,7 +150,7 @@ pub async fn a_function_looks_where_others_do_not(bench: &Bench) {
     rounds.end(bench);
 }
 
-pub async fn a_function_does_not_look_where_others_do(bench: &Bench) {
+pub async fn a_function_can_be_excluded_from_polling(bench: &Bench) {
     let seed = looking(bench, Duration::ZERO).await;
     for _ in 0..REQUESTS / slowness() {
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
@@ -172,7 +172,7 @@ async fn rest(pids: &[u32]) {
     }
 }
 
-pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
+pub async fn an_instance_that_polled_in_vain_stays_warm(bench: &Bench) {
     let seed = crate::probe(bench).await;
     for _ in 0..3 {
         let mut rounds = Rounds::of(bench);
@@ -193,7 +193,7 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
     }
     // Their instances then leave the control group of lowest priority, if they were in it.
     let begun = Instant::now();
-    while sandboxes().into_iter().any(is_aside) {
+    while sandboxes().into_iter().any(is_in_background) {
         assert!(begun.elapsed() < give_up(), "{:?}", sandboxes());
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
         tokio::time::sleep(later).await;
@@ -202,13 +202,13 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
 
 /// Whether a process is in the control group of lowest priority, which is a sibling of the group of
 /// all jails.
-fn is_aside(pid: u32) -> bool {
+fn is_in_background(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mut names = groups.lines().filter_map(|line| line.rsplit('/').next());
     names.any(|name| name.starts_with("faasw-"))
 }
 
-pub async fn with_every_processor_at_work_nobody_waits_for_a_hot_one(bench: &Bench) {
+pub async fn no_request_waits_for_a_hot_instance_while_all_processors_work(bench: &Bench) {
     let seed = crate::probe(bench).await;
     for _ in 0..REQUESTS / slowness() {
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");

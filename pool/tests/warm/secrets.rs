@@ -1,9 +1,9 @@
 //! Secrets that come with one request exist for that request alone: in instances that were warm,
 //! in hot instances, and if a request begins again in another microVM.
 
-use faasw_pool::{Call, FreezePolicy, FunctionVersion, Secrets, Served};
+use faasw_pool::{FreezePolicy, FunctionVersion, InvocationRequest, Secrets, Served};
 
-use crate::gone::{a_moment, kill_unnoticed, spawner};
+use crate::killed::{a_moment, kill_unnoticed, spawner};
 use crate::support::processes::{kill, signal};
 use crate::support::{Bench, bytes_of, call, slowness, spec};
 
@@ -16,20 +16,20 @@ async fn reader(bench: &Bench) -> FunctionVersion {
     seed.unwrap()
 }
 
-fn asking(path: &str, key: Option<&str>) -> Call {
+fn asking(path: &str, key: Option<&str>) -> InvocationRequest {
     let key = key.map(|key| (b"key".as_slice(), key.as_bytes()));
-    Call {
+    InvocationRequest {
         secrets: Some(Secrets::new(key.as_slice()).unwrap()),
         ..call(path)
     }
 }
 
-async fn told(bench: &Bench, seed: &FunctionVersion, order: Call) -> String {
+async fn told(bench: &Bench, seed: &FunctionVersion, order: InvocationRequest) -> String {
     let reply = bench.pool.invoke(seed, order).await.unwrap();
     String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
 }
 
-pub async fn what_comes_with_a_request_goes_with_it(bench: &Bench) {
+pub async fn secrets_of_a_request_are_gone_after_it(bench: &Bench) {
     let seed = reader(bench).await;
     for round in 0..(100 / slowness()) {
         let key = format!("{round}").repeat(1 + 40 * (round as usize % 50));

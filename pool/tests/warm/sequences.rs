@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Compiled, FreezePolicy, FunctionVersion, InvokeError, Pool, ReplyBody};
+use faasw_pool::{CompiledFunction, FreezePolicy, FunctionVersion, InvokeError, Pool, ReplyBody};
 use fastrand::Rng;
 use tokio::task::JoinHandle;
 
@@ -81,7 +81,7 @@ impl Request {
 
 struct World<'a> {
     bench: &'a Bench,
-    code: &'a Compiled,
+    code: &'a CompiledFunction,
     seeds: Vec<FunctionVersion>,
     under_way: Vec<JoinHandle<()>>,
 }
@@ -138,8 +138,8 @@ impl World<'_> {
     }
 }
 
-pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
-    let mut random = seeded("whatever_happens_nothing_is_left");
+pub async fn random_sequences_leave_nothing_behind(bench: &Bench) {
+    let mut random = seeded("random_sequences_leave_nothing_behind");
     let code = bench.compile(PROBE).await;
     let mut world = World {
         bench,

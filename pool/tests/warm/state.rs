@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_abi::mailbox::MAILBOX_BYTES;
-use faasw_pool::{Call, FunctionVersion, RequestBody, Served};
+use faasw_pool::{FunctionVersion, InvocationRequest, RequestBody, Served};
 use fastrand::Rng;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
@@ -14,7 +14,7 @@ use http_body::Frame;
 use crate::support::random::{bytes, seeded};
 use crate::support::{Bench, Log, Pair, arriving, body_and_trailers, call, slowness};
 
-pub async fn one_count_after_the_other(bench: &Bench) {
+pub async fn every_request_sees_the_state_of_the_seed(bench: &Bench) {
     let seed = crate::probe(bench).await;
     let mut warm = 0;
     let requests = (600 / slowness()).max(20);
@@ -65,7 +65,7 @@ fn in_parts(bytes: &[u8], trailer: Option<String>) -> RequestBody {
     body
 }
 
-fn echo(random: &mut Rng, size: usize) -> (Call, Expected) {
+fn echo(random: &mut Rng, size: usize) -> (InvocationRequest, Expected) {
     let path = format!("/echo/{:x}?{:x}", random.u64(..), random.u64(..));
     let mark = format!("{:x}", random.u64(..)).repeat(random.usize(..40) + 1);
     let body = bytes(random, size);
@@ -79,7 +79,7 @@ fn echo(random: &mut Rng, size: usize) -> (Call, Expected) {
 }
 
 /// Returns a random request that the probe answers well.
-fn any(random: &mut Rng) -> (Call, Expected) {
+fn any(random: &mut Rng) -> (InvocationRequest, Expected) {
     let largest = (4 << 20) / slowness() as usize;
     match random.usize(..12) {
         0 => (call("/count"), Expected::text("1\n")),
@@ -152,7 +152,7 @@ pub async fn nothing_passes_from_one_request_to_the_next(bench: &Bench) {
 async fn invocation(
     bench: &Bench,
     seed: &FunctionVersion,
-    mut order: Call,
+    mut order: InvocationRequest,
     expected: Expected,
     old_size: &mut Option<Vec<u8>>,
     what: &str,

@@ -11,7 +11,7 @@ use std::{
 
 use faasw::{
     ServerAddress,
-    host::{Finding, State},
+    host::{Finding, FindingState},
 };
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, LandlockStatus, NetPort, RestrictionStatus, Ruleset,
@@ -157,20 +157,20 @@ fn folders(files: &[PathBuf]) -> Vec<PathBuf> {
 pub fn finding() -> Finding {
     let (state, detail) = match landlock_status() {
         Some(LandlockStatus::Available { effective_abi, .. }) => (
-            State::Good,
+            FindingState::Good,
             format!(
                 "Landlock {}: a node reaches its own files alone",
                 effective_abi as i32
             ),
         ),
         Some(LandlockStatus::NotEnabled) => (
-            State::Poor,
+            FindingState::Poor,
             "Landlock is turned off (lsm= of the kernel): a node that is taken over reaches all \
              files of its user"
                 .to_owned(),
         ),
         _ => (
-            State::Poor,
+            FindingState::Poor,
             "the kernel has no Landlock (5.13 and later may): a node that is taken over reaches \
              all files of its user"
                 .to_owned(),

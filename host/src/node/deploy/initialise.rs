@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use faasw_abi::state::INITIALISER;
 use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions, Initialisation};
-use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
+use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialisationPlan, InitialiseError};
 
 use super::{
     code::{CodeOwner, DeployableCode},
@@ -31,8 +31,10 @@ impl Core {
     ) -> Result<CompiledModule, DeployError> {
         let (export, rewritten) = match compiled.ready.code.initialising() {
             None => return Ok(compiled),
-            Some(Initialising::Refused { export, reason }) => (export.clone(), Err(reason.clone())),
-            Some(Initialising::By(export)) => {
+            Some(InitialisationPlan::Refused { export, reason }) => {
+                (export.clone(), Err(reason.clone()))
+            }
+            Some(InitialisationPlan::By(export)) => {
                 let CompiledModule {
                     detected, ready, ..
                 } = &compiled;
@@ -168,10 +170,10 @@ impl Core {
                 "it is no module that exports {INITIALISER}, and no other export was named to \
                  initialise it"
             ))),
-            Some(Initialising::Refused { reason, .. }) => {
+            Some(InitialisationPlan::Refused { reason, .. }) => {
                 Err(DeployError::NotInitialised(reason.clone()))
             }
-            Some(Initialising::By(_)) => {
+            Some(InitialisationPlan::By(_)) => {
                 let spec = FunctionSpec {
                     // This name is no function's, so the initialisation has an account of its own.
                     name: "wizen.wasm".to_owned(),

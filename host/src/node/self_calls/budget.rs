@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use faasw_client::RequestLimits;
-use faasw_pool::{BudgetAccount, CallLimits, RequestBudget};
+use faasw_pool::{BudgetAccount, InvocationLimits, RequestBudget};
 use tokio::time::Instant;
 
 use crate::message::CallerContext;
@@ -42,16 +42,16 @@ pub(in crate::node) fn account(
 pub(in crate::node) fn call_limits(
     limits: &RequestLimits,
     within: Option<&CallerContext>,
-) -> CallLimits {
+) -> InvocationLimits {
     let left = within.and_then(|within| within.budget.time_left());
-    CallLimits {
+    InvocationLimits {
         cpu: limits.cpu_time,
         cpu_check: within.map_or(Duration::MAX, |_| CPU_CHECK),
         first_byte: limits.first_byte,
         idle_client: limits.idle_client,
         idle_guest: limits.idle_guest,
         total: limits.total_time.into_iter().chain(left).min(),
-        ..CallLimits::default()
+        ..InvocationLimits::default()
     }
 }
 

@@ -16,7 +16,7 @@ mod request;
 use std::sync::{Arc, Weak};
 
 use faasw_abi::outgoing::{Failure, FailureCode};
-use faasw_pool::{Outbound, OutgoingCall, OutgoingRequest, RequestBudget, Share};
+use faasw_pool::{Outbound, OutgoingCall, OutgoingRequest, PermitShare, RequestBudget};
 
 pub(super) use self::budget::{account, call_limits};
 use self::{
@@ -36,7 +36,7 @@ pub(super) struct SelfCalls {
     /// The ids of the client's request. All nested calls carry them, too.
     correlation: Correlation,
     /// The function in whose share of the node's capacity the calls count.
-    share: Option<Share>,
+    share: Option<PermitShare>,
     /// The budget of the client's request that caused all of the calls.
     budget: Arc<RequestBudget>,
 }
@@ -46,7 +46,7 @@ impl SelfCalls {
     pub(super) fn new(
         core: &Weak<Core>,
         correlation: Correlation,
-        share: Option<Share>,
+        share: Option<PermitShare>,
         budget: Arc<RequestBudget>,
     ) -> Self {
         Self {

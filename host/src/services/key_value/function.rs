@@ -10,7 +10,7 @@ use faasw_abi::{
     wire::WireError,
 };
 use faasw_client::{FunctionName, Store, StoreName};
-use faasw_pool::{Answering, StoreService};
+use faasw_pool::{StoreAnswerFuture, StoreService};
 
 use super::{Change, Changed, KeyValue, Quota, Start, StoreError};
 
@@ -91,7 +91,7 @@ impl FunctionStores {
 }
 
 impl StoreService for FunctionStores {
-    fn answer(&self, record: Vec<u8>) -> Answering {
+    fn answer(&self, record: Vec<u8>) -> StoreAnswerFuture {
         let (namespace, work) = match Request::decode(&record) {
             Ok(asked) => (self.namespace(asked.store), work(asked.operation)),
             Err(error) => return Box::pin(ready(Err(error))),

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use crate::stats::PollingStats;
 
 /// The time for which the first polls last.
-const FIRST: Duration = Duration::from_micros(20);
+const FIRST_POLL: Duration = Duration::from_micros(20);
 
 /// A function whose answers take longer than this gains nothing from hot instances.
-const SLOW: Duration = Duration::from_micros(500);
+const SLOW_ANSWER: Duration = Duration::from_micros(500);
 
 /// The interval of trials: one time in this many checks whether answers come sooner now.
-const RETRY: u64 = 64;
+const TRIAL_INTERVAL: u64 = 64;
 
 /// The scale for late answers: 0 if all recent answers came while the node polled for them, this
 /// value if none did.
@@ -32,7 +32,7 @@ const ALL_PROMPT: u64 = 1 << 12;
 const PROMPT: u64 = ALL_PROMPT / 4;
 
 /// The share of one processor that all polling of one function may take, in percent.
-const SHARE: u32 = 80;
+const CPU_SHARE: u32 = 80;
 
 /// How long no instance of a function is hot after one of them had no processor.
 const HOLD_OFF_LEAST: Duration = Duration::from_millis(5);
@@ -41,10 +41,10 @@ const HOLD_OFF_LEAST: Duration = Duration::from_millis(5);
 const HOLD_OFF_MOST: Duration = Duration::from_secs(1);
 
 /// How long no instance of a function is hot after one of them strayed.
-const STRAY: Duration = Duration::from_secs(60);
+const STRAY_HOLD_OFF: Duration = Duration::from_secs(60);
 
 /// How much unused polling time a function may save up.
-const SAVED: Duration = Duration::from_millis(100);
+const BUDGET_MAX: Duration = Duration::from_millis(100);
 
 /// When requests of a function come, and what is known of its answers.
 #[derive(Debug, Default)]
@@ -61,12 +61,12 @@ pub struct Arrivals {
     answers: AtomicU64,
     grants: AtomicU64,
     budget: Mutex<Budget>,
-    held_off: Mutex<HeldOff>,
+    held_off: Mutex<HoldOff>,
 }
 
 /// For how long no instance of a function is to be hot.
 #[derive(Debug)]
-struct HeldOff {
+struct HoldOff {
     until: Option<Instant>,
     /// The end of the time after an instance strayed. No other reason makes it shorter.
     strayed_until: Option<Instant>,
@@ -74,13 +74,13 @@ struct HeldOff {
     next: Duration,
 }
 
-impl HeldOff {
+impl HoldOff {
     fn is_on_at(&self, now: Instant) -> bool {
         self.until.max(self.strayed_until) > Some(now)
     }
 }
 
-impl Default for HeldOff {
+impl Default for HoldOff {
     fn default() -> Self {
         Self {
             until: None,
@@ -100,7 +100,7 @@ struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            left: SAVED,
+            left: BUDGET_MAX,
             since: Instant::now(),
         }
     }
@@ -111,7 +111,7 @@ impl Budget {
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.since);
         self.since = now;
-        self.left = (self.left + passed * SHARE / 100).min(SAVED);
+        self.left = (self.left + passed * CPU_SHARE / 100).min(BUDGET_MAX);
     }
 }
 
@@ -134,14 +134,16 @@ impl Arrivals {
         let bound = self.bound.load(Ordering::Relaxed);
         let new = match waited {
             _ if waited > most => match bound / 2 {
-                half if half < nanoseconds(FIRST) / 2 => 0,
+                half if half < nanoseconds(FIRST_POLL) / 2 => 0,
                 half => half,
             },
             // Requests that come about when all instances give up are missed as often as found, so
             // polling does not begin for them.
             _ if bound == 0 && waited > most / 4 * 3 => 0,
             // A request that comes just when its guest has given up waits for a whole round trip.
-            _ if waited > bound / 2 || bound == 0 => (2 * bound).max(nanoseconds(FIRST)).min(most),
+            _ if waited > bound / 2 || bound == 0 => {
+                (2 * bound).max(nanoseconds(FIRST_POLL)).min(most)
+            }
             _ => bound,
         };
         self.bound.store(new, Ordering::Relaxed);
@@ -154,7 +156,7 @@ impl Arrivals {
 
     /// Returns whether recent requests came soon enough for instances to poll for the next one.
     /// Before the first request it is `false`.
-    pub fn are_worth_looking_for(&self) -> bool {
+    pub fn are_worth_polling_for(&self) -> bool {
         !self.bound().is_zero()
     }
 
@@ -163,7 +165,7 @@ impl Arrivals {
     /// is.
     pub fn note_answer(&self, took: Duration, was_hot: bool) {
         let about = Duration::from_nanos(self.answer.load(Ordering::Relaxed));
-        if !was_hot && took.max(about) <= SLOW {
+        if !was_hot && took.max(about) <= SLOW_ANSWER {
             return;
         }
         let (took, before) = (
@@ -185,11 +187,11 @@ impl Arrivals {
     pub fn is_quick(&self) -> bool {
         let nth = self.answers.fetch_add(1, Ordering::Relaxed);
         let late = self.late.load(Ordering::Relaxed);
-        late <= ALL_PROMPT - PROMPT || nth.is_multiple_of(RETRY)
+        late <= ALL_PROMPT - PROMPT || nth.is_multiple_of(TRIAL_INTERVAL)
     }
 
     /// Notes that the node polled for an answer, and whether it came meanwhile.
-    pub fn note_look(&self, has_come: bool) {
+    pub fn note_poll(&self, has_come: bool) {
         let late = self.late.load(Ordering::Relaxed);
         let more = if has_come { 0 } else { ALL_PROMPT / 8 };
         self.late.store(late - late / 8 + more, Ordering::Relaxed);
@@ -202,11 +204,11 @@ impl Arrivals {
     /// Occasionally returns `false` as a trial.
     fn is_slow(&self) -> bool {
         let about = self.answer.load(Ordering::Relaxed);
-        about > nanoseconds(SLOW)
+        about > nanoseconds(SLOW_ANSWER)
             && !self
                 .grants
                 .fetch_add(1, Ordering::Relaxed)
-                .is_multiple_of(RETRY)
+                .is_multiple_of(TRIAL_INTERVAL)
     }
 
     /// Keeps all instances of the function from being hot for a while, because one that was hot has
@@ -226,10 +228,10 @@ impl Arrivals {
 
     /// Notes that a guest that was to poll for a request did something else.
     fn note_stray(&self) {
-        self.held_off().strayed_until = Some(Instant::now() + STRAY);
+        self.held_off().strayed_until = Some(Instant::now() + STRAY_HOLD_OFF);
     }
 
-    fn held_off(&self) -> MutexGuard<'_, HeldOff> {
+    fn held_off(&self) -> MutexGuard<'_, HoldOff> {
         self.held_off.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -254,7 +256,7 @@ pub struct Polling {
     most: Duration,
     processors: usize,
     /// The number of instances that poll.
-    looking: AtomicUsize,
+    slots_taken: AtomicUsize,
     /// The number of requests under way.
     under_way: AtomicUsize,
     /// CPU time that polling has taken, in nanoseconds.
@@ -265,25 +267,25 @@ pub struct Polling {
 
 /// An instance that polls for its next request, or is to poll.
 #[derive(Debug)]
-pub struct Looking(Arc<Polling>);
+pub struct PollingSlot(Arc<Polling>);
 
-impl Drop for Looking {
+impl Drop for PollingSlot {
     fn drop(&mut self) {
-        self.0.looking.fetch_sub(1, Ordering::Release);
+        self.0.slots_taken.fetch_sub(1, Ordering::Release);
     }
 }
 
 /// A request under way.
 #[derive(Debug)]
-pub struct UnderWay(Arc<Polling>);
+pub struct ActiveRequest(Arc<Polling>);
 
-impl Drop for UnderWay {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl UnderWay {
+impl ActiveRequest {
     /// Returns whether it is the only one.
     pub fn is_alone(&self) -> bool {
         self.0.under_way.load(Ordering::Relaxed) == 1
@@ -297,7 +299,7 @@ impl Polling {
         Arc::new(Self {
             most,
             processors,
-            looking: AtomicUsize::new(0),
+            slots_taken: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             polled: AtomicU64::new(0),
             found: AtomicU64::new(0),
@@ -311,13 +313,13 @@ impl Polling {
     }
 
     /// Counts a request as under way for as long as the returned value is held.
-    pub fn begin(self: &Arc<Self>) -> UnderWay {
+    pub fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(self.clone())
+        ActiveRequest(self.clone())
     }
 
     /// Returns how long an instance of the function should poll, if it should be hot and has a
-    /// place.
+    /// slot.
     pub fn bound(&self, arrivals: &Arrivals) -> Option<Duration> {
         self.bound_at(arrivals, Instant::now())
     }
@@ -331,16 +333,16 @@ impl Polling {
         (!is_held_off && arrivals.has_budget(now)).then_some(bound)
     }
 
-    /// Returns a place for an instance that is to be hot, for as long as the returned value is
-    /// held. There are no more places than processors that nothing else is known to want.
-    pub fn place(self: &Arc<Self>) -> Option<Looking> {
+    /// Takes a slot for an instance that is to be hot, if one is free. There are no more slots than
+    /// processors that nothing else is known to want.
+    pub fn try_slot(self: &Arc<Self>) -> Option<PollingSlot> {
         let wanted = 1 + self.under_way.load(Ordering::Relaxed);
-        let places = self.processors.saturating_sub(wanted);
-        let more = |looking: usize| (looking < places).then_some(looking + 1);
+        let slots = self.processors.saturating_sub(wanted);
+        let more = |taken: usize| (taken < slots).then_some(taken + 1);
         let counted = self
-            .looking
+            .slots_taken
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, more);
-        counted.is_ok().then(|| Looking(self.clone()))
+        counted.is_ok().then(|| PollingSlot(self.clone()))
     }
 
     /// Charges the time for which an instance of a function has polled, and notes whether it found

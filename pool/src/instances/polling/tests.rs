@@ -7,7 +7,7 @@ fn micros(micros: u64) -> Duration {
 }
 
 #[test]
-fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
+fn polling_time_grows_while_requests_come_and_shrinks_otherwise() {
     let arrivals = Arrivals::new(MOST);
     assert_eq!(arrivals.bound(), Duration::ZERO);
     for bound in [20, 40, 80, 160, 160] {
@@ -25,7 +25,7 @@ fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
     arrivals.note(micros(151));
     assert_eq!(arrivals.bound(), Duration::ZERO, "that is not begun with");
     arrivals.note(micros(150));
-    assert_eq!(arrivals.bound(), FIRST);
+    assert_eq!(arrivals.bound(), FIRST_POLL);
     let off = Arrivals::new(Duration::ZERO);
     for _ in 0..9 {
         off.note(micros(1));
@@ -34,33 +34,40 @@ fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
 }
 
 #[test]
-fn answers_are_looked_for_while_enough_come_meanwhile_and_sometimes_again() {
+fn answers_are_polled_for_while_enough_are_prompt_and_occasionally_as_a_trial() {
     let arrivals = Arrivals::new(MOST);
     // However long answers took that the node did not poll for.
     arrivals.note_answer(micros(400), true);
     assert!(
-        (0..2 * RETRY).all(|_| arrivals.is_quick()),
+        (0..2 * TRIAL_INTERVAL).all(|_| arrivals.is_quick()),
         "nothing is known"
     );
     for nth in 0..400 {
-        arrivals.note_look(nth % 2 == 0);
+        arrivals.note_poll(nth % 2 == 0);
     }
-    assert!((0..2 * RETRY).all(|_| arrivals.is_quick()), "half of them");
+    assert!(
+        (0..2 * TRIAL_INTERVAL).all(|_| arrivals.is_quick()),
+        "half of them"
+    );
     for _ in 0..100 {
-        arrivals.note_look(false);
+        arrivals.note_poll(false);
     }
-    let looked = |arrivals: &Arrivals| (0..2 * RETRY).filter(|_| arrivals.is_quick()).count();
+    let looked = |arrivals: &Arrivals| {
+        (0..2 * TRIAL_INTERVAL)
+            .filter(|_| arrivals.is_quick())
+            .count()
+    };
     assert_eq!(looked(&arrivals), 2);
     for _ in 0..2 {
-        arrivals.note_look(true);
+        arrivals.note_poll(true);
     }
     assert_eq!(looked(&arrivals), 2, "that was not enough");
-    arrivals.note_look(true);
-    assert_eq!(looked(&arrivals), 2 * RETRY as usize);
+    arrivals.note_poll(true);
+    assert_eq!(looked(&arrivals), 2 * TRIAL_INTERVAL as usize);
 }
 
 #[test]
-fn whose_answers_take_long_gains_nothing() {
+fn a_function_with_slow_answers_is_not_hot() {
     let arrivals = Arrivals::new(MOST);
     arrivals.note_answer(micros(80_000), true);
     assert!(arrivals.is_slow() || arrivals.is_slow());
@@ -74,20 +81,20 @@ fn whose_answers_take_long_gains_nothing() {
 }
 
 #[test]
-fn a_function_polls_for_its_share_and_no_more() {
+fn a_function_polls_no_longer_than_its_share() {
     let (arrivals, begun) = (Arrivals::new(MOST), Instant::now());
     arrivals.note(micros(1));
     let polling = Polling::new(MOST, 2);
-    assert_eq!(polling.bound(&arrivals), Some(FIRST));
-    polling.charge(&arrivals, 2 * SAVED, true);
+    assert_eq!(polling.bound(&arrivals), Some(FIRST_POLL));
+    polling.charge(&arrivals, 2 * BUDGET_MAX, true);
     assert!(!arrivals.has_budget(begun));
-    assert!(arrivals.has_budget(begun + SAVED));
-    arrivals.charge(SAVED * SHARE / 100);
-    assert!(!arrivals.has_budget(begun + SAVED));
+    assert!(arrivals.has_budget(begun + BUDGET_MAX));
+    arrivals.charge(BUDGET_MAX * CPU_SHARE / 100);
+    assert!(!arrivals.has_budget(begun + BUDGET_MAX));
     let stats = PollingStats {
         found: 1,
         strayed: 0,
-        cpu: 2 * SAVED,
+        cpu: 2 * BUDGET_MAX,
     };
     assert_eq!(polling.stats(), stats);
 }
@@ -99,17 +106,17 @@ fn a_function_that_strays_is_not_hot_for_long() {
     arrivals.note(micros(1));
     others.note(micros(1));
     let begun = Instant::now();
-    assert_eq!(polling.bound(&arrivals), Some(FIRST));
+    assert_eq!(polling.bound(&arrivals), Some(FIRST_POLL));
     polling.note_stray(&arrivals);
     assert_eq!(polling.stats().strayed, 1);
-    assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
-    let later = Instant::now() + STRAY;
-    assert_eq!(polling.bound_at(&arrivals, later), Some(FIRST));
-    assert_eq!(polling.bound(&others), Some(FIRST));
+    assert_eq!(polling.bound_at(&arrivals, begun + STRAY_HOLD_OFF), None);
+    let later = Instant::now() + STRAY_HOLD_OFF;
+    assert_eq!(polling.bound_at(&arrivals, later), Some(FIRST_POLL));
+    assert_eq!(polling.bound(&others), Some(FIRST_POLL));
 }
 
 #[test]
-fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
+fn no_instance_is_hot_for_a_while_after_one_had_no_processor() {
     let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::new(MOST));
     arrivals.note(micros(1));
     for held_off in [HOLD_OFF_LEAST, 2 * HOLD_OFF_LEAST, 4 * HOLD_OFF_LEAST] {
@@ -118,7 +125,10 @@ fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
         let last = begun + held_off - Duration::from_nanos(1);
         assert_eq!(polling.bound_at(&arrivals, last), None);
         let now = Instant::now();
-        assert_eq!(polling.bound_at(&arrivals, now + held_off), Some(FIRST));
+        assert_eq!(
+            polling.bound_at(&arrivals, now + held_off),
+            Some(FIRST_POLL)
+        );
     }
     for _ in 0..16 {
         arrivals.hold_off();
@@ -126,37 +136,37 @@ fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
     let now = Instant::now();
     assert_eq!(
         polling.bound_at(&arrivals, now + HOLD_OFF_MOST),
-        Some(FIRST)
+        Some(FIRST_POLL)
     );
-    arrivals.note_look(true);
+    arrivals.note_poll(true);
     arrivals.hold_off();
     let now = Instant::now();
     assert_eq!(
         polling.bound_at(&arrivals, now + HOLD_OFF_LEAST),
-        Some(FIRST)
+        Some(FIRST_POLL)
     );
     // This does not shorten the time after an instance has strayed.
     let begun = Instant::now();
     arrivals.note_stray();
     arrivals.hold_off();
-    assert_eq!(polling.bound_at(&arrivals, begun + STRAY), None);
+    assert_eq!(polling.bound_at(&arrivals, begun + STRAY_HOLD_OFF), None);
 }
 
 #[test]
-fn there_are_no_more_than_processors_that_have_nothing_to_do() {
+fn there_are_no_more_polling_slots_than_idle_processors() {
     let polling = Polling::new(MOST, 3);
     let first = polling.begin();
     assert!(first.is_alone());
     let second = polling.begin();
     assert!(!first.is_alone());
-    assert!(polling.place().is_none(), "two requests, and the node");
+    assert!(polling.try_slot().is_none(), "two requests, and the node");
     drop(second);
-    let place = polling.place().unwrap();
-    assert!(polling.place().is_none());
+    let slot = polling.try_slot().unwrap();
+    assert!(polling.try_slot().is_none());
     drop(first);
-    let other = polling.place().unwrap();
-    assert!(polling.place().is_none());
-    drop((place, other));
-    assert!(polling.place().is_some());
-    assert!(Polling::new(MOST, 1).place().is_none());
+    let other = polling.try_slot().unwrap();
+    assert!(polling.try_slot().is_none());
+    drop((slot, other));
+    assert!(polling.try_slot().is_some());
+    assert!(Polling::new(MOST, 1).try_slot().is_none());
 }

@@ -1,5 +1,5 @@
-//! Warm instances: specialised, reset to their seed's exact state, warm, and waiting for a
-//! request of their function.
+//! Warm instances: specialised, reset to their seed's exact state, and waiting for a request of
+//! their function.
 //!
 //! Their number follows demand by itself. Every instance that ends well is warm, the one warm
 //! last is taken first, and an instance that no request takes for the keep-alive time is ended (the
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-pub use self::pending::{Held, PendingInstance};
+pub use self::pending::{AssignedRequest, PendingInstance};
 use super::instance::Instance;
 use super::keeper::Keeper;
 use super::polling::{Arrivals, Polling};
@@ -28,14 +28,14 @@ use super::reset_record::ResetRecord;
 #[derive(Debug)]
 pub struct WarmInstances {
     keeper: Arc<Keeper>,
-    places: Mutex<Places>,
+    state: Mutex<State>,
     arrivals: Arrivals,
     /// Whether instances are warm ahead of requests, as many as the rules require.
-    is_provided: AtomicBool,
+    is_provisioned: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct State {
     /// The warm instances, oldest first.
     warm: VecDeque<WarmInstance>,
     /// Bytes of the private pages of all warm instances.
@@ -43,9 +43,9 @@ struct Places {
     /// The number of instances that are being reset or made.
     pending: usize,
     /// Requests that wait for one of those.
-    waiting: VecDeque<Waiting>,
-    /// The number of requests that one of those has taken already, and will be handed to.
-    held: usize,
+    waiting: VecDeque<WaitingRequest>,
+    /// The number of requests that one of those is assigned to, and will be handed to.
+    assigned: usize,
     /// The instances among those whose guests poll for a request, or will. A request notifies one
     /// of them.
     hot: Vec<Arc<Notify>>,
@@ -55,13 +55,13 @@ struct Places {
 
 /// A request that waits for an instance.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRequest {
     sender: oneshot::Sender<Instance>,
     /// Since when the request waits.
     since: Instant,
 }
 
-impl Waiting {
+impl WaitingRequest {
     fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
@@ -70,28 +70,29 @@ impl Waiting {
 #[derive(Debug)]
 struct WarmInstance {
     instance: Instance,
-    rest: Rest,
+    info: WarmInfo,
 }
 
-impl Places {
+impl State {
     /// Returns the number of requests that have an instance to wait for.
     fn wanted(&self) -> usize {
-        self.waiting.len() + self.held
+        self.waiting.len() + self.assigned
     }
 
     /// Adds a request that waits.
     fn wait(&mut self) -> oneshot::Receiver<Instance> {
         let (sender, receiver) = oneshot::channel();
         let since = Instant::now();
-        self.waiting.push_back(Waiting { sender, since });
+        self.waiting.push_back(WaitingRequest { sender, since });
         receiver
     }
 }
 
-/// How an instance is warm.
+/// Since when an instance is warm, and its memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Rest {
-    /// When the instance was warm. If it has polled for a request in vain, when it began to poll.
+pub struct WarmInfo {
+    /// When the instance became warm. If it has polled for a request in vain, when it began to
+    /// poll.
     pub since: Instant,
     /// Bytes of its private pages, as its sandbox reported them.
     pub bytes: u64,
@@ -99,23 +100,23 @@ pub struct Rest {
 
 /// The right to make one more instance.
 #[derive(Debug)]
-pub struct Making(Arc<WarmInstances>);
+pub struct MakePermit(Arc<WarmInstances>);
 
-impl Drop for Making {
+impl Drop for MakePermit {
     fn drop(&mut self) {
-        self.0.places().making = false;
+        self.0.lock().making = false;
     }
 }
 
 impl WarmInstances {
-    /// Returns the warm for the instances of one more seed, which poll for requests for at most
+    /// Returns the warm instances of one more seed, none so far. They poll for requests for at most
     /// `most`.
     pub(super) fn new(keeper: &Arc<Keeper>, most: Duration) -> Self {
         Self {
             keeper: keeper.clone(),
-            places: Mutex::default(),
+            state: Mutex::default(),
             arrivals: Arrivals::new(most),
-            is_provided: AtomicBool::new(false),
+            is_provisioned: AtomicBool::new(false),
         }
     }
 
@@ -123,13 +124,13 @@ impl WarmInstances {
     pub fn take(&self) -> Option<Instance> {
         loop {
             let warm = {
-                let mut places = self.places();
-                let warm = places.warm.pop_back()?;
-                places.bytes -= warm.rest.bytes;
+                let mut state = self.lock();
+                let warm = state.warm.pop_back()?;
+                state.bytes -= warm.info.bytes;
                 warm
             };
-            self.keeper.left(1);
-            self.note_arrival(warm.rest.since.elapsed());
+            self.keeper.note_gone(1);
+            self.note_arrival(warm.info.since.elapsed());
             let mut instance = warm.instance;
             if instance.sandbox.check_alive() {
                 return Some(instance);
@@ -140,10 +141,10 @@ impl WarmInstances {
     /// Waits for an instance whose guest polls for a request, if there is one. The channel closes
     /// if the instance does not come.
     pub fn wait_for_hot(&self) -> Option<oneshot::Receiver<Instance>> {
-        let mut places = self.places();
-        let wanted = places.hot.pop()?;
-        let receiver = places.wait();
-        drop(places);
+        let mut state = self.lock();
+        let wanted = state.hot.pop()?;
+        let receiver = state.wait();
+        drop(state);
         wanted.notify_one();
         Some(receiver)
     }
@@ -171,26 +172,26 @@ impl WarmInstances {
     /// Waits for an instance that is being reset, if there is one that no other request waits for.
     /// The channel closes if no instance comes.
     pub fn wait(&self) -> Option<oneshot::Receiver<Instance>> {
-        let mut places = self.places();
-        places.waiting.retain(|waiting| !waiting.is_closed());
-        if places.pending <= places.wanted() {
-            drop(places);
+        let mut state = self.lock();
+        state.waiting.retain(|waiting| !waiting.is_closed());
+        if state.pending <= state.wanted() {
+            drop(state);
             self.note_arrival(Duration::ZERO);
             return None;
         }
-        Some(places.wait())
+        Some(state.wait())
     }
 
     /// Returns the right to make one more instance, because a request had to wait. Returns `None`
     /// while the right is held elsewhere.
-    pub fn make_more(self: &Arc<Self>) -> Option<Making> {
-        let mut places = self.places();
-        if places.making {
+    pub fn make_permit(self: &Arc<Self>) -> Option<MakePermit> {
+        let mut state = self.lock();
+        if state.making {
             return None;
         }
-        places.making = true;
-        drop(places);
-        Some(Making(self.clone()))
+        state.making = true;
+        drop(state);
+        Some(MakePermit(self.clone()))
     }
 
     /// Announces an instance. Returns `None` if it should not be warm again, because it has
@@ -199,7 +200,7 @@ impl WarmInstances {
         if uses >= self.keeper.rules().max_reuse || self.keeper.has_stopped() {
             return None;
         }
-        self.places().pending += 1;
+        self.lock().pending += 1;
         Some(PendingInstance {
             warm_instances: self.clone(),
             wanted: None,
@@ -208,30 +209,31 @@ impl WarmInstances {
 
     /// Returns how many instances are warm.
     pub fn count(&self) -> usize {
-        self.places().warm.len()
+        self.lock().warm.len()
     }
 
-    /// Returns how each instance is warm, those that wait longest first.
-    pub fn rests(&self) -> Vec<Rest> {
-        let places = self.places();
-        places.warm.iter().map(|warm| warm.rest).collect()
+    /// Returns the information about each warm instance, those that wait longest first.
+    pub fn infos(&self) -> Vec<WarmInfo> {
+        let state = self.lock();
+        state.warm.iter().map(|warm| warm.info).collect()
     }
 
     /// Returns the bytes of the private pages of all warm instances.
     pub fn bytes(&self) -> u64 {
-        self.places().bytes
+        self.lock().bytes
     }
 
     /// Returns how many instances are being reset or made.
     pub fn pending(&self) -> usize {
-        self.places().pending
+        self.lock().pending
     }
 
     /// Notes that instances are to be warm ahead of requests from now on. Returns whether this is
     /// new.
-    pub fn begin_to_provide(&self) -> bool {
+    pub fn set_provisioned(&self) -> bool {
         // Called for each request: nearly always it is set already.
-        !self.is_provided.load(Ordering::Relaxed) && !self.is_provided.swap(true, Ordering::Relaxed)
+        !self.is_provisioned.load(Ordering::Relaxed)
+            && !self.is_provisioned.swap(true, Ordering::Relaxed)
     }
 
     /// Returns how many instances are missing from those that must be there at all times. `at_work`
@@ -239,44 +241,44 @@ impl WarmInstances {
     /// were forked with the working set of this generation. The others are not warm again after a
     /// request.
     pub fn missing(&self, generation: u32, at_work: usize) -> usize {
-        let places = self.places();
-        let warm = places.warm.iter();
+        let state = self.lock();
+        let warm = state.warm.iter();
         let current = warm.filter(|warm| warm.instance.generation == generation);
-        let there = current.count() + places.pending.max(at_work);
+        let there = current.count() + state.pending.max(at_work);
         self.keeper.rules().least.saturating_sub(there)
     }
 
     /// Removes warm instances that have ended by themselves. Returns how many there were.
     pub fn sweep(&self) -> usize {
-        let mut places = self.places();
-        let before = places.warm.len();
+        let mut state = self.lock();
+        let before = state.warm.len();
         let mut bytes = 0;
-        places.warm.retain_mut(|warm| {
+        state.warm.retain_mut(|warm| {
             let is_alive = warm.instance.sandbox.check_alive();
-            bytes += if is_alive { 0 } else { warm.rest.bytes };
+            bytes += if is_alive { 0 } else { warm.info.bytes };
             is_alive
         });
-        places.bytes -= bytes;
-        let ended = before - places.warm.len();
-        drop(places);
-        self.keeper.left(ended);
+        state.bytes -= bytes;
+        let ended = before - state.warm.len();
+        drop(state);
+        self.keeper.note_gone(ended);
         ended
     }
 
     /// Ends the instance that has waited longest among those that were forked with a working set of
     /// another generation. Returns whether there was one.
     pub fn end_outdated(&self, generation: u32) -> bool {
-        let mut places = self.places();
-        let mut warm = places.warm.iter();
+        let mut state = self.lock();
+        let mut warm = state.warm.iter();
         let Some(place) = warm.position(|warm| warm.instance.generation != generation) else {
             return false;
         };
-        let ended = places.warm.remove(place);
-        places.bytes -= ended.as_ref().map_or(0, |ended| ended.rest.bytes);
-        drop(places);
+        let ended = state.warm.remove(place);
+        state.bytes -= ended.as_ref().map_or(0, |ended| ended.info.bytes);
+        drop(state);
         // Ending takes a moment, in which requests may take other instances.
         drop(ended);
-        self.keeper.left(1);
+        self.keeper.note_gone(1);
         true
     }
 
@@ -287,23 +289,23 @@ impl WarmInstances {
 
     /// Ends instances that were warm before `before`, except for the last `kept`.
     pub(super) fn expire(&self, before: Instant, kept: usize) {
-        let places = self.places();
-        let old = places
+        let state = self.lock();
+        let old = state
             .warm
-            .partition_point(|warm| warm.rest.since <= before)
-            .min(places.warm.len().saturating_sub(kept));
-        self.end(places, old);
+            .partition_point(|warm| warm.info.since <= before)
+            .min(state.warm.len().saturating_sub(kept));
+        self.end(state, old);
     }
 
     /// Gives the usual priority to instances that were warm between `from` and `until` and still
     /// have the lowest. They do not poll, and a request that takes one would have to wait for its
     /// processor.
-    pub(super) fn bring_back(&self, from: Instant, until: Instant) {
-        let places = self.places();
-        let is_before = |moment: Instant| move |warm: &WarmInstance| warm.rest.since <= moment;
-        let first = places.warm.partition_point(is_before(from));
-        let last = places.warm.partition_point(is_before(until));
-        for warm in places.warm.range(first..last.max(first)) {
+    pub(super) fn restore_priority(&self, from: Instant, until: Instant) {
+        let state = self.lock();
+        let is_before = |moment: Instant| move |warm: &WarmInstance| warm.info.since <= moment;
+        let first = state.warm.partition_point(is_before(from));
+        let last = state.warm.partition_point(is_before(until));
+        for warm in state.warm.range(first..last.max(first)) {
             if warm.instance.sandbox.may_be_aside() {
                 warm.instance.sandbox.step_aside(false);
             }
@@ -312,31 +314,31 @@ impl WarmInstances {
 
     /// Ends the `count` instances that have waited longest.
     pub fn end_oldest(&self, count: usize) {
-        self.end(self.places(), count);
+        self.end(self.lock(), count);
     }
 
-    fn end(&self, mut places: MutexGuard<'_, Places>, count: usize) {
-        let count = count.min(places.warm.len());
-        let ended: Vec<_> = places.warm.drain(..count).collect();
-        places.bytes -= ended.iter().map(|warm| warm.rest.bytes).sum::<u64>();
+    fn end(&self, mut state: MutexGuard<'_, State>, count: usize) {
+        let count = count.min(state.warm.len());
+        let ended: Vec<_> = state.warm.drain(..count).collect();
+        state.bytes -= ended.iter().map(|warm| warm.info.bytes).sum::<u64>();
         // Ending takes a moment, in which requests may take other instances.
-        drop(places);
-        self.keeper.left(ended.len());
+        drop(state);
+        self.keeper.note_gone(ended.len());
     }
 
     /// Returns since when the oldest instance is warm.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.places().warm.front().map(|warm| warm.rest.since)
+        self.lock().warm.front().map(|warm| warm.info.since)
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for WarmInstances {
     fn drop(&mut self) {
-        let warm = self.places().warm.len();
-        self.keeper.left(warm);
+        let warm = self.lock().warm.len();
+        self.keeper.note_gone(warm);
     }
 }

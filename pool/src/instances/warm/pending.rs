@@ -6,7 +6,7 @@ use std::time::Instant;
 use faasw_abi::memory_map::RAM_MAX;
 use tokio::sync::Notify;
 
-use super::{Places, Rest, Waiting, WarmInstance, WarmInstances};
+use super::{State, WaitingRequest, WarmInfo, WarmInstance, WarmInstances};
 use crate::instances::Instance;
 
 /// An announced instance: it is warm later, or ends.
@@ -19,37 +19,37 @@ pub struct PendingInstance {
 /// A request that waits for one particular instance. No other request gets that instance: for them,
 /// it counts as not coming. Dropping this closes the request's channel, so that it goes elsewhere.
 #[derive(Debug)]
-pub struct Held {
+pub struct AssignedRequest {
     /// `None` once the request was taken out.
-    waiting: Option<Waiting>,
+    waiting: Option<WaitingRequest>,
     warm_instances: Arc<WarmInstances>,
 }
 
-impl Held {
+impl AssignedRequest {
     /// Returns whether the request has stopped waiting.
     pub fn is_closed(&self) -> bool {
-        self.waiting.as_ref().is_none_or(Waiting::is_closed)
+        self.waiting.as_ref().is_none_or(WaitingRequest::is_closed)
     }
 
     /// Waits until the request has stopped waiting.
-    pub async fn gone(&mut self) {
+    pub async fn closed(&mut self) {
         if let Some(waiting) = &mut self.waiting {
             waiting.sender.closed().await;
         }
     }
 
-    fn let_go(&mut self, places: &mut Places) -> Option<Waiting> {
+    fn unassign(&mut self, state: &mut State) -> Option<WaitingRequest> {
         let waiting = self.waiting.take()?;
-        places.held -= 1;
+        state.assigned -= 1;
         Some(waiting)
     }
 }
 
-impl Drop for Held {
+impl Drop for AssignedRequest {
     fn drop(&mut self) {
         if self.waiting.is_some() {
             let warm_instances = self.warm_instances.clone();
-            self.let_go(&mut warm_instances.places());
+            self.unassign(&mut warm_instances.lock());
         }
     }
 }
@@ -57,11 +57,11 @@ impl Drop for Held {
 impl PendingInstance {
     /// Makes the instance known to requests before it is warm, because its guest polls for one,
     /// or will.
-    pub fn look_out(&mut self) {
+    pub fn list_as_hot(&mut self) {
         let wanted = self.wanted.insert(Arc::default()).clone();
-        let mut places = self.warm_instances.places();
-        if places.waiting.is_empty() {
-            places.hot.push(wanted)
+        let mut state = self.warm_instances.lock();
+        if state.waiting.is_empty() {
+            state.hot.push(wanted)
         } else {
             // The request came before the instance was known to poll.
             wanted.notify_one()
@@ -80,38 +80,38 @@ impl PendingInstance {
     /// Takes the request that has waited longest; from then on the instance is for that request
     /// alone. If no request waits, the instance is listed again, so that the next request notifies
     /// it.
-    pub fn take_waiting(&self) -> Option<Held> {
-        let mut places = self.warm_instances.places();
-        while let Some(waiting) = places.waiting.pop_front() {
+    pub fn assign_request(&self) -> Option<AssignedRequest> {
+        let mut state = self.warm_instances.lock();
+        while let Some(waiting) = state.waiting.pop_front() {
             if !waiting.is_closed() {
-                places.held += 1;
-                return Some(Held {
+                state.assigned += 1;
+                return Some(AssignedRequest {
                     waiting: Some(waiting),
                     warm_instances: self.warm_instances.clone(),
                 });
             }
         }
         if let Some(wanted) = &self.wanted
-            && !places.hot.iter().any(|other| Arc::ptr_eq(other, wanted))
+            && !state.hot.iter().any(|other| Arc::ptr_eq(other, wanted))
         {
-            places.hot.push(wanted.clone());
+            state.hot.push(wanted.clone());
         }
         None
     }
 
     /// Returns a request to the front of the queue, where it waits for the first instance that is
     /// ready.
-    pub fn give_back(&self, mut held: Held) {
-        let mut places = self.warm_instances.places();
-        if let Some(waiting) = held.let_go(&mut places) {
-            places.waiting.push_front(waiting);
+    pub fn requeue(&self, mut assigned: AssignedRequest) {
+        let mut state = self.warm_instances.lock();
+        if let Some(waiting) = assigned.unassign(&mut state) {
+            state.waiting.push_front(waiting);
         }
     }
 
     /// Hands the instance to a request that was taken. If the request is gone, the instance ends,
     /// because it has been claimed.
-    pub fn hand(self, mut held: Held, instance: Instance) {
-        let waiting = held.let_go(&mut self.warm_instances.places());
+    pub fn hand_over(self, mut assigned: AssignedRequest, instance: Instance) {
+        let waiting = assigned.unassign(&mut self.warm_instances.lock());
         drop(self);
         if let Some(waiting) = waiting {
             drop(waiting.sender.send(instance));
@@ -125,8 +125,8 @@ impl PendingInstance {
         instance.sandbox.let_go_of_faults();
         let is_too_many;
         {
-            let mut places = self.warm_instances.places();
-            while let Some(waiting) = places.waiting.pop_front() {
+            let mut state = self.warm_instances.lock();
+            while let Some(waiting) = state.waiting.pop_front() {
                 let waited = waiting.since.saturating_duration_since(since);
                 match waiting.sender.send(instance) {
                     Ok(()) => return self.warm_instances.note_arrival(waited),
@@ -137,30 +137,30 @@ impl PendingInstance {
                 return;
             }
             // Counted before a request can take the instance and count it out.
-            is_too_many = keeper.came();
+            is_too_many = keeper.note_warmed();
             // The sandbox reports this number, so it is limited to the memory of a guest.
             let bytes = bytes.min(RAM_MAX);
-            places.bytes += bytes;
-            places.warm.push_back(WarmInstance {
+            state.bytes += bytes;
+            state.warm.push_back(WarmInstance {
                 instance,
-                rest: Rest { since, bytes },
+                info: WarmInfo { since, bytes },
             });
         }
         if is_too_many {
             keeper.end_oldest();
         }
-        keeper.begin();
+        keeper.wake();
     }
 }
 
 impl Drop for PendingInstance {
     fn drop(&mut self) {
-        let mut places = self.warm_instances.places();
-        places.pending -= 1;
+        let mut state = self.warm_instances.lock();
+        state.pending -= 1;
         if let Some(wanted) = &self.wanted {
-            places.hot.retain(|other| !Arc::ptr_eq(other, wanted));
+            state.hot.retain(|other| !Arc::ptr_eq(other, wanted));
         }
         // Requests that wait for an instance that does not come are notified.
-        while places.wanted() > places.pending && places.waiting.pop_back().is_some() {}
+        while state.wanted() > state.pending && state.waiting.pop_back().is_some() {}
     }
 }

@@ -10,18 +10,18 @@ fn warm_instances() -> Arc<WarmInstances> {
 }
 
 /// Announces an instance whose guest polls for a request, or will.
-fn looking(warm_instances: &Arc<WarmInstances>) -> PendingInstance {
+fn hot(warm_instances: &Arc<WarmInstances>) -> PendingInstance {
     let mut pending = warm_instances.announce(1).unwrap();
-    pending.look_out();
+    pending.list_as_hot();
     pending
 }
 
 #[tokio::test]
-async fn nobody_waits_for_what_another_request_has() {
+async fn no_request_waits_for_an_instance_assigned_to_another() {
     let warm_instances = warm_instances();
-    let first = looking(&warm_instances);
+    let first = hot(&warm_instances);
     let mut hot = warm_instances.wait_for_hot().unwrap();
-    let held = first.take_waiting().unwrap();
+    let assigned = first.assign_request().unwrap();
     assert!(warm_instances.wait().is_none(), "it is for that one");
     let second = warm_instances.announce(1).unwrap();
     let mut other = warm_instances.wait().unwrap();
@@ -30,7 +30,7 @@ async fn nobody_waits_for_what_another_request_has() {
     drop(second);
     assert_eq!(other.try_recv().unwrap_err(), TryRecvError::Closed);
     assert_eq!(hot.try_recv().unwrap_err(), TryRecvError::Empty);
-    first.give_back(held);
+    first.requeue(assigned);
     assert!(warm_instances.wait().is_none());
     assert_eq!(hot.try_recv().unwrap_err(), TryRecvError::Empty);
     drop(first);
@@ -38,21 +38,21 @@ async fn nobody_waits_for_what_another_request_has() {
 }
 
 #[tokio::test]
-async fn one_that_goes_makes_room_for_another() {
+async fn a_request_that_leaves_frees_its_instance_for_another() {
     let warm_instances = warm_instances();
-    let first = looking(&warm_instances);
+    let first = hot(&warm_instances);
     let hot = warm_instances.wait_for_hot().unwrap();
-    let mut held = first.take_waiting().unwrap();
+    let mut assigned = first.assign_request().unwrap();
     assert!(warm_instances.wait_for_hot().is_none());
     drop(hot);
-    held.gone().await;
-    assert!(held.is_closed());
-    drop(held);
+    assigned.closed().await;
+    assert!(assigned.is_closed());
+    drop(assigned);
     // However often it finds no request, it is listed once.
-    assert!(first.take_waiting().is_none() && first.take_waiting().is_none());
+    assert!(first.assign_request().is_none() && first.assign_request().is_none());
     let mut next = warm_instances.wait_for_hot().unwrap();
     assert!(warm_instances.wait_for_hot().is_none() && warm_instances.wait().is_none());
-    drop(first.take_waiting().unwrap());
+    drop(first.assign_request().unwrap());
     assert_eq!(next.try_recv().unwrap_err(), TryRecvError::Closed);
     assert!(warm_instances.wait().is_some());
 }

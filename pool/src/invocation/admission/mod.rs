@@ -1,11 +1,11 @@
 //! Admission: which requests may have an instance now, and which invocation is evicted for them.
 
 mod capacity;
+mod client_waits;
 mod demand;
 mod permits;
 mod run_permits;
 mod served;
-mod waits;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use self::capacity::Amount;
+pub use self::client_waits::{ClientWait, ClientWaits, PermitHolder};
 pub use self::permits::PermitRequest;
 use self::permits::{PermitPool, PooledPermit};
 pub use self::run_permits::RunPermit;
 use self::run_permits::RunPermits;
 pub use self::served::ServedFunctions;
-pub use self::waits::{Holder, Wait, Waits};
-use super::call::Share;
+use super::call::PermitShare;
 use crate::error::InvokeError;
 use crate::seeds::FunctionVersion;
 use crate::stats::MemoryStats;
@@ -31,10 +31,10 @@ const PERMIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How long the instance of an evicted invocation may take to end before another invocation is
 /// evicted for the same request.
-const EVICTING: Duration = Duration::from_millis(50);
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How often a waiting request looks for an invocation to evict.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const EVICTION_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Bytes that an instance at work takes in addition to its function's memory at worst: mailbox,
 /// guest and tables.
@@ -57,7 +57,7 @@ pub struct AdmissionPermit(#[expect(dead_code, reason = "it is held, not used")]
 pub struct Admission {
     admitted: Arc<PermitPool>,
     running: Arc<RunPermits>,
-    waits: Arc<Waits>,
+    waits: Arc<ClientWaits>,
 }
 
 impl Admission {
@@ -104,7 +104,7 @@ impl Admission {
     }
 
     /// Returns the invocations that wait for their clients.
-    pub fn waits(&self) -> Arc<Waits> {
+    pub fn waits(&self) -> Arc<ClientWaits> {
         self.waits.clone()
     }
 
@@ -147,7 +147,7 @@ impl Admission {
     /// Returns [`InvokeError::OverCapacity`] if there is no capacity now.
     pub fn admit_nested(
         &self,
-        share: Share,
+        share: PermitShare,
         request: PermitRequest,
     ) -> Result<AdmissionPermit, InvokeError> {
         let request = PermitRequest {
@@ -171,9 +171,9 @@ impl Admission {
         let mut look_again = begun;
         while look_again < begun + PERMIT_TIMEOUT {
             look_again += if self.evict_for(request) {
-                EVICTING
+                EVICTION_TIMEOUT
             } else {
-                LOOK_AGAIN
+                EVICTION_INTERVAL
             };
             let until = look_again.min(begun + PERMIT_TIMEOUT);
             if let Ok(permit) = timeout_at(until, &mut waiting).await {
@@ -245,10 +245,10 @@ mod tests {
         let admission = admission(2);
         let begun = Instant::now();
         let own = admission.admit(of(1)).await.unwrap();
-        let nested = admission.admit_nested(Share::by(1), of(2)).unwrap();
+        let nested = admission.admit_nested(PermitShare::by(1), of(2)).unwrap();
         let held = admission.admitted.held_by_each();
         assert_eq!(held.get(&1).map(|held| held.permits), Some(2));
-        let refused = admission.admit_nested(Share::by(1), of(2));
+        let refused = admission.admit_nested(PermitShare::by(1), of(2));
         assert!(matches!(refused, Err(InvokeError::OverCapacity(2))));
         assert_eq!(begun.elapsed(), Duration::ZERO);
         drop((own, nested));
@@ -267,7 +267,7 @@ mod tests {
         let admission = Arc::new(admission(MOST));
         let mut held = Vec::new();
         while let Ok(permit) = admission.admit(of(1)).await {
-            let wait = admission.waits().add(Holder::alone(1));
+            let wait = admission.waits().add(PermitHolder::alone(1));
             wait.set(Some(Instant::now()), true);
             held.push((permit, wait));
         }
@@ -297,7 +297,7 @@ mod tests {
 
     /// Few large invocations of a function and many small ones of another wait for their clients.
     #[tokio::test(start_paused = true)]
-    async fn the_function_with_the_larger_share_loses_whatever_it_consists_of() {
+    async fn the_function_with_the_larger_dominant_share_loses_an_invocation() {
         let memory = MemoryStats {
             max: 100,
             ..MemoryStats::default()
@@ -308,7 +308,7 @@ mod tests {
             for _ in 0..count {
                 let request = PermitRequest { function, memory };
                 let permit = admission.admitted.try_take(request);
-                let wait = admission.waits().add(Holder {
+                let wait = admission.waits().add(PermitHolder {
                     function,
                     share: function,
                     memory,

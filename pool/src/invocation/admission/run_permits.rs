@@ -33,7 +33,7 @@ pub struct RunPermits {
 
 #[derive(Debug, Default)]
 struct State {
-    given: Vec<HeldPermit>,
+    held: Vec<HeldPermit>,
     /// The queue of each function; no queue is empty.
     waiting: FxHashMap<FunctionNumber, VecDeque<Waiter>>,
     /// The last number of a permit or a waiting request.
@@ -55,7 +55,7 @@ struct Waiter {
 
 /// A request that waits. Dropping it takes it out of its queue.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedRequest {
     permits: Arc<RunPermits>,
     function: FunctionNumber,
     number: u64,
@@ -86,11 +86,11 @@ impl RunPermits {
         if !self.is_free(&state, function, now) {
             return None;
         }
-        let own = state.given_to(function);
+        let own = state.permits_of(function);
         let mut others = state.waiting.keys();
-        let comes_first =
-            others.any(|other| state.given_to(*other) <= own && self.is_free(&state, *other, now));
-        (!comes_first).then(|| self.give(&mut state, function, now))
+        let comes_first = others
+            .any(|other| state.permits_of(*other) <= own && self.is_free(&state, *other, now));
+        (!comes_first).then(|| self.grant(&mut state, function, now))
     }
 
     /// Waits for a permit.
@@ -101,17 +101,17 @@ impl RunPermits {
         let mut waiting = self.wait(function);
         let mut permit = pin!(&mut waiting.permit);
         loop {
-            let given = match self.overdue_in(function) {
+            let granted = match self.overdue_in(function) {
                 None => permit.as_mut().await,
                 Some(rest) => match timeout(rest, permit.as_mut()).await {
-                    Ok(given) => given,
+                    Ok(granted) => granted,
                     Err(_) => {
-                        self.hand_out(self.lock());
+                        self.grant_waiting(self.lock());
                         continue;
                     }
                 },
             };
-            if let Ok(permit) = given {
+            if let Ok(permit) = granted {
                 return permit;
             }
             // The sender stays in the queue until it has sent, so this is never reached.
@@ -119,7 +119,7 @@ impl RunPermits {
         }
     }
 
-    fn wait(self: &Arc<Self>, function: FunctionNumber) -> Waiting {
+    fn wait(self: &Arc<Self>, function: FunctionNumber) -> QueuedRequest {
         let (sender, permit) = oneshot::channel();
         let mut state = self.lock();
         let number = state.number();
@@ -129,8 +129,8 @@ impl RunPermits {
             permit: sender,
         });
         // A permit may have been returned since the request looked for one.
-        self.hand_out(state);
-        Waiting {
+        self.grant_waiting(state);
+        QueuedRequest {
             permits: self.clone(),
             function,
             number,
@@ -145,31 +145,31 @@ impl RunPermits {
 
     /// Returns whether a function may have one more permit.
     fn is_free(&self, state: &State, function: FunctionNumber, now: Instant) -> bool {
-        let counts = |given: &&HeldPermit| given.function == function || given.is_fresh(now);
-        state.given.iter().filter(counts).count() < self.most
+        let counts = |held: &&HeldPermit| held.function == function || held.is_fresh(now);
+        state.held.iter().filter(counts).count() < self.most
     }
 
     /// Returns the time until a permit of another function is overdue. Returns `None` if the
     /// function has a permit itself, because it waits for the return of that.
     fn overdue_in(&self, function: FunctionNumber) -> Option<Duration> {
         let state = self.lock();
-        if state.given_to(function) > 0 {
+        if state.permits_of(function) > 0 {
             return None;
         }
         let now = Instant::now();
-        let fresh = state.given.iter().filter(|given| given.is_fresh(now));
-        let first = fresh.map(|given| given.since + OVERDUE - now).min();
+        let fresh = state.held.iter().filter(|held| held.is_fresh(now));
+        let first = fresh.map(|held| held.since + OVERDUE - now).min();
         Some(first.unwrap_or(OVERDUE))
     }
 
-    fn give(
+    fn grant(
         self: &Arc<Self>,
         state: &mut State,
         function: FunctionNumber,
         now: Instant,
     ) -> RunPermit {
         let number = state.number();
-        state.given.push(HeldPermit {
+        state.held.push(HeldPermit {
             number,
             function,
             since: now,
@@ -181,8 +181,8 @@ impl RunPermits {
     }
 
     /// Gives permits to the requests that come first, as long as there are any.
-    fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        let mut given = Vec::new();
+    fn grant_waiting(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let mut granted = Vec::new();
         let now = Instant::now();
         while !state.waiting.is_empty() {
             let queues = state.waiting.iter();
@@ -190,7 +190,7 @@ impl RunPermits {
                 .filter(|(function, _)| self.is_free(&state, **function, now))
                 .filter_map(|(function, queue)| {
                     let first = queue.front()?;
-                    Some((state.given_to(*function), first.number, *function))
+                    Some((state.permits_of(*function), first.number, *function))
                 })
                 .min();
             let Some((.., function)) = next else {
@@ -199,12 +199,12 @@ impl RunPermits {
             let Some(waiter) = state.leave(function, 0) else {
                 break;
             };
-            let permit = self.give(&mut state, function, now);
-            given.push((waiter.permit, permit));
+            let permit = self.grant(&mut state, function, now);
+            granted.push((waiter.permit, permit));
         }
         // A permit whose request is gone is returned at once, which takes the lock.
         drop(state);
-        for (waiter, permit) in given {
+        for (waiter, permit) in granted {
             let _ = waiter.send(permit);
         }
     }
@@ -222,9 +222,9 @@ impl State {
     }
 
     /// Returns how many permits a function has.
-    fn given_to(&self, function: FunctionNumber) -> usize {
-        let given = self.given.iter();
-        given.filter(|given| given.function == function).count()
+    fn permits_of(&self, function: FunctionNumber) -> usize {
+        let held = self.held.iter();
+        held.filter(|held| held.function == function).count()
     }
 
     /// Takes a request out of its function's queue.
@@ -254,14 +254,14 @@ impl RunPermit {
 impl Drop for RunPermit {
     fn drop(&mut self) {
         let mut state = self.permits.lock();
-        state.given.retain(|given| given.number != self.number);
+        state.held.retain(|held| held.number != self.number);
         if !state.waiting.is_empty() {
-            self.permits.hand_out(state);
+            self.permits.grant_waiting(state);
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedRequest {
     fn drop(&mut self) {
         let mut state = self.permits.lock();
         let queue = state.waiting.get(&self.function);
@@ -270,7 +270,7 @@ impl Drop for Waiting {
         if let Some(Ok(index)) = found {
             state.leave(self.function, index);
             // The removed request may have blocked others.
-            self.permits.hand_out(state);
+            self.permits.grant_waiting(state);
         }
     }
 }
@@ -324,7 +324,7 @@ mod tests {
         drop(of_hog);
         let (index, _) = order.recv().await.unwrap();
         assert_eq!(index, 1);
-        assert!(!permits.has_waiters() && permits.lock().given.is_empty());
+        assert!(!permits.has_waiters() && permits.lock().held.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -343,7 +343,7 @@ mod tests {
         assert!(!has_permit(&permits, NEIGHBOUR).await);
         drop((held, of_neighbour, another));
         assert!(has_permit(&permits, HOG).await);
-        assert!(!permits.has_waiters() && permits.lock().given.is_empty());
+        assert!(!permits.has_waiters() && permits.lock().held.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

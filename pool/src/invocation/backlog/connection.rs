@@ -24,7 +24,7 @@ pub struct Connection {
     holding_since: AtomicU64,
     moved_at: AtomicU64,
     /// The last measurement of the rate.
-    seen: Mutex<Option<Seen>>,
+    seen: Mutex<Option<RateSample>>,
     /// Address of the function whose bytes the connection received last.
     function: AtomicUsize,
     is_closed: AtomicBool,
@@ -32,7 +32,7 @@ pub struct Connection {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct RateSample {
     at: u64,
     moved: u64,
 }
@@ -64,7 +64,7 @@ impl Connection {
     }
 
     /// Notes that the connection received bytes of the function at this address.
-    pub fn is_given_by(&self, function: usize) {
+    pub fn set_last_function(&self, function: usize) {
         self.function.store(function, Ordering::Relaxed);
     }
 
@@ -107,7 +107,7 @@ impl Connection {
         let holding_since = self.holding_since.load(Ordering::Relaxed);
         // A rate from before the connection held these bytes says nothing.
         let Some(before) = seen.as_ref().filter(|seen| seen.at >= holding_since) else {
-            *seen = Some(Seen { at: now, moved });
+            *seen = Some(RateSample { at: now, moved });
             return None;
         };
         let passed = now.saturating_sub(before.at);
@@ -115,7 +115,7 @@ impl Connection {
             return None;
         }
         let rate = moved.saturating_sub(before.moved).max(1);
-        *seen = Some(Seen { at: now, moved });
+        *seen = Some(RateSample { at: now, moved });
         Some(self.held().saturating_mul(passed) / rate)
     }
 }

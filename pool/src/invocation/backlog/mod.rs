@@ -7,11 +7,12 @@
 //! as the send buffer of an HTTP library, keeps the lease.
 //!
 //! A connection may always hold very little. When a shared budget is full, connections that have
-//! taken nothing for a second are closed until there is room again (`closing`), those that hold
-//! most first. If all connections move, the one that would take longest to empty is closed.
+//! taken nothing for a second are closed until there is room again (`connection_closer`), those
+//! that hold most first. If all connections move, the one that would take longest to empty is
+//! closed.
 
-mod closing;
 mod connection;
+mod connection_closer;
 #[cfg(test)]
 mod tests;
 
@@ -23,11 +24,11 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use self::closing::Closing;
 use self::connection::{Connection, LOOK_AGAIN, SMALL};
+use self::connection_closer::ConnectionCloser;
 
 /// A shared budget keeps this part, an eighth, for connections that hold little ([`SMALL`]).
-const KEPT_FREE: u64 = 8;
+const RESERVED_PART: u64 = 8;
 /// Bytes that a connection may hold however full the shared budgets are.
 const TINY: u64 = 8 << 10;
 
@@ -57,7 +58,7 @@ impl Default for BacklogLimits {
 pub struct Backlog {
     limits: BacklogLimits,
     held: AtomicU64,
-    closing: Closing,
+    closer: ConnectionCloser,
     /// Start of the node's time.
     begun: Instant,
     /// The number of tasks that wait for room.
@@ -105,7 +106,7 @@ impl Backlog {
         Arc::new(Self {
             limits,
             held: AtomicU64::new(0),
-            closing: Closing::default(),
+            closer: ConnectionCloser::default(),
             begun: Instant::now(),
             waiting: AtomicUsize::new(0),
             freed: Notify::new(),
@@ -137,7 +138,7 @@ impl Backlog {
 
     fn of_most(self: &Arc<Self>, most: u64) -> Arc<ConnectionBacklog> {
         let connection = Arc::<Connection>::default();
-        self.closing.list(&connection);
+        self.closer.list(&connection);
         Arc::new(ConnectionBacklog {
             node: self.clone(),
             connection,
@@ -171,14 +172,14 @@ impl Backlog {
 
     /// Has connections closed to free so many bytes of a full shared budget (that of a function, or
     /// that of the node), or a sixteenth of the budget if that is more.
-    fn make_room(&self, full: Full, bytes: u64) {
+    fn make_room(&self, full: FullBudget, bytes: u64) {
         let (limit, function) = match full {
-            Full::Node => (self.limits.node, None),
-            Full::Function(address) => (self.limits.function, Some(address)),
-            Full::Connection => return,
+            FullBudget::Node => (self.limits.node, None),
+            FullBudget::Function(address) => (self.limits.function, Some(address)),
+            FullBudget::Connection => return,
         };
         let closed = self
-            .closing
+            .closer
             .close(self.now(), function, bytes.max(limit / 16));
         self.closed.fetch_add(closed, Ordering::Relaxed);
     }
@@ -186,7 +187,7 @@ impl Backlog {
 
 /// The budget that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Full {
+enum FullBudget {
     Connection,
     /// The budget of the function at this address.
     Function(usize),
@@ -200,7 +201,7 @@ fn limit_for(held: u64, limit: u64) -> u64 {
     } else if held <= SMALL {
         limit
     } else {
-        limit - limit / KEPT_FREE
+        limit - limit / RESERVED_PART
     }
 }
 
@@ -267,7 +268,7 @@ impl ConnectionBacklog {
         self.hold(bytes);
         let in_all = self.node.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if in_all > self.node.limits.node {
-            self.node.make_room(Full::Node, bytes);
+            self.node.make_room(FullBudget::Node, bytes);
         }
     }
 
@@ -330,7 +331,7 @@ impl Account {
     }
 
     /// Returns a lease of so many bytes, or the budget that is full.
-    fn try_each(&self, bytes: u64) -> Result<Lease, Full> {
+    fn try_each(&self, bytes: u64) -> Result<Lease, FullBudget> {
         let connection = &self.connection;
         if bytes == 0 {
             // Zero bytes always fit.
@@ -345,19 +346,19 @@ impl Account {
         let give_back = || connection.connection.release(bytes);
         if held > connection.most {
             give_back();
-            return Err(Full::Connection);
+            return Err(FullBudget::Connection);
         }
         let address = Arc::as_ptr(function).addr();
         if !add(&function.held, bytes, limit_for(held, limits.function)) {
             give_back();
-            return Err(Full::Function(address));
+            return Err(FullBudget::Function(address));
         }
         if !add(&node.held, bytes, limit_for(held, limits.node)) {
             give_back();
             function.held.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(Full::Node);
+            return Err(FullBudget::Node);
         }
-        connection.connection.is_given_by(address);
+        connection.connection.set_last_function(address);
         Ok(Lease {
             account: self.clone(),
             bytes,
@@ -369,7 +370,7 @@ impl Account {
     /// than a budget.
     pub async fn lease(&self, bytes: u64) -> Lease {
         let node = &self.connection.node;
-        let _waiting = Waiting::new(node);
+        let _waiting = WaitingTask::new(node);
         loop {
             let mut freed = pin!(node.freed.notified());
             // From here on no release is missed.
@@ -385,16 +386,16 @@ impl Account {
 }
 
 /// Counts one more task that waits for room.
-struct Waiting<'a>(&'a Backlog);
+struct WaitingTask<'a>(&'a Backlog);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingTask<'a> {
     fn new(node: &'a Backlog) -> Self {
         node.waiting.fetch_add(1, Ordering::AcqRel);
         Self(node)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingTask<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
     }
@@ -412,7 +413,7 @@ impl Lease {
         if bytes.is_empty() {
             return bytes;
         }
-        Bytes::from_owner(Held {
+        Bytes::from_owner(LeasedBytes {
             bytes,
             _lease: self,
         })
@@ -427,12 +428,12 @@ impl Drop for Lease {
     }
 }
 
-struct Held {
+struct LeasedBytes {
     bytes: Bytes,
     _lease: Lease,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for LeasedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

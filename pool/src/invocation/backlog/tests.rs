@@ -17,7 +17,7 @@ fn account(node: &Arc<Backlog>) -> Account {
 }
 
 #[test]
-fn room_lasts_as_long_as_any_piece_of_the_bytes() {
+fn a_lease_lasts_as_long_as_any_piece_of_the_bytes() {
     let node = backlog(1000, 1000, 1000);
     let account = account(&node);
     let lease = account.try_lease(100 * KIB).unwrap();
@@ -32,7 +32,7 @@ fn room_lasts_as_long_as_any_piece_of_the_bytes() {
 }
 
 #[test]
-fn every_budget_holds_and_a_refusal_takes_nothing() {
+fn every_budget_is_enforced_and_a_refusal_takes_nothing() {
     let node = backlog(800, 400, 200);
     let one = account(&node);
     let first = one.try_lease(150 * KIB).unwrap();
@@ -53,7 +53,7 @@ fn every_budget_holds_and_a_refusal_takes_nothing() {
 }
 
 #[test]
-fn the_last_eighth_is_for_those_who_hold_little() {
+fn the_last_eighth_is_for_connections_that_hold_little() {
     let node = backlog(800, 800, 700);
     let greedy = account(&node);
     let most = greedy.try_lease(700 * KIB).unwrap();
@@ -64,7 +64,7 @@ fn the_last_eighth_is_for_those_who_hold_little() {
 }
 
 #[tokio::test]
-async fn who_waits_for_room_gets_it_when_there_is_some() {
+async fn a_waiting_task_gets_room_when_some_is_freed() {
     let node = backlog(800, 800, 800);
     let first = account(&node);
     let held = first.try_lease(700 * KIB).unwrap();
@@ -130,7 +130,7 @@ async fn stalled_connections_are_closed_before_one_that_moves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_that_hold_little_and_take_nothing_are_closed_together() {
+async fn many_small_stalled_connections_are_closed_together() {
     let node = backlog(1600, 1600, 700);
     let held: Vec<_> = (0..25)
         .map(|_| {
@@ -150,7 +150,7 @@ async fn many_that_hold_little_and_take_nothing_are_closed_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_move_the_one_that_takes_longest_is_closed() {
+async fn if_no_connection_is_stalled_the_slowest_is_closed() {
     let node = backlog(1600, 1600, 800);
     let (slow, quick) = (account(&node), account(&node));
     let held = [&slow, &quick].map(|of| (of.clone(), of.try_lease(650 * KIB).unwrap()));
@@ -168,7 +168,7 @@ async fn where_all_move_the_one_that_takes_longest_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_else_is_closed_for_a_connection_that_is_full_itself() {
+async fn a_full_connection_closes_no_other_connection() {
     let node = backlog(800, 800, 200);
     let other = account(&node);
     let others = other.try_lease(200 * KIB);

@@ -42,19 +42,19 @@ enum Stage {
     /// The answer has ended. The rest of the request is discarded.
     Answered,
     /// The guest has dropped the request, but its words are still those of this turn.
-    LetGo,
+    Dropped,
 }
 
 /// An event of a request.
 #[derive(Debug)]
-pub enum News {
+pub enum CallEvent {
     /// The outbound call has room for so many bytes of the request's body.
     Room(usize),
     /// A part of the answer has arrived.
     Answer(AnswerPart),
 }
 
-fn lie(what: &str) -> InvokeError {
+fn guest_error(what: &str) -> InvokeError {
     InvokeError::GuestFailed(format!("on a channel of its own requests {what}"))
 }
 
@@ -106,12 +106,12 @@ impl CallChannel {
     ) -> Result<bool, InvokeError> {
         let told = &guest.channels[self.channel];
         match told.turn.checked_sub(mailbox.turn(self.channel)) {
-            Some(0) if !matches!(self.stage, Stage::LetGo) => {}
+            Some(0) if !matches!(self.stage, Stage::Dropped) => {}
             Some(1) => {
-                self.let_go(mailbox, guest)?;
+                self.drop_request(mailbox, guest)?;
                 return Ok(false);
             }
-            _ => return Err(lie("it counted its turns wrong")),
+            _ => return Err(guest_error("it counted its turns wrong")),
         }
         if self.pump.look(mailbox, guest)?.has_sent {
             self.moved = Instant::now();
@@ -134,9 +134,9 @@ impl CallChannel {
         let Some(bytes) = mailbox.take_head(self.channel, guest)? else {
             return Ok(());
         };
-        mailbox.tell_taken(self.channel)?;
+        mailbox.publish_taken(self.channel)?;
         let head = OutgoingHead::decode(&bytes);
-        let head = head.map_err(|error| lie(&format!("it sent no head: {error}")))?;
+        let head = head.map_err(|error| guest_error(&format!("it sent no head: {error}")))?;
         self.work.begun += 1;
         self.work.fields += head.headers.len() as u64;
         self.work.bytes += bytes.len() as u64;
@@ -153,9 +153,13 @@ impl CallChannel {
 
     /// Drops a request that the guest has dropped. If the guest has written nothing in its next
     /// turn yet, that turn begins.
-    fn let_go(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
+    fn drop_request(
+        &mut self,
+        mailbox: &mut Mailbox,
+        guest: &GuestWords,
+    ) -> Result<(), InvokeError> {
         *self = Self {
-            stage: Stage::LetGo,
+            stage: Stage::Dropped,
             work: self.work,
             ..Self::new(self.channel)
         };
@@ -190,17 +194,17 @@ impl CallChannel {
     }
 
     /// Returns the next event of the request that is under way.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<News> {
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<CallEvent> {
         let Stage::UnderWay(call) = &mut self.stage else {
             return Poll::Pending;
         };
         if self.waiting > 0
             && let Poll::Ready(room) = call.poll_room(context)
         {
-            return Poll::Ready(News::Room(room));
+            return Poll::Ready(CallEvent::Room(room));
         }
         if self.pump.wants_more() {
-            return call.poll_answer(context).map(News::Answer);
+            return call.poll_answer(context).map(CallEvent::Answer);
         }
         Poll::Pending
     }
@@ -210,22 +214,22 @@ impl CallChannel {
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible, and a platform
     /// error if the mailbox cannot be accessed.
-    pub fn happened(
+    pub fn handle_event(
         &mut self,
-        news: News,
+        news: CallEvent,
         mailbox: &mut Mailbox,
         guest: &GuestWords,
     ) -> Result<(), InvokeError> {
         self.moved = Instant::now();
         match news {
-            News::Room(room) => {
+            CallEvent::Room(room) => {
                 let body = mailbox.take(self.channel, guest, room.clamp(1, PART_BYTES))?;
                 if let Stage::UnderWay(call) = &mut self.stage {
                     call.send(body);
                 }
                 self.pass_on(mailbox, guest)
             }
-            News::Answer(part) => self.receive(part, mailbox, guest),
+            CallEvent::Answer(part) => self.receive(part, mailbox, guest),
         }
     }
 
@@ -266,7 +270,7 @@ impl CallChannel {
     /// Fails the request because nothing has moved for too long.
     ///
     /// # Errors
-    /// Returns the errors of [`CallChannel::happened`].
+    /// Returns the errors of [`CallChannel::handle_event`].
     pub fn time_out(
         &mut self,
         mailbox: &mut Mailbox,
@@ -315,7 +319,7 @@ impl CallChannel {
     /// Puts the rest of the answer into the ring, as far as there is room.
     ///
     /// # Errors
-    /// Returns the errors of [`CallChannel::happened`].
+    /// Returns the errors of [`CallChannel::handle_event`].
     pub fn feed(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         if self.pump.feed(mailbox, guest)? {
             self.moved = Instant::now();

@@ -3,8 +3,8 @@
 //!
 //! A channel is reused turn by turn ([`ChannelWords::turn`]). A guest that drops a request counts
 //! the turn up. The node drops what is left of the request before it counts up, too. All of this
-//! belongs to the invocation and ends with it, before its instance is reset. So a late answer reaches
-//! no instance.
+//! belongs to the invocation and ends with it, before its instance is reset. So a late answer
+//! reaches no instance.
 //!
 //! [`ChannelWords::turn`]: faasw_abi::channel::ChannelWords::turn
 
@@ -23,7 +23,7 @@ use faasw_abi::mailbox::GuestWords;
 use tokio::time::Instant;
 
 use self::channel::CallChannel;
-pub use self::channel::News as CallNews;
+pub use self::channel::CallEvent;
 use super::outbound::Outbound;
 use crate::error::InvokeError;
 use crate::mailbox::{CallWork, Mailbox};
@@ -129,14 +129,14 @@ impl Calls {
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible, and a platform
     /// error if the mailbox cannot be accessed.
-    pub fn happened(
+    pub fn handle_event(
         &mut self,
-        (number, news): (usize, CallNews),
+        (number, news): (usize, CallEvent),
         mailbox: &mut Mailbox,
         guest: &GuestWords,
     ) -> Result<(), InvokeError> {
         match self.channels.get_mut(number) {
-            Some(channel) => channel.happened(news, mailbox, guest),
+            Some(channel) => channel.handle_event(news, mailbox, guest),
             None => Ok(()),
         }
     }
@@ -144,7 +144,7 @@ impl Calls {
     /// Puts the rest of the answers into their rings, as far as there is room.
     ///
     /// # Errors
-    /// Returns the errors of [`Calls::happened`].
+    /// Returns the errors of [`Calls::handle_event`].
     pub fn feed(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         let mut channels = self.channels.iter_mut();
         channels.try_for_each(|channel| channel.feed(mailbox, guest))
@@ -159,7 +159,7 @@ impl Calls {
     /// Fails all requests on which nothing has moved for `idle`.
     ///
     /// # Errors
-    /// Returns the errors of [`Calls::happened`].
+    /// Returns the errors of [`Calls::handle_event`].
     pub fn end_idle(
         &mut self,
         idle: Duration,
@@ -176,30 +176,30 @@ impl Calls {
     }
 
     /// Returns whether the guest waits for answers to outbound calls and nothing else. Some limits
-    /// stand still for that time ([`CallLimits::upstream`]). A wait with a time limit counts only
-    /// until that limit, whatever the guest does afterwards.
+    /// stand still for that time ([`InvocationLimits::upstream`]). A wait with a time limit counts
+    /// only until that limit, whatever the guest does afterwards.
     ///
-    /// [`CallLimits::upstream`]: super::limits::CallLimits::upstream
-    pub fn is_owed(&self) -> bool {
+    /// [`InvocationLimits::upstream`]: super::limits::InvocationLimits::upstream
+    pub fn awaits_answers(&self) -> bool {
         if self
             .waits_until
             .is_some_and(|until| until <= Instant::now())
         {
             return false;
         }
-        let owing = self
+        let under_way = self
             .channels
             .iter()
             .filter(|channel| channel.is_under_way());
-        let of_calls = owing.fold(Waits::default(), |waits, channel| {
+        let of_calls = under_way.fold(Waits::default(), |waits, channel| {
             waits.and(Waits::of(channel.number()))
         });
         !self.waits.is_empty() && self.waits.only(of_calls) == self.waits
     }
 
-    /// Returns when [`Calls::is_owed`] becomes false without any event, if it is true now.
-    pub fn owed_until(&self) -> Option<Instant> {
-        self.waits_until.filter(|_| self.is_owed())
+    /// Returns when [`Calls::awaits_answers`] becomes false without any event, if it is true now.
+    pub fn awaits_answers_until(&self) -> Option<Instant> {
+        self.waits_until.filter(|_| self.awaits_answers())
     }
 
     /// Returns whether an event that the guest waits for has happened. The guest must then be woken
@@ -225,7 +225,7 @@ impl Calls {
 
 impl Calls {
     /// Returns an event of a request that is under way, if there is one.
-    pub fn next_now(&mut self) -> Option<(usize, CallNews)> {
+    pub fn next_now(&mut self) -> Option<(usize, CallEvent)> {
         let mut context = Context::from_waker(Waker::noop());
         match self.poll(&mut context) {
             Poll::Ready(news) => Some(news),
@@ -233,7 +233,7 @@ impl Calls {
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(usize, CallNews)> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(usize, CallEvent)> {
         for (number, channel) in self.channels.iter_mut().enumerate() {
             if let Poll::Ready(news) = channel.poll(context) {
                 return Poll::Ready((number, news));
@@ -245,7 +245,7 @@ impl Calls {
 
 /// Waits for an event of a request that is under way. Returns the index of its channel and the
 /// event. Pends for ever if no request is under way.
-pub async fn next(calls: &mut Option<Calls>) -> (usize, CallNews) {
+pub async fn next(calls: &mut Option<Calls>) -> (usize, CallEvent) {
     let Some(calls) = calls else {
         return pending().await;
     };

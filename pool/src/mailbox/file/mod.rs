@@ -23,7 +23,7 @@ use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::hot::Mapped;
+use super::hot::MappedPages;
 use super::log_record::{LogRecord, parse as parse_log};
 use crate::error::{InvokeError, PlatformError};
 
@@ -37,10 +37,10 @@ pub struct Mailbox {
     pub(super) file: OwnedFd,
     /// The node's words in the mailbox, including how far it has read. The node never reads them
     /// back.
-    pub(crate) said: HostWords,
+    pub(crate) host_words: HostWords,
     commands: u32,
     /// Set once the instance was to be hot.
-    pub(super) mapped: Option<Mapped>,
+    pub(super) mapped: Option<MappedPages>,
 }
 
 pub(super) fn system(error: Errno) -> PlatformError {
@@ -50,7 +50,7 @@ pub(super) fn system(error: Errno) -> PlatformError {
     }
 }
 
-pub(super) fn lie(what: &dyn fmt::Display, length: u64, most: u64) -> InvokeError {
+pub(super) fn impossible_length(what: &dyn fmt::Display, length: u64, most: u64) -> InvokeError {
     InvokeError::GuestFailed(format!(
         "it announced a {what} of {length} bytes where {most} fit"
     ))
@@ -94,7 +94,7 @@ impl Mailbox {
             .map_err(system)?;
         Ok(Self {
             file,
-            said: HostWords::new_zeroed(),
+            host_words: HostWords::new_zeroed(),
             commands: 0,
             mapped: None,
         })
@@ -102,7 +102,7 @@ impl Mailbox {
 
     /// Records that the sandbox wiped the whole mailbox.
     pub fn note_wiped(&mut self) {
-        self.said = HostWords::new_zeroed();
+        self.host_words = HostWords::new_zeroed();
         self.commands = 0;
     }
 
@@ -112,15 +112,15 @@ impl Mailbox {
     /// Returns `NOSPC` if they do not fit, or the error of writing to the mailbox.
     pub fn put_commands(&mut self, commands: &Commands) -> Result<(), PlatformError> {
         let area = mailbox::COMMANDS;
-        let at = self.said.commands_written;
+        let at = self.host_words.commands_written;
         let end = at + commands.bytes().len() as u64;
         if end > area.size {
             return Err(system(Errno::NOSPC));
         }
         self.write(area.offset + at, commands.bytes())?;
-        self.said.commands_written = end;
+        self.host_words.commands_written = end;
         self.commands += commands.count();
-        self.say(offset_of!(HostWords, commands_written), &end)
+        self.publish(offset_of!(HostWords, commands_written), &end)
     }
 
     /// Returns how many commands the guest received in this activation.
@@ -129,8 +129,8 @@ impl Mailbox {
     }
 
     /// Returns whether the guest was requested to ring at its end, before it stops.
-    pub fn has_asked_for_end(&self) -> bool {
-        self.said.tell_end != 0
+    pub fn has_requested_end_ring(&self) -> bool {
+        self.host_words.tell_end != 0
     }
 
     /// Returns whether there is no trace of a guest: it has published nothing, and so has taken
@@ -140,8 +140,13 @@ impl Mailbox {
     /// Returns the error of reading the mailbox.
     pub fn is_untouched(&self) -> Result<bool, PlatformError> {
         let words = self.guest()?;
-        let read = self.said.channels.0.iter().map(|channel| channel.read);
-        let taken = read.chain([self.said.log_read]).any(|read| read != 0);
+        let read = self
+            .host_words
+            .channels
+            .0
+            .iter()
+            .map(|channel| channel.read);
+        let taken = read.chain([self.host_words.log_read]).any(|read| read != 0);
         Ok(!taken && words.as_bytes().iter().all(|byte| *byte == 0))
     }
 
@@ -150,8 +155,8 @@ impl Mailbox {
     /// # Errors
     /// Returns the error of writing to the mailbox.
     pub fn listen(&mut self) -> Result<(), PlatformError> {
-        self.said.listening = 1;
-        self.say(offset_of!(HostWords, listening), &1_u32)
+        self.host_words.listening = 1;
+        self.publish(offset_of!(HostWords, listening), &1_u32)
     }
 
     /// Returns a copy of the guest's present words. The words of channels that are not open are
@@ -160,7 +165,7 @@ impl Mailbox {
     /// # Errors
     /// Returns the error of reading the mailbox.
     pub fn guest(&self) -> Result<GuestWords, PlatformError> {
-        let told = words_of(self.said.open);
+        let told = words_of(self.host_words.open);
         let read = |words: &mut GuestWords| {
             let words = words.as_mut_bytes().get_mut(..told);
             self.read(GUEST_WORDS.offset, words.unwrap_or_default())
@@ -182,9 +187,9 @@ impl Mailbox {
             .0
             .iter_mut()
             .enumerate()
-            .take(channels_to(self.said.open));
+            .take(channels_to(self.host_words.open));
         for (number, channel) in told {
-            if self.said.open & 1 << number == 0 {
+            if self.host_words.open & 1 << number == 0 {
                 *channel = ChannelWords::default();
             }
         }
@@ -200,7 +205,7 @@ impl Mailbox {
         let area = mailbox::REPORT;
         let length = u64::from(guest.report_len);
         if length > area.size {
-            return Err(lie(&"report", length, area.size));
+            return Err(impossible_length(&"report", length, area.size));
         }
         let mut bytes = vec![0; length as usize];
         self.read(area.offset, &mut bytes)?;
@@ -213,14 +218,14 @@ impl Mailbox {
     /// Returns [`InvokeError::GuestFailed`] if it does not consist of records or the guest's
     /// counter is impossible, or the error of accessing the mailbox.
     pub fn take_log(&mut self, guest: &GuestWords) -> Result<Vec<LogRecord>, InvokeError> {
-        let read = self.said.log_read;
+        let read = self.host_words.log_read;
         let count = in_ring(&"log", guest.log_written, read, LOG)?;
         if count == 0 {
             return Ok(Vec::new());
         }
         let bytes = self.copy_ring(LOG, read, count as usize)?;
-        self.said.log_read += count;
-        self.say(offset_of!(HostWords, log_read), &self.said.log_read)?;
+        self.host_words.log_read += count;
+        self.publish(offset_of!(HostWords, log_read), &self.host_words.log_read)?;
         parse_log(&bytes)
     }
 
@@ -260,23 +265,27 @@ impl Mailbox {
     /// Publishes the words of a channel to a guest that may run. The guest draws conclusions from
     /// the written count and the end together, and could see them change in any order. So only one
     /// of the two may have changed.
-    pub(super) fn say_of(&self, channel: Channel) -> Result<(), PlatformError> {
+    pub(super) fn publish_channel(&self, channel: Channel) -> Result<(), PlatformError> {
         let within = channel.number() * size_of::<ChannelWords>();
         let at = offset_of!(HostWords, channels) + within;
-        self.say(at, &self.said.channels[channel])
+        self.publish(at, &self.host_words.channels[channel])
     }
 
     /// Publishes the words of the channels up to this one, and everything before them, to a guest
     /// that does not run.
     pub(super) fn say_up_to(&self, channel: Channel) -> Result<(), PlatformError> {
         let channels = (channel.number() + 1) * size_of::<ChannelWords>();
-        let said = self.said.as_bytes();
+        let said = self.host_words.as_bytes();
         let said = said.get(..offset_of!(HostWords, channels) + channels);
         self.write(HOST_WORDS.offset, said.unwrap_or_default())
     }
 
     /// Changes a word of the node's.
-    pub(super) fn say(&self, offset: usize, value: &impl WordValue) -> Result<(), PlatformError> {
+    pub(super) fn publish(
+        &self,
+        offset: usize,
+        value: &impl WordValue,
+    ) -> Result<(), PlatformError> {
         self.write(HOST_WORDS.offset + offset as u64, value.as_bytes())
     }
 

@@ -42,7 +42,7 @@ fn opened(channel: Channel, head: &[u8]) -> Mailbox {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn a_part_that_does_not_fit_is_rejected_by_name() {
     let mut mailbox = Mailbox::new().unwrap();
     let channel = Channel::INVOCATION;
     let large = vec![0; (64 << 10) + 1];
@@ -166,7 +166,7 @@ fn both_sides_count_the_same_room() {
         });
         assert!(!mailbox.has_room(channel, &guest).unwrap());
         mailbox.take_head(channel, &guest).unwrap().unwrap();
-        mailbox.tell_taken(channel).unwrap();
+        mailbox.publish_taken(channel).unwrap();
         assert!(mailbox.has_room(channel, &guest).unwrap());
         assert_eq!(host(&mailbox).channels[channel].read, 4);
         mailbox.take(channel, &guest, 100).unwrap();
@@ -194,7 +194,7 @@ fn a_channel_that_is_not_open_is_not_read_and_takes_no_page() {
 }
 
 #[test]
-fn what_no_guest_has_touched_can_be_taken_back() {
+fn a_body_that_no_guest_has_touched_can_be_read_back() {
     let channel = Channel::INVOCATION;
     let mut mailbox = opened(channel, b"head");
     assert!(mailbox.is_untouched().unwrap());
@@ -215,7 +215,7 @@ fn what_no_guest_has_touched_can_be_taken_back() {
 }
 
 #[test]
-fn a_log_that_was_taken_is_a_trace() {
+fn a_mailbox_whose_log_was_taken_is_not_untouched() {
     let mut mailbox = Mailbox::new().unwrap();
     let log = record(1, b"begun\n");
     mailbox.put_ring(LOG, 0, &log).unwrap();
@@ -245,7 +245,7 @@ fn a_full_ring_takes_no_more_but_a_tail() {
 }
 
 #[test]
-fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
+fn impossible_lengths_and_counters_are_the_guests_fault() {
     for channel in channels() {
         let size = channel.to_host().size();
         let mut mailbox = opened(channel, b"");
@@ -279,7 +279,7 @@ fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
                 "{told:?}: {}",
                 refused.is_ok()
             );
-            mailbox.said.channels[channel].read = 0;
+            mailbox.host_words.channels[channel].read = 0;
         }
         let guest = forge(&mailbox, |guest| {
             guest.channels[channel] = ChannelWords {
@@ -334,7 +334,7 @@ fn a_log_that_is_not_made_of_records_is_refused() {
 }
 
 #[test]
-fn control_characters_do_not_reach_whoever_reads_a_report() {
+fn control_characters_in_a_report_are_escaped() {
     let mailbox = Mailbox::new().unwrap();
     let text = b"a\x1b[31m\nb\xff";
     mailbox.write(mailbox::REPORT.offset, text).unwrap();

@@ -14,8 +14,8 @@
 //! The task looks for missing instances when a version begins to serve, and once a second. So the
 //! end of an instance need not be reported.
 
+mod failure_backoff;
 mod queue;
-mod trouble;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::queue::Provisioning;
-use self::queue::{Provided, lock};
+use self::queue::{ProvisionedVersion, lock};
 use super::{Inner, Pool};
 use crate::error::PlatformError;
 use crate::seeds::{FunctionVersion, Held, Origin};
@@ -34,7 +34,7 @@ use crate::snapshots::Frozen;
 use crate::stats::{Lack, Lacking};
 
 /// How often the task looks for missing instances.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long, and how often at most, the task pauses before each instance while more requests are at
 /// work than there are processors. Most requests take no longer than that.
@@ -43,43 +43,43 @@ const PAUSES: u32 = 10;
 
 /// How long the task waits before each instance, at most, for seeds that are made for requests.
 /// Their functions' initialisations may take longer, and other functions need their instances.
-const SEEDS: Duration = Duration::from_secs(1);
+const SEED_WAIT: Duration = Duration::from_secs(1);
 
 /// How long each of the two steps of making an instance may take, its sandbox and its fork: other
 /// instances wait for it.
-const MAKING: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The result of a look at one version.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum ProvisionStep {
     /// An instance was made and warm.
     Made,
     /// No instance is missing, or none can be made now.
     Nothing,
     /// No sandbox could be made, or requests wait for permits: no version can have an instance now.
-    Later,
+    Postpone,
 }
 
 /// The keeper's answer about its room; `None` while it has not been queried. One answer serves all
 /// versions, because the keeper reads the machine's memory for it. It is discarded when the number
 /// of instances changes.
-type Said = Option<Option<Lack>>;
+type CachedLack = Option<Option<Lack>>;
 
 impl Pool {
     /// Keeps as many instances of a function warm ahead of requests as
     /// [`PoolOptions::min_warm`](crate::PoolOptions::min_warm) says, as far as they fit the
     /// budgets and for as long as the version exists. The first request to a version has the same
     /// effect. If the version's seed is not in memory, it is made in the background.
-    pub fn provide(&self, version: &FunctionVersion) {
-        if self.inner.options.min_warm > 0 && version.warm_instances().begin_to_provide() {
+    pub fn provision(&self, version: &FunctionVersion) {
+        if self.inner.options.min_warm > 0 && version.warm_instances().set_provisioned() {
             self.inner.provisioning.add(version);
         }
     }
 
-    /// Calls [`Pool::provide`] and waits until the instances are warm, or as many as are possible
+    /// Calls [`Pool::provision`] and waits until the instances are warm, or as many as are possible
     /// for now.
-    pub async fn provided(&self, version: &FunctionVersion) {
-        self.provide(version);
+    pub async fn provision_and_wait(&self, version: &FunctionVersion) {
+        self.provision(version);
         if let Some(settled) = self.inner.provisioning.wait_for(version) {
             // The channel ends without a value.
             let _ = settled.await;
@@ -112,27 +112,27 @@ impl Pool {
 
     /// Starts the task that looks for missing instances for as long as the pool exists. Must be
     /// called inside a tokio runtime.
-    pub(super) fn start_providing(&self) {
+    pub(super) fn start_provisioning(&self) {
         if self.inner.options.min_warm > 0 {
-            tokio::spawn(look_after(Arc::downgrade(&self.inner)));
+            tokio::spawn(run_provisioning(Arc::downgrade(&self.inner)));
         }
     }
 
     /// Makes the missing instances that can be made now. Returns whether any may be missing later.
-    async fn provide_all(&self) -> bool {
+    async fn provision_all(&self) -> bool {
         let provisioning = &self.inner.provisioning;
         // The loop ends after this many versions in a row for which there was nothing to do.
         let mut left = provisioning.count();
-        let mut said = None;
+        let mut cached = None;
         while left > 0 && !self.inner.keeper.has_stopped() {
             let Some(provided) = provisioning.next() else {
                 break;
             };
-            match self.provide_one(&provided, &mut said).await {
-                Step::Made => left = provisioning.count(),
-                Step::Nothing => left -= 1,
-                Step::Later => {
-                    provisioning.settle_all();
+            match self.provision_one(&provided, &mut cached).await {
+                ProvisionStep::Made => left = provisioning.count(),
+                ProvisionStep::Nothing => left -= 1,
+                ProvisionStep::Postpone => {
+                    provisioning.notify_all_waiting();
                     break;
                 }
             }
@@ -143,8 +143,8 @@ impl Pool {
     }
 
     /// Returns the reason, if there is one, that keeps instances of any function from being made.
-    fn full(&self, said: &mut Said) -> Option<Lack> {
-        *said.get_or_insert_with(|| {
+    fn full(&self, cached: &mut CachedLack) -> Option<Lack> {
+        *cached.get_or_insert_with(|| {
             let (at_work, keeper) = (self.inner.admission().taken(), &self.inner.keeper);
             keeper.is_full(at_work, self.inner.provisioning.count())
         })
@@ -152,27 +152,27 @@ impl Pool {
 
     /// Returns whether a version lacks an instance that it can have now. Notes what it lacks and
     /// cannot have.
-    fn is_to_be_made(&self, provided: &Arc<Provided>, said: &mut Said) -> bool {
+    fn must_make_one(&self, provided: &Arc<ProvisionedVersion>, cached: &mut CachedLack) -> bool {
         let Some(version) = provided.version.upgrade() else {
             return false;
         };
         if version.warm_instances().sweep() > 0 {
-            *said = None;
+            *cached = None;
             self.note(&version, provided, "they ended by themselves");
         }
         let frozen = version.held();
         let instances = version.missing_instances(frozen.as_deref().map(|frozen| &**frozen));
         let is_missing = instances > 0;
-        let has_trouble = lock(&provided.trouble).holds(Instant::now());
+        let is_backing_off = lock(&provided.backoff).is_paused(Instant::now());
         let why = match &frozen {
             _ if !is_missing => None,
-            _ if has_trouble => Some(provided.why().unwrap_or(Lack::Failures)),
-            Some(frozen) => self.lacks_room(&version, frozen, said),
+            _ if is_backing_off => Some(provided.why().unwrap_or(Lack::Failures)),
+            Some(frozen) => self.lacks_room(&version, frozen, cached),
             None => self.lacks_seed(&version, provided),
         };
         provided.note_lacking(why.map(|why| Lacking { instances, why }));
         if let Some(why) = why {
-            self.say_lacking(&version, Lacking { instances, why });
+            self.warn_of_lack(&version, Lacking { instances, why });
         }
         is_missing && why.is_none() && frozen.is_some()
     }
@@ -182,22 +182,26 @@ impl Pool {
         &self,
         version: &FunctionVersion,
         frozen: &Frozen,
-        said: &mut Said,
+        cached: &mut CachedLack,
     ) -> Option<Lack> {
-        let full = |said: &mut Said| self.full(said).or_else(|| version.is_full(frozen));
-        let why = full(said)?;
+        let full = |cached: &mut CachedLack| self.full(cached).or_else(|| version.is_full(frozen));
+        let why = full(cached)?;
         // An instance that would not be warm again after a request makes room for one that would.
         let generation = frozen.working_set().current().generation;
         if !version.warm_instances().end_outdated(generation) {
             return Some(why);
         }
-        *said = None;
-        full(said)
+        *cached = None;
+        full(cached)
     }
 
     /// Returns what keeps a version's seed from being made, if anything does. Otherwise has it made
     /// in the background.
-    fn lacks_seed(&self, version: &FunctionVersion, provided: &Arc<Provided>) -> Option<Lack> {
+    fn lacks_seed(
+        &self,
+        version: &FunctionVersion,
+        provided: &Arc<ProvisionedVersion>,
+    ) -> Option<Lack> {
         if let Some(lack) = version.has_no_room_for_seed() {
             return Some(lack);
         }
@@ -214,7 +218,7 @@ impl Pool {
                 let instances = version.missing_instances(None);
                 provided.note_lacking((instances > 0).then_some(Lacking { instances, why }));
                 // The seed may be evicted as soon as it is made, so the next attempt has to wait.
-                lock(&provided.trouble).note(Instant::now());
+                lock(&provided.backoff).note(Instant::now());
             }
             provided.has_seed_made.store(false, Ordering::Relaxed);
             look.notify_one();
@@ -223,44 +227,48 @@ impl Pool {
     }
 
     /// Makes one instance of a version, if it lacks any and can have it.
-    async fn provide_one(&self, provided: &Arc<Provided>, said: &mut Said) -> Step {
+    async fn provision_one(
+        &self,
+        provided: &Arc<ProvisionedVersion>,
+        cached: &mut CachedLack,
+    ) -> ProvisionStep {
         let keeper = &self.inner.keeper;
-        if !self.is_to_be_made(provided, said) {
-            return settled(provided);
+        if !self.must_make_one(provided, cached) {
+            return nothing_to_do(provided);
         }
-        if lock(&self.inner.provisioning.trouble).holds(Instant::now()) {
-            provided.fails();
-            return Step::Later;
+        if lock(&self.inner.provisioning.backoff).is_paused(Instant::now()) {
+            provided.note_failing();
+            return ProvisionStep::Postpone;
         }
         // No version or seed is held during these waits.
-        self.inner.tree.behind_clients(SEEDS).await;
-        if !self.lets_requests_go_first().await {
-            return Step::Later;
+        self.inner.tree.behind_clients(SEED_WAIT).await;
+        if !self.let_requests_go_first().await {
+            return ProvisionStep::Postpone;
         }
-        let Some((version, frozen)) = self.still_lacking(provided) else {
-            return settled(provided);
+        let Some((version, frozen)) = self.recheck_lack(provided) else {
+            return nothing_to_do(provided);
         };
         let (warm_instances, now) = (version.warm_instances(), Instant::now());
-        let had_trouble = lock(&provided.trouble).is_there(now);
+        let had_failed = lock(&provided.backoff).is_recent(now);
         match self.warm_one(&version, &frozen, provided).await {
             Ok(true) => {
-                *said = None;
+                *cached = None;
                 if warm_instances.has_surplus() {
                     warm_instances.end_outdated(frozen.working_set().current().generation);
                 }
                 drop(frozen);
-                if had_trouble {
+                if had_failed {
                     // First the task must see whether this instance stays.
-                    settled(provided)
+                    nothing_to_do(provided)
                 } else {
-                    Step::Made
+                    ProvisionStep::Made
                 }
             }
-            // The pool ends, or requests have warm what was missing.
-            Ok(false) => settled(provided),
-            Err(_) if keeper.has_stopped() => settled(provided),
-            Err(Failed::Sandbox(error)) => {
-                let is_first = lock(&self.inner.provisioning.trouble).note(Instant::now());
+            // The pool ends, or requests left warm what was missing.
+            Ok(false) => nothing_to_do(provided),
+            Err(_) if keeper.has_stopped() => nothing_to_do(provided),
+            Err(ProvisionError::Sandbox(error)) => {
+                let is_first = lock(&self.inner.provisioning.backoff).note(Instant::now());
                 if is_first {
                     tracing::warn!(
                         error = %Line(&error),
@@ -268,19 +276,19 @@ impl Pool {
                          again later, ever more rarely"
                     );
                 }
-                provided.fails();
-                Step::Later
+                provided.note_failing();
+                ProvisionStep::Postpone
             }
-            Err(Failed::Own(error)) => {
+            Err(ProvisionError::Function(error)) => {
                 self.note(&version, provided, &error.to_string());
-                settled(provided)
+                nothing_to_do(provided)
             }
         }
     }
 
     /// Returns a version that still lacks an instance and has room for it, with its seed. Requests
     /// may have changed that during a wait.
-    fn still_lacking(&self, provided: &Provided) -> Option<(FunctionVersion, Held)> {
+    fn recheck_lack(&self, provided: &ProvisionedVersion) -> Option<(FunctionVersion, Held)> {
         let (version, frozen) = provided.lacking()?;
         let full = self.full(&mut None).or_else(|| version.is_full(&frozen));
         full.is_none().then_some((version, frozen))
@@ -292,18 +300,18 @@ impl Pool {
         &self,
         version: &FunctionVersion,
         frozen: &Arc<Frozen>,
-        provided: &Provided,
-    ) -> Result<bool, Failed> {
+        provided: &ProvisionedVersion,
+    ) -> Result<bool, ProvisionError> {
         if self.inner.keeper.has_stopped() || self.inner.options.max_reuse == 0 {
             return Ok(false);
         }
         let origin = Origin::own(frozen.clone());
         let making = self.inner.stock.make_for(origin.parent());
         let ready = in_time("making a sandbox", making).await?;
-        let ready = ready.map_err(Failed::Sandbox)?;
+        let ready = ready.map_err(ProvisionError::Sandbox)?;
         // A sandbox is made when nothing else wants to run, so time has passed. If it is not needed
         // any more, it ends: an instance would be made only to end, or to end another.
-        if self.still_lacking(provided).is_none() {
+        if self.recheck_lack(provided).is_none() {
             return Ok(false);
         }
         // From now on requests wait for the instance. They did not wait for its sandbox, because
@@ -311,16 +319,16 @@ impl Pool {
         let Some(pending) = version.warm_instances().announce(0) else {
             return Ok(false);
         };
-        let forking = Self::fork_ahead(version, ready, origin);
+        let forking = Self::fork_without_request(version, ready, origin);
         let instance = in_time("forking an instance", forking).await?;
-        let instance = instance.map_err(Failed::Own)?;
+        let instance = instance.map_err(ProvisionError::Function)?;
         // The bytes that are private at once, before the instance runs.
         pending.keep_warm(instance, frozen.bytes_of_new(), Instant::now().into_std());
         Ok(true)
     }
 
     /// Waits a moment for requests that are at work. Returns `false` if some wait for permits.
-    async fn lets_requests_go_first(&self) -> bool {
+    async fn let_requests_go_first(&self) -> bool {
         let admission = self.inner.admission();
         for _ in 0..PAUSES {
             if admission.taken() <= self.inner.processors && admission.waiting() == 0 {
@@ -332,8 +340,8 @@ impl Pool {
     }
 
     /// Notes a failure of a version's instances.
-    fn note(&self, version: &FunctionVersion, provided: &Provided, why: &str) {
-        let is_first = lock(&provided.trouble).note(Instant::now());
+    fn note(&self, version: &FunctionVersion, provided: &ProvisionedVersion, why: &str) {
+        let is_first = lock(&provided.backoff).note(Instant::now());
         if is_first && !self.inner.keeper.has_stopped() {
             let (function, why) = (version.name(), Line(why));
             tracing::warn!(function, %why, "instances ahead of requests failed; they are made \
@@ -342,17 +350,17 @@ impl Pool {
     }
 
     /// Logs that instances ahead of requests are missing, once for each reason.
-    fn say_lacking(&self, version: &FunctionVersion, lacking: Lacking) {
+    fn warn_of_lack(&self, version: &FunctionVersion, lacking: Lacking) {
         // Failures are logged where they happen.
         if lacking.why == Lack::Failures {
             return;
         }
         {
-            let mut said = lock(&self.inner.provisioning.said);
-            if said.contains(&lacking.why) {
+            let mut reported = lock(&self.inner.provisioning.reported);
+            if reported.contains(&lacking.why) {
                 return;
             }
-            said.push(lacking.why);
+            reported.push(lacking.why);
         }
         let (function, missing, budget) =
             (version.name(), lacking.instances, lacking.why.description());
@@ -367,30 +375,33 @@ impl Pool {
 }
 
 /// Notes that nothing more can be done for a version now.
-fn settled(provided: &Provided) -> Step {
-    provided.settle();
-    Step::Nothing
+fn nothing_to_do(provided: &ProvisionedVersion) -> ProvisionStep {
+    provided.notify_waiting();
+    ProvisionStep::Nothing
 }
 
 /// Why an instance was not made.
-enum Failed {
+enum ProvisionError {
     /// No sandbox can be made for any function.
     Sandbox(PlatformError),
     /// The function may be the cause.
-    Own(PlatformError),
+    Function(PlatformError),
 }
 
 /// Ends an attempt that takes too long. The function may be the cause, so other functions go on.
-async fn in_time<T>(what: &'static str, making: impl Future<Output = T>) -> Result<T, Failed> {
-    let made = timeout(MAKING, making).await;
+async fn in_time<T>(
+    what: &'static str,
+    making: impl Future<Output = T>,
+) -> Result<T, ProvisionError> {
+    let made = timeout(STEP_TIMEOUT, making).await;
     made.map_err(|_| {
-        let limit = MAKING;
-        Failed::Own(PlatformError::TimedOut { what, limit })
+        let limit = STEP_TIMEOUT;
+        ProvisionError::Function(PlatformError::TimedOut { what, limit })
     })
 }
 
 /// Looks for missing instances for as long as the pool exists.
-async fn look_after(pool: Weak<Inner>) {
+async fn run_provisioning(pool: Weak<Inner>) {
     loop {
         let Some(inner) = pool.upgrade() else {
             return;
@@ -399,13 +410,13 @@ async fn look_after(pool: Weak<Inner>) {
         if pool.inner.keeper.has_stopped() {
             return;
         }
-        let has_any = pool.provide_all().await;
+        let has_any = pool.provision_all().await;
         // Waits without holding the pool: dropping it notifies.
         let look = pool.inner.provisioning.look.clone();
         drop(pool);
         if has_any {
             // A timeout and a notification have the same effect.
-            let _ = timeout(LOOK, look.notified()).await;
+            let _ = timeout(CHECK_INTERVAL, look.notified()).await;
         } else {
             look.notified().await
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-use super::trouble::Trouble;
+use super::failure_backoff::FailureBackoff;
 use crate::seeds::{FunctionVersion, Held, WeakVersion};
 use crate::stats::{Lack, Lacking, LackingStats};
 
@@ -15,22 +15,22 @@ use crate::stats::{Lack, Lacking, LackingStats};
 #[derive(Debug)]
 pub struct Provisioning {
     /// `None` once the pool ends.
-    queue: Mutex<Option<VecDeque<Arc<Provided>>>>,
+    queue: Mutex<Option<VecDeque<Arc<ProvisionedVersion>>>>,
     pub look: Arc<Notify>,
     /// Callers may wait for one of the versions.
     is_waited_for: AtomicBool,
     /// Failures to make sandboxes, which concern all versions.
-    pub trouble: Mutex<Trouble>,
+    pub backoff: Mutex<FailureBackoff>,
     /// The reasons for missing instances that were logged.
-    pub said: Mutex<Vec<Lack>>,
+    pub reported: Mutex<Vec<Lack>>,
 }
 
 /// A version that has instances warm ahead of requests.
 #[derive(Debug)]
-pub struct Provided {
+pub struct ProvisionedVersion {
     pub version: WeakVersion,
     /// Failures of the version's instances, or of its seed.
-    pub trouble: Mutex<Trouble>,
+    pub backoff: Mutex<FailureBackoff>,
     /// The instances that the version lacked at the last look and could not get.
     lacking: Mutex<Option<Lacking>>,
     /// The seed of the version is being made for its instances.
@@ -44,9 +44,9 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Provided {
+impl ProvisionedVersion {
     /// Notes that nothing more can be done for the version now.
-    pub fn settle(&self) {
+    pub fn notify_waiting(&self) {
         // The closed channels notify the callers.
         lock(&self.waiting).clear();
     }
@@ -62,7 +62,7 @@ impl Provided {
     }
 
     /// Notes that the missing instances cannot be made, because making sandboxes fails.
-    pub fn fails(&self) {
+    pub fn note_failing(&self) {
         let lacked = self.lacking();
         let lacked = lacked.map(|(version, frozen)| version.missing_instances(Some(&frozen)));
         let why = Lack::Failures;
@@ -92,15 +92,15 @@ impl Default for Provisioning {
             queue: Mutex::new(Some(VecDeque::new())),
             look: Arc::default(),
             is_waited_for: AtomicBool::new(false),
-            trouble: Mutex::default(),
-            said: Mutex::default(),
+            backoff: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 }
 
 impl Provisioning {
     /// Returns the next version to look at: first those that callers wait for.
-    pub fn next(&self) -> Option<Arc<Provided>> {
+    pub fn next(&self) -> Option<Arc<ProvisionedVersion>> {
         let mut queue = lock(&self.queue);
         let queue = queue.as_mut()?;
         let place = if self.is_waited_for.swap(false, Ordering::Relaxed) {
@@ -130,9 +130,9 @@ impl Provisioning {
     /// Adds a version that is to have instances warm ahead of requests.
     pub fn add(&self, version: &FunctionVersion) {
         if let Some(queue) = lock(&self.queue).as_mut() {
-            queue.push_back(Arc::new(Provided {
+            queue.push_back(Arc::new(ProvisionedVersion {
                 version: version.downgrade(),
-                trouble: Mutex::default(),
+                backoff: Mutex::default(),
                 lacking: Mutex::default(),
                 has_seed_made: AtomicBool::new(false),
                 waiting: Mutex::default(),
@@ -175,9 +175,9 @@ impl Provisioning {
     }
 
     /// Notes that no version can have more instances now.
-    pub fn settle_all(&self) {
+    pub fn notify_all_waiting(&self) {
         for provided in lock(&self.queue).iter().flatten() {
-            provided.settle();
+            provided.notify_waiting();
         }
     }
 

@@ -8,7 +8,7 @@ use faasw_fri::messages::{Failed, Failure, Prepared, Rang, WarmReport};
 use faasw_jail::{Obstacle, Step};
 use rustix::io::Errno;
 
-use crate::error::{PlatformError, errno_told};
+use crate::error::{PlatformError, errno_from_report};
 use crate::sandboxes::process::Birth;
 use crate::sink::{Effort, ResetEffort};
 
@@ -111,7 +111,7 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
     match failed {
         Ok(failed) if failed.failure == Failure::Jail => match Step::from_u64(failed.instruction) {
             Some(step) => {
-                let errno = errno_told(failed.detail);
+                let errno = errno_from_report(failed.detail);
                 let is_over_limit = matches!(errno, Errno::NOSPC | Errno::USERS);
                 PlatformError::Jail {
                     error: step.failed()(errno),
@@ -137,7 +137,7 @@ pub fn not_begun(packet: &Packet) -> PlatformError {
             failed.failure,
             Failure::Create | Failure::Preset | Failure::Fork
         );
-        is_systems && errno_told(failed.detail) == Errno::NOMEM
+        is_systems && errno_from_report(failed.detail) == Errno::NOMEM
     });
     if is_for_memory {
         PlatformError::OutOfMemory
@@ -186,7 +186,7 @@ pub fn failure(packet: &Packet) -> String {
     match failure {
         Failure::Create => format!("the VM could not be made: {}", errno()),
         Failure::Preset => format!("the sandbox could not be preset: {}", errno()),
-        Failure::Seal => match errno_told(detail) {
+        Failure::Seal => match errno_from_report(detail) {
             Errno::TOOBIG => {
                 "it has written to more places, far apart, than a seed can have".to_owned()
             }

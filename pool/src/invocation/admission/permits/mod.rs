@@ -69,7 +69,7 @@ pub struct PermitPool {
 
 /// The place of a request in its queue. Dropping it takes the request out.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedRequest {
     pool: Arc<PermitPool>,
     function: FunctionNumber,
     number: u64,
@@ -188,7 +188,7 @@ impl PermitPool {
                 permit: sender,
             });
             self.grant_waiting(state, now);
-            Waiting {
+            QueuedRequest {
                 pool: self.clone(),
                 function: request.function,
                 number,
@@ -198,7 +198,7 @@ impl PermitPool {
         async move {
             match (&mut waiting.permit).await {
                 Ok(permit) => permit,
-                // Only `Waiting` removes a waiter without a permit, and it is here.
+                // Only `QueuedRequest` removes a waiter without a permit, and it is here.
                 Err(_) => std::future::pending().await,
             }
         }
@@ -374,7 +374,7 @@ impl PermitPool {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedRequest {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         let Some(queue) = state.queues.get(&self.function) else {

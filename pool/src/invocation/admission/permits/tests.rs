@@ -93,7 +93,7 @@ fn a_function_leaves_an_eighth_of_permits_and_of_memory() {
 
 /// 300 requests at once that do not end, with the default memory budget of a machine of 8 GiB.
 #[test]
-fn a_flood_refuses_no_neighbour_that_asks_once_in_a_while() {
+fn a_flood_rejects_no_occasional_request_of_a_neighbour() {
     let pool = serving(2, 256, 7168 * MIB);
     let flood = take(&pool, sized(1, USUAL), 300);
     assert_eq!(flood.len(), 43);
@@ -150,7 +150,7 @@ async fn a_function_that_was_refused_counts_as_one_that_wants_permits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_function_had_lately_is_kept_for_it_for_a_while() {
+async fn permits_that_a_function_had_recently_stay_reserved_for_a_while() {
     let pool = serving(2, 64, 1 << 40);
     drop(take(&pool, of(2), 24));
     let flood = take(&pool, of(1), 64);
@@ -165,7 +165,7 @@ async fn what_a_function_had_lately_is_kept_for_it_for_a_while() {
 /// A function whose demand comes and goes keeps others from no more than the half that they may
 /// always have, and one of many from less.
 #[tokio::test(start_paused = true)]
-async fn demand_without_use_takes_nobodys_fair_share() {
+async fn demand_without_use_takes_no_fair_share() {
     for hostile in [1, 20] {
         let pool = serving(hostile + 1, 64, 1 << 40);
         let mut least = usize::MAX;
@@ -389,7 +389,7 @@ async fn functions_that_came_once_are_forgotten() {
 /// that holds nothing is refused one small request while a single other one holds permits, and
 /// everything is free at the end.
 #[tokio::test(start_paused = true)]
-async fn the_books_balance_whatever_happens() {
+async fn counts_balance_under_random_requests() {
     let pool = serving(10, 40, 40 * USUAL);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |most: u64| {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_look_begins_no_more_than_it_may_and_the_next_ones_the_rest() {
+async fn one_look_begins_a_bounded_number_of_calls() {
     let large = OutgoingHead {
         headers: vec![(b"a".into(), b"b".into()); 5000],
         ..request()
@@ -26,29 +26,29 @@ async fn a_look_begins_no_more_than_it_may_and_the_next_ones_the_rest() {
 
 /// A guest that waits with a time limit goes on by itself after that, without notice.
 #[tokio::test(start_paused = true)]
-async fn a_wait_is_the_others_time_for_as_long_as_it_may_last() {
+async fn a_wait_counts_as_upstream_time_up_to_its_own_limit() {
     let mut guest = Guest::with(Scripted::default());
     guest.words.wait_for = Waits::bytes(channel()).word();
     guest.begin(true).unwrap();
     let calls = guest.calls.as_ref().unwrap();
-    assert!(calls.is_owed());
-    assert_eq!(calls.owed_until(), None);
+    assert!(calls.awaits_answers());
+    assert_eq!(calls.awaits_answers_until(), None);
     guest.words.wait_nanoseconds = 1_000_000;
     guest.look().unwrap();
     let calls = guest.calls.as_ref().unwrap();
     let until = Instant::now() + Duration::from_millis(1);
-    assert!(calls.is_owed());
-    assert_eq!(calls.owed_until(), Some(until));
+    assert!(calls.awaits_answers());
+    assert_eq!(calls.awaits_answers_until(), Some(until));
     tokio::time::advance(Duration::from_millis(1)).await;
-    assert!(!calls.is_owed());
-    assert_eq!(calls.owed_until(), None);
+    assert!(!calls.awaits_answers());
+    assert_eq!(calls.awaits_answers_until(), None);
     // Until the guest rings to wait again.
     guest.look().unwrap();
-    assert!(guest.calls.as_ref().unwrap().is_owed());
+    assert!(guest.calls.as_ref().unwrap().awaits_answers());
 }
 
 #[tokio::test]
-async fn what_was_begun_is_known_also_where_what_follows_is_a_lie() {
+async fn calls_begun_before_an_invalid_one_are_counted() {
     let mut guest = Guest::with(Scripted::default());
     let lying = Channel::calls().nth(1).unwrap();
     guest.words.channels[lying].turn = 7;

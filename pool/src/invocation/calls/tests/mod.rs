@@ -182,11 +182,11 @@ impl Guest {
             };
             let calls = self.calls.as_mut().unwrap();
             calls
-                .happened(news, &mut self.mailbox, &self.words)
+                .handle_event(news, &mut self.mailbox, &self.words)
                 .unwrap();
             self.take();
         }
-        let said = self.mailbox.said.channels[channel()];
+        let said = self.mailbox.host_words.channels[channel()];
         let tail = said.tail()?;
         let ring = channel().to_guest();
         let tail = self.mailbox.copy_ring(ring, said.written, tail as usize);
@@ -196,7 +196,7 @@ impl Guest {
     /// Reads everything there is, and everything that gets room by that.
     fn take(&mut self) {
         loop {
-            let written = self.mailbox.said.channels[channel()].written;
+            let written = self.mailbox.host_words.channels[channel()].written;
             let read = self.told().read;
             if read == written {
                 return;
@@ -258,7 +258,7 @@ async fn a_request_and_its_answer_pass_turn_by_turn() {
         assert_eq!(*guest.seen.body.lock().unwrap(), b"a body".repeat(turn + 1));
         guest.seen.tail.lock().unwrap().take();
         assert_eq!(guest.let_go().unwrap(), 0);
-        let said = guest.mailbox.said.channels[channel()];
+        let said = guest.mailbox.host_words.channels[channel()];
         assert_eq!(said.turn, turn as u64 + 1);
         assert!(said.is_untouched());
     }
@@ -271,7 +271,7 @@ async fn a_request_and_its_answer_pass_turn_by_turn() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_body_is_said_to_be_whole() {
+async fn a_request_without_a_body_is_announced_as_complete() {
     let mut guest = Guest::with(Scripted::default());
     guest.begin(true).unwrap();
     guest.goes_on().await;
@@ -280,7 +280,7 @@ async fn a_request_without_a_body_is_said_to_be_whole() {
 }
 
 #[tokio::test]
-async fn what_is_let_go_of_is_dropped_at_once_and_the_turn_taken_when_the_words_are_zero() {
+async fn a_dropped_call_ends_at_once_and_its_turn_is_taken_when_the_words_are_zero() {
     let mut guest = Guest::with(Scripted {
         parts: vec![AnswerPart::Head(ok())],
         ..Scripted::default()
@@ -307,7 +307,7 @@ async fn what_is_let_go_of_is_dropped_at_once_and_the_turn_taken_when_the_words_
     // A guest that waits for a free channel is woken.
     let calls = guest.calls.as_ref().unwrap();
     assert!(calls.is_served(&guest.mailbox, &guest.words).unwrap());
-    assert!(!calls.is_owed());
+    assert!(!calls.awaits_answers());
     // The next turn is like the first.
     guest.words.wait_for = 0;
     guest.begin(false).unwrap();
@@ -316,7 +316,7 @@ async fn what_is_let_go_of_is_dropped_at_once_and_the_turn_taken_when_the_words_
 }
 
 #[tokio::test]
-async fn turns_that_cannot_be_end_the_guest() {
+async fn impossible_turns_end_the_guest() {
     // Two turns ahead; one ahead, and back.
     let mut guest = Guest::with(Scripted::default());
     guest.told().turn = 2;
@@ -386,7 +386,7 @@ async fn a_guest_that_lies_about_a_request_is_ended() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_is_a_failure_that_the_function_is_told() {
+async fn an_invalid_answer_is_reported_to_the_function_as_a_failure() {
     let large = |length: u64| Bytes::from(vec![1; length as usize]);
     let head = FailureCode::HttpResponseHeaderSectionSize;
     let tail = FailureCode::HttpResponseTrailerSectionSize;
@@ -430,7 +430,7 @@ async fn an_answer_that_cannot_be_is_a_failure_that_the_function_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
+async fn body_bytes_sent_after_the_answer_are_discarded() {
     let mut guest = Guest::with(Scripted {
         parts: vec![AnswerPart::Head(ok()), AnswerPart::End(Bytes::new())],
         ..Scripted::default()
@@ -439,7 +439,7 @@ async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
     guest.goes_on().await.unwrap();
     let ring = channel().to_host().size() - TAIL_MAX;
     for _ in 0..3 {
-        let used = guest.told().written - guest.mailbox.said.channels[channel()].read;
+        let used = guest.told().written - guest.mailbox.host_words.channels[channel()].read;
         guest.put(&vec![0; (ring - used) as usize]);
         guest.words.wait_for = Waits::room(channel()).word();
         guest.look().unwrap();
@@ -454,22 +454,22 @@ async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_on_which_nothing_moves_fails_and_is_the_others_time_until_then() {
+async fn an_idle_call_times_out_and_counts_as_upstream_time_until_then() {
     let idle = Duration::from_secs(10);
     let mut guest = Guest::with(Scripted::default());
     assert_eq!(guest.calls.as_ref().unwrap().deadline(idle), None);
     guest.words.wait_for = Waits::bytes(channel()).word();
     guest.look().unwrap();
     assert!(
-        !guest.calls.as_ref().unwrap().is_owed(),
+        !guest.calls.as_ref().unwrap().awaits_answers(),
         "nothing was begun"
     );
     guest.begin(true).unwrap();
-    assert!(guest.calls.as_ref().unwrap().is_owed());
+    assert!(guest.calls.as_ref().unwrap().awaits_answers());
     // The guest waits for something else as well, so it does not wait for outbound calls only.
     guest.words.wait_for |= Waits::bytes(Channel::INVOCATION).word();
     guest.look().unwrap();
-    assert!(!guest.calls.as_ref().unwrap().is_owed());
+    assert!(!guest.calls.as_ref().unwrap().awaits_answers());
     let due = guest.calls.as_ref().unwrap().deadline(idle).unwrap();
     assert_eq!(due, Instant::now() + idle);
     tokio::time::advance(idle).await;

@@ -202,7 +202,7 @@ async fn servers(bench: &Bench, seed: &FunctionVersion, count: usize) -> Vec<(Se
     servers
 }
 
-pub async fn an_instance_of_one_request_never_comes_back(bench: &Bench) {
+pub async fn an_instance_limited_to_one_request_is_never_warm(bench: &Bench) {
     let seed = probe(bench).await;
     for (served, _) in servers(bench, &seed, 5).await {
         assert_eq!(served, Served::Made);
@@ -225,7 +225,7 @@ pub async fn an_instance_of_one_request_never_comes_back(bench: &Bench) {
         .await;
 }
 
-pub async fn an_instance_serves_as_often_as_it_may(bench: &Bench) {
+pub async fn an_instance_serves_as_many_requests_as_allowed(bench: &Bench) {
     let seed = probe(bench).await;
     // The first instance records the working set, and instances without it end.
     servers(bench, &seed, 1).await;
@@ -249,7 +249,7 @@ pub fn keep_alive() -> Duration {
     Duration::from_millis(500) * slowness().min(4)
 }
 
-pub async fn what_nobody_takes_is_ended(bench: &Bench) {
+pub async fn an_unused_warm_instance_ends_after_the_keep_alive_time(bench: &Bench) {
     let keep_alive = keep_alive();
     let seed = probe(bench).await;
     let begun = Instant::now();
@@ -282,7 +282,7 @@ pub async fn what_nobody_takes_is_ended(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/count").await, "1\n");
 }
 
-pub async fn the_oldest_ends_where_too_many_are_warm(bench: &Bench) {
+pub async fn the_oldest_instance_ends_when_too_many_are_warm(bench: &Bench) {
     let mut functions = Vec::new();
     for number in 0..3 {
         // Each seed has its own name: versions of a function would share what is known about it.
@@ -352,7 +352,7 @@ pub async fn a_killed_warm_sandbox_is_not_handed_out(bench: &Bench) {
     );
 }
 
-pub async fn a_seed_that_goes_takes_its_warm_instances_along(bench: &Bench) {
+pub async fn a_removed_seed_ends_its_warm_instances(bench: &Bench) {
     let stays = probe(bench).await;
     let kept = bench.warm_one(&stays, "/count").await;
     let goes = probe(bench).await;
@@ -398,7 +398,7 @@ pub async fn a_seed_that_goes_takes_its_warm_instances_along(bench: &Bench) {
 
 /// This holds however requests end: the place stays taken for a moment longer than a caller can
 /// see.
-pub async fn one_request_after_the_other_needs_one_place(bench: &Bench) {
+pub async fn requests_in_sequence_need_one_permit(bench: &Bench) {
     /// Time that a request waits for a place before it is refused.
     const WAITS: Duration = Duration::from_millis(200);
     let seed = probe(bench).await;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use faasw_pool::{
-    Call, FreezePolicy, FunctionVersion, InvokeError, Known, Lack, Lacking, LackingStats,
-    PoolOptions, SeedInfo, Served,
+    FreezePolicy, FunctionVersion, InvocationRequest, InvokeError, Known, Lack, Lacking,
+    LackingStats, PoolOptions, SeedInfo, Served,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -44,7 +44,7 @@ fn taken(bench: &Bench) -> u64 {
 /// Returns a function that has all its instances before its first request.
 async fn provided(bench: &Bench) -> FunctionVersion {
     let seed = probe(bench).await;
-    bench.pool.provided(&seed).await;
+    bench.pool.provision_and_wait(&seed).await;
     let (warm, forks) = (bench.pool.stats().warm, forks(bench));
     assert_eq!((warm, forks), (LEAST, LEAST as u64));
     seed
@@ -86,7 +86,7 @@ impl AtWork {
         let (clients, answers) = (0..count)
             .map(|_| {
                 let (client, body) = arriving();
-                let order = Call {
+                let order = InvocationRequest {
                     body,
                     ..call("/echo")
                 };
@@ -117,7 +117,7 @@ impl AtWork {
     }
 }
 
-pub async fn the_first_requests_find_their_instances(bench: &Bench) {
+pub async fn the_first_requests_find_warm_instances(bench: &Bench) {
     let seed = provided(bench).await;
     let before = taken(bench);
     for result in served(bench, &seed, LEAST, "/count").await {
@@ -126,7 +126,7 @@ pub async fn the_first_requests_find_their_instances(bench: &Bench) {
     assert_eq!(taken(bench), before, "no request took a sandbox");
 }
 
-pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
+pub async fn outdated_instances_are_replaced(bench: &Bench) {
     let seed = provided(bench).await;
     // The instance ends, because it recorded the working set, with which the others were not made.
     let (_, timing, effort) = bench.through(&seed, call("/count")).await;
@@ -142,17 +142,17 @@ pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
         assert_eq!(text, b"1\n");
         assert!(effort.reset.is_some());
     }
-    bench.pool.provided(&seed).await;
+    bench.pool.provision_and_wait(&seed).await;
     assert_eq!(forks(bench), 2 * LEAST as u64);
 }
 
-pub async fn those_at_work_count(bench: &Bench) {
+pub async fn instances_at_work_count_as_present(bench: &Bench) {
     let seed = provided(bench).await;
     let at_work = AtWork::begin(bench, &seed, LEAST).await;
     bench
         .settles("each has its instance", |stats| stats.warm == 0)
         .await;
-    bench.pool.provided(&seed).await;
+    bench.pool.provision_and_wait(&seed).await;
     let (stats, forks) = (bench.pool.stats(), forks(bench));
     assert!(
         stats.busy == LEAST && stats.warm == 0 && forks == LEAST as u64,
@@ -163,7 +163,7 @@ pub async fn those_at_work_count(bench: &Bench) {
     }
 }
 
-pub async fn a_function_that_is_called_is_provided_for(bench: &Bench) {
+pub async fn a_function_that_is_called_gets_warm_instances(bench: &Bench) {
     let seed = probe(bench).await;
     assert_eq!(bench.text(&seed, "/count").await, "1\n");
     bench
@@ -171,7 +171,7 @@ pub async fn a_function_that_is_called_is_provided_for(bench: &Bench) {
         .await;
 }
 
-pub async fn one_that_ends_is_made_again(bench: &Bench) {
+pub async fn an_instance_that_ends_is_replaced(bench: &Bench) {
     let _seed = provided(bench).await;
     let ended = sandboxes()[0];
     kill(ended);
@@ -186,13 +186,13 @@ pub async fn one_that_ends_is_made_again(bench: &Bench) {
 
 /// A single task makes the instances of all functions. An instance whose making hangs delays it
 /// only for a limited time.
-pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
+pub async fn making_an_instance_times_out(bench: &Bench) {
     let seed = probe(bench).await;
     let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";
     let spawner = our_processes().into_iter().find(is_spawner).unwrap();
     signal(spawner, "STOP");
     // Ten seconds, and a margin for a busy machine. Without an end it would take for ever.
-    let given_up = timeout(give_up(), bench.pool.provided(&seed)).await;
+    let given_up = timeout(give_up(), bench.pool.provision_and_wait(&seed)).await;
     signal(spawner, "CONT");
     assert!(given_up.is_ok(), "{:?}", bench.pool.stats());
     bench
@@ -204,7 +204,7 @@ pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
 
 /// A sandbox for a missing instance is made when no other work is waiting. Instances that requests
 /// have warm by then count.
-pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
+pub async fn an_instance_that_is_no_longer_missing_is_not_made(bench: &Bench) {
     let seed = probe(bench).await;
     bench
         .settles("sandboxes are ready", |stats| stats.zygotes == 2)
@@ -212,7 +212,11 @@ pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
     let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";
     let spawner = our_processes().into_iter().find(is_spawner).unwrap();
     signal(spawner, "STOP");
-    let waits = timeout(Duration::from_millis(300), bench.pool.provided(&seed)).await;
+    let waits = timeout(
+        Duration::from_millis(300),
+        bench.pool.provision_and_wait(&seed),
+    )
+    .await;
     // The first instance records the working set, and ends; the next one is warm then.
     bench.through(&seed, call("/count")).await;
     bench.get(&seed, "/count").await.unwrap();
@@ -226,12 +230,12 @@ pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
     signal(spawner, "CONT");
     assert!(waits.is_err() && warm.is_ok(), "{:?}", bench.pool.stats());
     // Waits until the task that makes instances has run again.
-    bench.pool.provided(&seed).await;
+    bench.pool.provision_and_wait(&seed).await;
     assert_eq!((bench.pool.stats().warm, forks(bench)), (1, made));
 }
 
 /// However requests end, only as many instances are made as have ended.
-pub async fn a_function_that_fails_has_none_made_for_nothing(bench: &Bench) {
+pub async fn failing_requests_cause_no_needless_instances(bench: &Bench) {
     const FAILING: u64 = 10;
     let seed = provided(bench).await;
     for _ in 0..FAILING {
@@ -249,12 +253,12 @@ pub async fn a_function_that_fails_has_none_made_for_nothing(bench: &Bench) {
     let made = forks(bench);
     assert!(made <= LEAST as u64 + 2 * FAILING, "{made}");
     for _ in 0..3 {
-        bench.pool.provided(&seed).await;
+        bench.pool.provision_and_wait(&seed).await;
     }
     assert_eq!(forks(bench), made);
 }
 
-pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
+pub async fn instances_that_do_not_fit_are_not_made(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let held = function(roomy);
     let each = held.warm_bytes / held.warm as u64;
@@ -270,14 +274,14 @@ pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
     for options in [most_warm, most_held] {
         let bench = roomy.another(options).await;
         let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
-        bench.pool.provided(&seed).await;
+        bench.pool.provision_and_wait(&seed).await;
         let (warm, made) = (bench.pool.stats().warm, forks(&bench));
         // The size of a seed's layer varies by some pages.
         assert!((1..LEAST).contains(&warm), "{warm}");
         assert_eq!(made, warm as u64);
         // No instance is made only to be ended, however often the pool checks.
         for _ in 0..3 {
-            bench.pool.provided(&seed).await;
+            bench.pool.provision_and_wait(&seed).await;
         }
         assert_eq!(forks(&bench), made);
         bench.pool.shutdown().await;
@@ -286,7 +290,7 @@ pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
 
 /// A start adopts functions whose seeds are not in memory. The pool makes seeds and instances as
 /// far as memory allows, and reports what the other functions lack.
-pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: &Bench) {
+pub async fn seeds_for_warm_instances_fit_the_memory_for_seeds(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let layer_bytes = function(roomy).layer_bytes;
     let bench = roomy
@@ -305,9 +309,12 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
     for name in ["a", "b", "c", "d"] {
         let mut spec = crate::support::spec(FreezePolicy::Auto);
         spec.name = name.to_owned();
-        let version = bench.pool.adopt(&spec, &compiled, known).unwrap();
+        let version = bench
+            .pool
+            .register_existing(&spec, &compiled, known)
+            .unwrap();
         bench.pool.make_in_the_background(&version);
-        bench.pool.provide(&version);
+        bench.pool.provision(&version);
         all.push(version);
     }
     bench
@@ -325,7 +332,7 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
     let linked = || bench.pool.tree()[1].forks;
     let made = linked();
     for _ in 0..3 {
-        bench.pool.provided(&all[place]).await;
+        bench.pool.provision_and_wait(&all[place]).await;
     }
     assert_eq!(linked(), made);
 
@@ -343,7 +350,7 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
 
 /// The pool reports the instances that exceed their function's memory, and does not make the seed
 /// again and again.
-pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
+pub async fn instances_beyond_the_functions_memory_are_reported(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let layer_bytes = function(roomy).layer_bytes;
     let bench = roomy
@@ -353,7 +360,7 @@ pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
         })
         .await;
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
-    bench.pool.provided(&seed).await;
+    bench.pool.provision_and_wait(&seed).await;
     bench
         .settles("it is told", |stats| {
             stats.lacking.of(Lack::FunctionMemory) == LEAST
@@ -362,7 +369,7 @@ pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
     let linked = || bench.pool.tree()[1].forks;
     let made = linked();
     for _ in 0..3 {
-        bench.pool.provided(&seed).await;
+        bench.pool.provision_and_wait(&seed).await;
     }
     assert_eq!((linked(), bench.pool.stats().warm), (made, 0));
     bench.pool.shutdown().await;
@@ -370,12 +377,12 @@ pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
 
 /// A function that has its least number of instances does not lose them to functions that have more
 /// than theirs.
-pub async fn what_is_beyond_goes_first(bench: &Bench) {
+pub async fn instances_beyond_the_minimum_end_first(bench: &Bench) {
     let seed = provided(bench).await;
     let mut other = crate::support::spec(FreezePolicy::Auto);
     other.name = "other".to_owned();
     let other = bench.seed_of(PROBE, &other).await.unwrap();
-    bench.pool.provided(&other).await;
+    bench.pool.provision_and_wait(&other).await;
     // Two more instances may be warm. The first requests record the working set.
     for _ in 0..4 {
         let at_work = AtWork::begin(bench, &other, LEAST + 4).await;
@@ -395,13 +402,13 @@ pub async fn what_is_beyond_goes_first(bench: &Bench) {
 
 /// If not all functions' instances fit, functions do not take each other's instances again and
 /// again, whatever requests do.
-pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
+pub async fn functions_do_not_take_each_others_instances_in_turn(bench: &Bench) {
     let mut all = Vec::new();
     for name in ["a", "b", "c", "d"] {
         let mut spec = crate::support::spec(FreezePolicy::Auto);
         spec.name = name.to_owned();
         let version = bench.seed_of(PROBE, &spec).await.unwrap();
-        bench.pool.provided(&version).await;
+        bench.pool.provision_and_wait(&version).await;
         all.push(version);
     }
     let made = || {
@@ -415,7 +422,7 @@ pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
         let (pool, last) = (bench.pool.clone(), all[3].clone());
         async move {
             loop {
-                pool.provided(&last).await;
+                pool.provision_and_wait(&last).await;
                 sleep(Duration::from_millis(5)).await;
             }
         }
@@ -431,8 +438,9 @@ pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
     assert!(made <= 12, "{made} were made");
 }
 
-/// While requests wait for places, `Pool::provided` returns although instances are missing.
-pub async fn who_waits_for_instances_is_let_go_where_requests_wait(bench: &Bench) {
+/// While requests wait for permits, `Pool::provision_and_wait` returns although instances are
+/// missing.
+pub async fn waiting_for_instances_ends_while_requests_wait(bench: &Bench) {
     let seed = probe(bench).await;
     let asking: Vec<_> = (0..4)
         .map(|_| {
@@ -453,12 +461,12 @@ pub async fn who_waits_for_instances_is_let_go_where_requests_wait(bench: &Bench
     let mut other = crate::support::spec(FreezePolicy::Auto);
     other.name = "other".to_owned();
     let other = bench.seed_of(PROBE, &other).await.unwrap();
-    let provided = timeout(give_up(), bench.pool.provided(&other)).await;
+    let provided = timeout(give_up(), bench.pool.provision_and_wait(&other)).await;
     for task in asking {
         task.abort();
     }
     assert!(provided.is_ok(), "{:?}", bench.pool.stats());
-    bench.pool.provided(&other).await;
+    bench.pool.provision_and_wait(&other).await;
     bench
         .settles("they are made afterwards", |_| {
             warm_of(bench, "other") == LEAST
@@ -472,9 +480,9 @@ fn warm_of(bench: &Bench, name: &str) -> usize {
     of.map(|seed| seed.warm).sum()
 }
 
-pub async fn a_function_that_goes_leaves_no_process(bench: &Bench) {
+pub async fn a_removed_function_leaves_no_process(bench: &Bench) {
     let seed = probe(bench).await;
-    bench.pool.provide(&seed);
+    bench.pool.provision(&seed);
     // The function goes while its instances may still be in the making.
     drop(seed);
     bench

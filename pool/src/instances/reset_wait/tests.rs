@@ -19,7 +19,7 @@ use crate::snapshots::Frozen;
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// An instance, a stand-in for its process, and the warm that it goes to.
+/// An instance, a stand-in for its process, and the warm instances that it joins.
 struct Field {
     instance: Instance,
     sandbox: StandIn,
@@ -28,13 +28,13 @@ struct Field {
     warm_instances: Arc<WarmInstances>,
 }
 
-fn settling(is_still: bool) -> Settling {
+fn reset_wait(is_still: bool) -> ResetWait {
     let long = Duration::from_secs(60);
-    Settling::new(RateLimit::new(), long, Instant::now() + long, is_still)
+    ResetWait::new(RateLimit::new(), long, Instant::now() + long, is_still)
 }
 
-fn order(instance: &Instance) -> Order {
-    Order::give(instance, false, POLL)
+fn order(instance: &Instance) -> ResetOrder {
+    ResetOrder::issue(instance, false, POLL)
 }
 
 fn now() -> u64 {
@@ -64,7 +64,7 @@ impl Field {
 
     fn pending(&self) -> PendingInstance {
         let mut pending = self.warm_instances.announce(1).unwrap();
-        pending.look_out();
+        pending.list_as_hot();
         pending
     }
 
@@ -107,7 +107,7 @@ fn warm() -> WarmReport {
 
 /// However fast a sandbox reports that its guest stands still, the report counts once.
 #[tokio::test]
-async fn a_sandbox_that_talks_without_end_is_ended() {
+async fn a_sandbox_that_sends_endless_messages_is_ended() {
     let mut field = Field::new();
     let pending = field.pending();
     for is_still in [false, true] {
@@ -116,13 +116,13 @@ async fn a_sandbox_that_talks_without_end_is_ended() {
             // Until the socket is full of messages that are not read any more.
             while send(&socket, &rang(), &[], SendFlags::DONTWAIT).is_ok() {}
         });
-        let mut settling = settling(is_still);
-        let reset = settling.reset(order(&field.instance), &mut field.instance, &pending);
+        let mut reset_wait = reset_wait(is_still);
+        let reset = reset_wait.reset(order(&field.instance), &mut field.instance, &pending);
         let reset = tokio::time::timeout(Duration::from_secs(30), reset).await;
         assert!(
             matches!(
                 reset,
-                Ok(Err(Unsettled::Failed(PlatformError::Protocol(_))))
+                Ok(Err(ResetError::Failed(PlatformError::Protocol(_))))
             ),
             "{reset:?}"
         );
@@ -131,24 +131,24 @@ async fn a_sandbox_that_talks_without_end_is_ended() {
 }
 
 #[tokio::test]
-async fn a_guest_may_stop_before_it_is_told_to() {
+async fn a_guest_may_stop_before_the_reset_order() {
     let mut field = Field::new();
     let pending = field.pending();
     field.says(&rang());
     field.says(&warm());
-    let mut settling = settling(false);
-    let back = settling
+    let mut reset_wait = reset_wait(false);
+    let back = reset_wait
         .reset(order(&field.instance), &mut field.instance, &pending)
         .await;
     assert!(
-        matches!(back, Ok(Back::Warm(_, Duration::ZERO, _))),
+        matches!(back, Ok(ResetOutcome::Warm(_, Duration::ZERO, _))),
         "{back:?}"
     );
-    assert!(!settling.was_late());
+    assert!(!reset_wait.was_late());
 }
 
 #[tokio::test]
-async fn only_what_a_guest_does_while_it_looks_is_straying() {
+async fn only_failures_of_an_offered_guest_count_as_straying() {
     for (failure, is_offered, strayed) in [
         (Failure::Strayed, true, true),
         (Failure::Shutdown, true, true),
@@ -167,10 +167,10 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
             field.control.offer(now());
         }
         field.fails(failure);
-        let mut settling = settling(true);
-        let reset = settling.reset(order(&field.instance), &mut field.instance, &pending);
+        let mut reset_wait = reset_wait(true);
+        let reset = reset_wait.reset(order(&field.instance), &mut field.instance, &pending);
         let error = reset.await.unwrap_err();
-        let has_strayed = matches!(error, Unsettled::Strayed(_));
+        let has_strayed = matches!(error, ResetError::Strayed(_));
         assert_eq!(has_strayed, strayed, "{failure:?}, {is_offered}: {error}");
     }
     // A sandbox that is killed from outside sends nothing.
@@ -181,30 +181,30 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
         instance, sandbox, ..
     } = &mut field;
     drop(std::mem::replace(sandbox, Sandbox::standing_in().1));
-    let reset = settling(true)
+    let reset = reset_wait(true)
         .reset(order(instance), instance, &pending)
         .await;
-    assert!(matches!(reset, Err(Unsettled::Failed(_))), "{reset:?}");
+    assert!(matches!(reset, Err(ResetError::Failed(_))), "{reset:?}");
 }
 
 /// The actions of a guest before its offer belong to its last request.
 #[tokio::test]
-async fn only_the_time_since_it_was_offered_counts_as_looking() {
+async fn only_time_since_the_offer_counts_as_polling() {
     let looked = |offered_at| async move {
         let mut field = Field::new();
         let pending = field.pending();
         let mut taken = field.warm_instances.wait_for_hot().unwrap();
         field.control.report(&warm());
         assert_eq!(field.control.offer(offered_at), Offer::Made);
-        let mut settling = settling(true);
-        let reset = settling.reset(order(&field.instance), &mut field.instance, &pending);
+        let mut reset_wait = reset_wait(true);
+        let reset = reset_wait.reset(order(&field.instance), &mut field.instance, &pending);
         let back = reset.await.unwrap();
-        let Back::Found(effort, looked, held) = back else {
+        let ResetOutcome::Claimed(effort, looked, held) = back else {
             panic!("{back:?}");
         };
         assert_eq!(effort.reset.unwrap().filled, 1);
         assert!(field.instance.is_claimed);
-        pending.hand(held, field.instance);
+        pending.hand_over(held, field.instance);
         assert!(taken.try_recv().is_ok());
         looked
     };
@@ -218,7 +218,7 @@ async fn only_the_time_since_it_was_offered_counts_as_looking() {
 
 /// A reset at the lowest priority could take for ever. A guest that polls must not disturb others.
 #[tokio::test(start_paused = true)]
-async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothing() {
+async fn a_slow_reset_restores_the_priority_and_cancels_polling() {
     let mut field = Field::new();
     let pending = field.pending();
     let Field {
@@ -227,24 +227,24 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
         control,
         ..
     } = &mut field;
-    let mut settling = settling(true);
+    let mut reset_wait = reset_wait(true);
     let begun = Instant::now();
     let works = async {
-        tokio::time::sleep(ASIDE_MAX - Duration::from_millis(1)).await;
+        tokio::time::sleep(BACKGROUND_MAX - Duration::from_millis(1)).await;
         assert!(sandbox.is_aside());
         tokio::time::sleep(Duration::from_millis(2)).await;
         assert!(!sandbox.is_aside());
         assert_eq!(control.offer(now()), Offer::Refused);
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
-    let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &pending), works);
-    assert!(matches!(back, Ok(Back::Warm(..))), "{back:?}");
-    assert!(settling.was_late() && begun.elapsed() < STOP_TIMEOUT);
+    let (back, ()) = tokio::join!(reset_wait.reset(order(instance), instance, &pending), works);
+    assert!(matches!(back, Ok(ResetOutcome::Warm(..))), "{back:?}");
+    assert!(reset_wait.was_late() && begun.elapsed() < STOP_TIMEOUT);
 }
 
 /// A sandbox sends nothing about a refused offer. The next time, the node does not wait for that.
 #[tokio::test]
-async fn who_was_wanted_and_refused_is_found_the_next_time() {
+async fn an_instance_that_was_refused_is_claimed_the_next_time() {
     let mut field = Field::new();
     let pending = field.pending();
     let wanted = field.warm_instances.wait_for_hot().unwrap();
@@ -254,7 +254,7 @@ async fn who_was_wanted_and_refused_is_found_the_next_time() {
         control,
         ..
     } = &mut field;
-    let mut first = settling(true);
+    let mut first = reset_wait(true);
     let works = async {
         while sandbox.is_aside() {
             tokio::task::yield_now().await;
@@ -263,20 +263,20 @@ async fn who_was_wanted_and_refused_is_found_the_next_time() {
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
     let (back, ()) = tokio::join!(first.reset(order(instance), instance, &pending), works);
-    assert!(matches!(back, Ok(Back::Warm(..))), "{back:?}");
+    assert!(matches!(back, Ok(ResetOutcome::Warm(..))), "{back:?}");
     drop((pending, wanted));
     let pending = field.pending();
     let _wanted = field.warm_instances.wait_for_hot().unwrap();
     field.control.report(&warm());
     assert_eq!(field.control.offer(now()), Offer::Made);
-    let mut second = settling(true);
+    let mut second = reset_wait(true);
     let reset = second.reset(order(&field.instance), &mut field.instance, &pending);
     let back = reset.await;
-    assert!(matches!(back, Ok(Back::Found(..))), "{back:?}");
+    assert!(matches!(back, Ok(ResetOutcome::Claimed(..))), "{back:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
+async fn a_polling_guest_stays_in_the_background_within_its_time() {
     let mut field = Field::new();
     let pending = field.pending();
     let Field {
@@ -285,14 +285,14 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
         control,
         ..
     } = &mut field;
-    let mut settling = settling(true);
+    let mut reset_wait = reset_wait(true);
     let works = async {
         // By the sandbox's word, the guest has all of its time left.
         assert_eq!(control.offer(u64::MAX), Offer::Made);
-        tokio::time::sleep(ASIDE_MAX + POLL / 2).await;
+        tokio::time::sleep(BACKGROUND_MAX + POLL / 2).await;
         assert!(sandbox.is_aside());
         // Moves the offer back, as if the polling time and the time to stop polling had passed.
-        let passed = u64::try_from((POLL + ASIDE_MAX).as_nanos()).unwrap();
+        let passed = u64::try_from((POLL + BACKGROUND_MAX).as_nanos()).unwrap();
         control.offer(now() - passed);
         tokio::time::sleep(2 * POLL).await;
         assert!(!sandbox.is_aside());
@@ -300,24 +300,24 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
         control.left();
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
-    let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &pending), works);
-    assert!(matches!(back, Ok(Back::Warm(..))), "{back:?}");
+    let (back, ()) = tokio::join!(reset_wait.reset(order(instance), instance, &pending), works);
+    assert!(matches!(back, Ok(ResetOutcome::Warm(..))), "{back:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_has_looked_in_vain_is_at_rest_since_it_began_to() {
+async fn an_instance_that_polled_in_vain_is_idle_since_it_began_to_poll() {
     let field = Field::new();
     let order = order(&field.instance);
     tokio::time::advance(3 * POLL).await;
-    assert_eq!(order.at_rest(Duration::ZERO), Instant::now());
+    assert_eq!(order.idle_since(Duration::ZERO), Instant::now());
     // The reset took as long before the poll as after it.
-    assert_eq!(order.at_rest(POLL), order.since + POLL);
+    assert_eq!(order.idle_since(POLL), order.since + POLL);
 }
 
 /// A request that meets an instance that has just stopped polling notes that the poll was too
 /// short, or in vain.
 #[tokio::test]
-async fn a_request_that_comes_behind_a_vain_look_is_one_that_was_not_found() {
+async fn a_request_after_a_vain_poll_counts_as_not_found() {
     // A second is far longer than a busy machine delays this test between two steps.
     for (rested, expected) in [(Duration::ZERO, 40), (Duration::from_secs(1), 20)] {
         let field = Field::new();

@@ -11,7 +11,7 @@ use super::Pool;
 use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::Instance;
-use crate::invocation::{Begun, Invocation, Secrets};
+use crate::invocation::{Invocation, Secrets, StartOutcome};
 use crate::sandboxes::Ready;
 use crate::seeds::{FunctionVersion, Held, Origin};
 use crate::sink::Served;
@@ -34,12 +34,12 @@ impl Pool {
         if let Some(pending) = warm_instances.wait_for_hot()
             && let Ok(instance) = pending.await
         {
-            return Some(Self::rested(instance));
+            return Some(Self::with_served(instance));
         }
-        warm_instances.take().map(Self::rested)
+        warm_instances.take().map(Self::with_served)
     }
 
-    fn rested(instance: Instance) -> (Instance, Served) {
+    fn with_served(instance: Instance) -> (Instance, Served) {
         let served = match instance.uses {
             0 => Served::Ready,
             _ => Served::Warm,
@@ -57,9 +57,9 @@ impl Pool {
         if !Mechanism::ResetWait.is_off()
             && let Some(pending) = version.warm_instances().wait()
         {
-            self.make_more(version);
+            self.make_one_more(version);
             if let Ok(Ok(instance)) = timeout(RESET_WAIT, pending).await {
-                return Ok(Self::rested(instance));
+                return Ok(Self::with_served(instance));
             }
         }
         let origin = match &held {
@@ -115,7 +115,7 @@ impl Pool {
         invocation: &mut Invocation,
         version: &FunctionVersion,
         head: &[u8],
-    ) -> Result<Begun, InvokeError> {
+    ) -> Result<StartOutcome, InvokeError> {
         // The seed may have gone with the microVM.
         let waited_for = if version.is_fed() {
             version.worth_waiting_for(Duration::ZERO).await?
@@ -139,24 +139,24 @@ impl Pool {
         let secrets = invocation.secrets().map(Secrets::bytes);
         let (has_store, calls) = (invocation.has_store(), invocation.calls());
         ready.mailbox.open_beside(has_store, secrets, calls)?;
-        invocation.go_over_to(Self::instance(ready, origin)?, served)?;
+        invocation.restart_in(Self::instance(ready, origin)?, served)?;
         invocation.start().await
     }
 
     /// Makes one more instance of a function, because requests have to wait.
-    fn make_more(&self, version: &FunctionVersion) {
+    fn make_one_more(&self, version: &FunctionVersion) {
         // Twice as many instances as requests are enough, however long a reset takes.
         let under_way = version
             .busy()
             .saturating_sub(version.warm_instances().pending())
             + 1;
         if version.busy() < 2 * under_way {
-            self.make_ahead(version);
+            self.make_in_background(version);
         }
     }
 
     /// Forks an instance that no request waits for.
-    pub(super) async fn fork_ahead(
+    pub(super) async fn fork_without_request(
         version: &FunctionVersion,
         ready: Ready,
         origin: Origin,
@@ -167,14 +167,14 @@ impl Pool {
     }
 
     /// Makes one more instance of a function in the background.
-    fn make_ahead(&self, version: &FunctionVersion) {
+    fn make_in_background(&self, version: &FunctionVersion) {
         let Some(frozen) = version.frozen() else {
             return;
         };
         if frozen.working_set().is_wanted() || !version.can_afford_one(&frozen) {
             return;
         }
-        let Some(making) = version.warm_instances().make_more() else {
+        let Some(making) = version.warm_instances().make_permit() else {
             return;
         };
         let (stock, version) = (self.inner.stock.clone(), version.clone());
@@ -183,7 +183,7 @@ impl Pool {
                 let origin = Origin::own(frozen.clone());
                 let made = async {
                     let (ready, _) = stock.take(&frozen, origin.parent()).await?;
-                    Self::fork_ahead(&version, ready, origin).await
+                    Self::fork_without_request(&version, ready, origin).await
                 };
                 match made.await {
                     Ok(instance) => {

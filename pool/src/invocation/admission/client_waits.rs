@@ -25,11 +25,11 @@ use crate::seeds::FunctionNumber;
 
 /// An invocation that has waited for less than this counts as at work: it is the time of a round
 /// trip to a distant client.
-const AT_WORK: Duration = Duration::from_millis(100);
+const AT_WORK_MAX: Duration = Duration::from_millis(100);
 
 /// Invocations that have waited for their clients at least once.
 #[derive(Debug, Default)]
-pub struct Waits {
+pub struct ClientWaits {
     invocations: Mutex<Invocations>,
     next: AtomicU64,
     evicted: AtomicU64,
@@ -37,21 +37,21 @@ pub struct Waits {
 
 #[derive(Debug, Default)]
 struct Invocations {
-    by_number: BTreeMap<u64, Arc<Shared>>,
+    by_number: BTreeMap<u64, Arc<WaitEntry>>,
     /// The amounts of evicted invocations that have not ended, by the functions concerned.
-    pending: HashMap<FunctionNumber, Pending>,
+    pending: HashMap<FunctionNumber, PendingEvictions>,
 }
 
 /// The amounts that evicted invocations hold until they have ended, as they concern one function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingEvictions {
     /// The amount that the function loses.
     pub lost: Amount,
     /// The amount of invocations that were evicted for the function.
     pub gained: Amount,
 }
 
-impl Pending {
+impl PendingEvictions {
     /// Returns what a function that holds `held` will hold.
     pub fn left_of(self, held: Amount) -> Amount {
         held.plus(self.gained).minus(self.lost)
@@ -60,7 +60,7 @@ impl Pending {
 
 /// The functions that an invocation belongs to, and the memory of its permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct PermitHolder {
     /// The function that answers.
     pub function: FunctionNumber,
     /// The function whose share the permit counts in.
@@ -69,7 +69,7 @@ pub struct Holder {
     pub memory: u64,
 }
 
-impl Holder {
+impl PermitHolder {
     fn amount(self) -> Amount {
         Amount::one(self.memory)
     }
@@ -87,15 +87,15 @@ impl Holder {
 
 /// The entry of one invocation. Dropping it removes the invocation and its pending amounts.
 #[derive(Debug)]
-pub struct Wait {
-    waits: Arc<Waits>,
+pub struct ClientWait {
+    waits: Arc<ClientWaits>,
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<WaitEntry>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    holder: Holder,
+struct WaitEntry {
+    holder: PermitHolder,
     state: Mutex<State>,
     /// The function that the invocation was evicted for, once it was.
     evicted_for: OnceLock<FunctionNumber>,
@@ -115,10 +115,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Waits {
+impl ClientWaits {
     /// Adds an invocation.
-    pub fn add(self: &Arc<Self>, holder: Holder) -> Wait {
-        let shared = Arc::new(Shared {
+    pub fn add(self: &Arc<Self>, holder: PermitHolder) -> ClientWait {
+        let shared = Arc::new(WaitEntry {
             holder,
             state: Mutex::new(State {
                 since: None,
@@ -131,7 +131,7 @@ impl Waits {
         let mut invocations = lock(&self.invocations);
         invocations.by_number.insert(number, shared.clone());
         drop(invocations);
-        Wait {
+        ClientWait {
             waits: self.clone(),
             number,
             shared,
@@ -151,7 +151,7 @@ impl Waits {
         &self,
         asking: FunctionNumber,
         waiting: usize,
-        may_lose: impl Fn(Holder, Pending, Pending) -> bool,
+        may_lose: impl Fn(PermitHolder, PendingEvictions, PendingEvictions) -> bool,
     ) -> bool {
         let now = Instant::now();
         let mut invocations = lock(&self.invocations);
@@ -168,7 +168,7 @@ impl Waits {
                 let state = lock(&shared.state);
                 (state.since?, state.is_early)
             };
-            let is_long = is_early || now.saturating_duration_since(since) >= AT_WORK;
+            let is_long = is_early || now.saturating_duration_since(since) >= AT_WORK_MAX;
             let holder = shared.holder;
             let may_go = is_long && may_lose(holder, invocations.pending_of(holder.share), own);
             may_go.then_some((!is_early, since, shared))
@@ -188,26 +188,26 @@ impl Waits {
 }
 
 impl Invocations {
-    fn pending_of(&self, function: FunctionNumber) -> Pending {
+    fn pending_of(&self, function: FunctionNumber) -> PendingEvictions {
         self.pending.get(&function).copied().unwrap_or_default()
     }
 
-    fn change(&mut self, function: FunctionNumber, change: impl FnOnce(&mut Pending)) {
+    fn change(&mut self, function: FunctionNumber, change: impl FnOnce(&mut PendingEvictions)) {
         let pending = self.pending.entry(function).or_default();
         change(pending);
-        if *pending == Pending::default() {
+        if *pending == PendingEvictions::default() {
             self.pending.remove(&function);
         }
     }
 }
 
-impl Shared {
+impl WaitEntry {
     fn is_evicted(&self) -> bool {
         self.evicted_for.get().is_some()
     }
 }
 
-impl Wait {
+impl ClientWait {
     /// Sets since when the invocation waits for its client, if it does, and whether its request's
     /// body should have arrived before.
     pub fn set(&self, since: Option<Instant>, is_early: bool) {
@@ -222,7 +222,7 @@ impl Wait {
     }
 }
 
-impl Drop for Wait {
+impl Drop for ClientWait {
     fn drop(&mut self) {
         let mut invocations = lock(&self.waits.invocations);
         invocations.by_number.remove(&self.number);
@@ -240,15 +240,15 @@ impl Drop for Wait {
 mod tests {
     use super::*;
 
-    fn is_evicted(wait: &Wait) -> bool {
+    fn is_evicted(wait: &ClientWait) -> bool {
         wait.shared.is_evicted()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_one_that_has_waited_longest_goes_and_early_ones_before() {
-        let waits = Arc::new(Waits::default());
+    async fn the_longest_wait_is_evicted_and_early_requests_first() {
+        let waits = Arc::new(ClientWaits::default());
         let [long, longer, early, at_work, not_waiting] =
-            [1, 1, 1, 1, 1].map(|of| waits.add(Holder::alone(of)));
+            [1, 1, 1, 1, 1].map(|of| waits.add(PermitHolder::alone(of)));
         let start = Instant::now();
         tokio::time::advance(Duration::from_secs(9)).await;
         longer.set(Some(start), false);
@@ -256,7 +256,7 @@ mod tests {
         early.set(Some(Instant::now()), true);
         at_work.set(Some(Instant::now()), false);
         not_waiting.set(None, true);
-        let to_come = waits.add(Holder::alone(1));
+        let to_come = waits.add(PermitHolder::alone(1));
         to_come.set(Some(Instant::now() + Duration::from_secs(1)), false);
         for expected in [&early, &longer, &long] {
             assert!(!is_evicted(expected));
@@ -270,9 +270,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_functions_that_may_lose_one_do() {
-        let waits = Arc::new(Waits::default());
-        let (one, other) = (waits.add(Holder::alone(1)), waits.add(Holder::alone(2)));
+    async fn only_functions_that_may_lose_a_permit_lose_one() {
+        let waits = Arc::new(ClientWaits::default());
+        let (one, other) = (
+            waits.add(PermitHolder::alone(1)),
+            waits.add(PermitHolder::alone(2)),
+        );
         for wait in [&one, &other] {
             wait.set(Some(Instant::now()), true);
         }
@@ -283,11 +286,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_is_lost_by_whom_it_counts_for() {
-        let waits = Arc::new(Waits::default());
-        let holder = Holder {
+    async fn a_permit_is_lost_by_the_function_whose_share_it_counts_in() {
+        let waits = Arc::new(ClientWaits::default());
+        let holder = PermitHolder {
             share: 1,
-            ..Holder::alone(2)
+            ..PermitHolder::alone(2)
         };
         let wait = waits.add(holder);
         wait.set(Some(Instant::now()), true);
@@ -298,13 +301,13 @@ mod tests {
             (Amount::one(1), Amount::default())
         );
         drop(wait);
-        assert_eq!(pending(1), Pending::default());
+        assert_eq!(pending(1), PendingEvictions::default());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_are_evicted_than_requests_wait_for() {
-        let waits = Arc::new(Waits::default());
-        let held = [1, 1, 1].map(|of| waits.add(Holder::alone(of)));
+    async fn no_more_invocations_are_evicted_than_requests_wait() {
+        let waits = Arc::new(ClientWaits::default());
+        let held = [1, 1, 1].map(|of| waits.add(PermitHolder::alone(of)));
         for wait in &held {
             wait.set(Some(Instant::now()), true);
         }

@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::connection::{Connection, LOOK_AGAIN, SMALL};
 
 /// Time after which a client that takes nothing counts as stalled, in microseconds.
-const STALLED: u64 = 1_000_000;
+const STALL_MICROSECONDS: u64 = 1_000_000;
 
 /// All connections of a node, and when they were last searched for one to close.
 #[derive(Debug, Default)]
-pub struct Closing {
-    listed: Mutex<Listed>,
+pub struct ConnectionCloser {
+    listed: Mutex<ListedConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Listed {
+struct ListedConnections {
     connections: Vec<Weak<Connection>>,
     closed_at: Option<u64>,
 }
 
-impl Closing {
+impl ConnectionCloser {
     /// Adds a connection to the list.
     pub fn list(&self, connection: &Arc<Connection>) {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ impl Closing {
         };
         let mut stalled: Vec<_> = open
             .iter()
-            .filter(|connection| connection.stalled(now) >= STALLED)
+            .filter(|connection| connection.stalled(now) >= STALL_MICROSECONDS)
             .collect();
         stalled.sort_by_key(|connection| std::cmp::Reverse(connection.held()));
         let (mut freed, mut closed) = (0, 0);

@@ -13,9 +13,9 @@ use faasw_abi::doorbell::Doorbell;
 use faasw_fri::messages::Reset;
 use tokio::time::{Instant, sleep_until};
 
+use super::brief_poll::poll_briefly;
 use super::instance::Instance;
-use super::look::look_for;
-use super::warm::{Held, PendingInstance};
+use super::warm::{AssignedRequest, PendingInstance};
 use crate::error::PlatformError;
 use crate::mailbox::{Mailbox, RateLimit};
 use crate::sandboxes::{Event, Reached, Report};
@@ -23,7 +23,7 @@ use crate::sink::Effort;
 
 /// CPU time that a guest may use after it has reported that it is done: a thousand times what it
 /// takes to stop.
-pub const AFTER_END: Duration = Duration::from_millis(50);
+pub const CPU_AFTER_END: Duration = Duration::from_millis(50);
 
 /// How long a guest may take to stop without using any CPU time, and how long a sandbox may then
 /// take to reset it.
@@ -34,11 +34,11 @@ const WAIT_MAX: Duration = Duration::from_millis(2);
 
 /// How long a reset may take at the lowest priority: many times what it takes if a processor is
 /// free.
-const ASIDE_MAX: Duration = Duration::from_millis(5);
+const BACKGROUND_MAX: Duration = Duration::from_millis(5);
 
-/// The limits of a guest until it stands still.
+/// The wait for a guest to stand still and for its reset, with the limits of both.
 #[derive(Debug)]
-pub struct Settling {
+pub struct ResetWait {
     rate_limit: RateLimit,
     /// CPU time that the guest may have used in total for its request.
     cpu: Duration,
@@ -50,28 +50,28 @@ pub struct Settling {
     used: Duration,
     is_still: bool,
     /// The sandbox has reported that the guest stands still.
-    is_told: bool,
+    is_stop_reported: bool,
     was_late: bool,
 }
 
 /// The order to reset an instance to the state of its seed after a request.
 #[derive(Debug)]
-pub struct Order {
+pub struct ResetOrder {
     message: Reset,
     /// How long its guest polls for the next request after the reset.
     poll: Duration,
-    was_given: bool,
+    was_issued: bool,
     since: Instant,
 }
 
-impl Order {
-    /// Creates the order, and gives it at once to the sandbox of a claimed instance, which polls
+impl ResetOrder {
+    /// Creates the order, and passes it at once to the sandbox of a claimed instance, which polls
     /// for it. With `count_unused`, the reported effort includes the part of the write set that the
     /// instance did not use. After the reset, the guest polls for the next request for `poll`.
-    pub fn give(instance: &Instance, count_unused: bool, poll: Duration) -> Self {
+    pub fn issue(instance: &Instance, count_unused: bool, poll: Duration) -> Self {
         let message = instance.sandbox.reset_order(count_unused, poll);
         Self {
-            was_given: instance.is_claimed && instance.mailbox.order(&message),
+            was_issued: instance.is_claimed && instance.mailbox.order(&message),
             message,
             poll,
             since: Instant::now(),
@@ -86,7 +86,7 @@ impl Order {
     /// Returns since when an instance that is warm now has had nothing to do. If its guest has
     /// polled in vain for `polled`, that is the time at which it began to poll. The instance was
     /// reset before and after that, which takes about as long each time.
-    fn at_rest(&self, polled: Duration) -> Instant {
+    fn idle_since(&self, polled: Duration) -> Instant {
         if polled.is_zero() {
             Instant::now()
         } else {
@@ -97,17 +97,17 @@ impl Order {
 
 /// The state of an instance after its reset.
 #[derive(Debug)]
-pub enum Back {
+pub enum ResetOutcome {
     /// The instance waits for an order. Its guest has polled for the next request in vain for this
     /// long, and it has had nothing to do since this time.
     Warm(Effort, Duration, Instant),
     /// The guest has polled for this long, and was claimed for this request.
-    Found(Effort, Duration, Held),
+    Claimed(Effort, Duration, AssignedRequest),
 }
 
 /// Why an instance was not reset or did not stop.
 #[derive(Debug, thiserror::Error)]
-pub enum Unsettled {
+pub enum ResetError {
     /// The guest went on instead of stopping.
     #[error("it went on after it had said that it was done")]
     WentOn,
@@ -119,7 +119,7 @@ pub enum Unsettled {
     Failed(#[from] PlatformError),
 }
 
-impl Settling {
+impl ResetWait {
     /// Creates the limits for a guest that rings at `rate_limit` and may use `cpu` in total, which
     /// it cannot reach before `cpu_due`; or for a guest that stands still already.
     pub fn new(rate_limit: RateLimit, cpu: Duration, cpu_due: Instant, is_still: bool) -> Self {
@@ -130,57 +130,57 @@ impl Settling {
             due: Instant::now() + STOP_TIMEOUT,
             used: Duration::ZERO,
             is_still,
-            is_told: is_still,
+            is_stop_reported: is_still,
             was_late: false,
         }
     }
 
-    /// Has the instance reset as `order` says. If the order was not given yet, it is sent now; the
-    /// sandbox finds it when the guest stands still. `coming` connects the instance with requests
+    /// Has the instance reset as `order` says. If the order was not issued yet, it is sent now; the
+    /// sandbox finds it when the guest stands still. `pending` connects the instance with requests
     /// when its guest polls for the next one.
     ///
     /// # Errors
-    /// Returns an [`Unsettled`] that says why the instance was not reset. It must then be ended.
+    /// Returns a [`ResetError`] that says why the instance was not reset. It must then be ended.
     pub async fn reset(
         &mut self,
-        order: Order,
+        order: ResetOrder,
         instance: &mut Instance,
         pending: &PendingInstance,
-    ) -> Result<Back, Unsettled> {
+    ) -> Result<ResetOutcome, ResetError> {
         let poll = order.poll;
         let back = self.follow(&order, instance, pending).await?;
         match back {
-            Back::Warm(_, polled, _) => {
+            ResetOutcome::Warm(_, polled, _) => {
                 instance.note_reset(polled)?;
                 Ok(back)
             }
-            Back::Found(effort, looked, waiting) => {
+            ResetOutcome::Claimed(effort, looked, waiting) => {
                 // The time is limited to what was allowed, and to what has passed since the order.
                 let looked = looked.min(poll).min(order.since.elapsed());
                 instance.note_claimed(looked)?;
-                Ok(Back::Found(effort, looked, waiting))
+                Ok(ResetOutcome::Claimed(effort, looked, waiting))
             }
         }
     }
 
     async fn follow(
         &mut self,
-        order: &Order,
+        order: &ResetOrder,
         instance: &mut Instance,
         pending: &PendingInstance,
-    ) -> Result<Back, Unsettled> {
-        let (poll, was_given) = (order.poll, order.was_given);
-        let mut is_ordered = was_given;
+    ) -> Result<ResetOutcome, ResetError> {
+        let (poll, was_issued) = (order.poll, order.was_issued);
+        let mut is_ordered = was_issued;
         // A request that waits for an instance that is not offered yet, and until when.
-        let mut held: Option<(Held, Instant)> = None;
-        let mut aside_due = instance
+        let mut assigned: Option<(AssignedRequest, Instant)> = None;
+        let mut background_due = instance
             .sandbox
             .may_be_aside()
-            .then(|| Instant::now() + ASIDE_MAX);
+            .then(|| Instant::now() + BACKGROUND_MAX);
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
-            let held_due = held.as_ref().map(|(_, due)| *due);
-            let due = [held_due, aside_due].into_iter().flatten();
+            let assigned_due = assigned.as_ref().map(|(_, due)| *due);
+            let due = [assigned_due, background_due].into_iter().flatten();
             let due = due.fold(deadline, Instant::min);
             let news = async {
                 if !is_ordered {
@@ -189,49 +189,50 @@ impl Settling {
                 }
                 instance.sandbox.reset_news(rest).await
             };
-            let mut found = Find::Not;
+            let mut found = ClaimProgress::NoRequest;
             tokio::select! {
                 biased;
                 news = news => match news? {
-                    Some(Reached::Stopped) => self.note_told()?,
+                    Some(Reached::Stopped) => self.note_stop_report()?,
                     Some(Reached::Warm(effort, polled)) => {
-                        if let Some((held, _)) = held {
-                            pending.give_back(held);
+                        if let Some((assigned, _)) = assigned {
+                            pending.requeue(assigned);
                         }
                         let polled = polled.min(poll);
-                        return Ok(Back::Warm(effort, polled, order.at_rest(polled)));
+                        return Ok(ResetOutcome::Warm(effort, polled, order.idle_since(polled)));
                     }
                     Some(Reached::Offered) => {
-                        instance.mailbox.note_told_of()?;
-                        if let Some((held, _)) = held.take() {
-                            pending.give_back(held);
+                        instance.mailbox.note_report()?;
+                        if let Some((assigned, _)) = assigned.take() {
+                            pending.requeue(assigned);
                         }
-                        found = find(instance, pending).await;
+                        found = claim_for_request(instance, pending).await;
                     }
                     Some(Reached::Failed { why, by_guest }) => {
                         return Err(if by_guest && instance.mailbox.is_offered() {
-                            Unsettled::Strayed(why)
+                            ResetError::Strayed(why)
                         } else {
                             PlatformError::SandboxEnded(why).into()
                         });
                     }
                     None => self.rate_limit.count_ring(),
                 },
-                () = pending.wanted() => found = find(instance, pending).await,
-                () = gone(&mut held) => {
-                    held = None;
-                    found = find(instance, pending).await;
+                () = pending.wanted() => found = claim_for_request(instance, pending).await,
+                () = assigned_closed(&mut assigned) => {
+                    assigned = None;
+                    found = claim_for_request(instance, pending).await;
                 }
                 () = sleep_until(due) => {
                     let now = Instant::now();
-                    if held_due.is_some_and(|due| due <= now) {
+                    if assigned_due.is_some_and(|due| due <= now) {
                         // The request goes elsewhere.
-                        held = None;
-                    } else if aside_due.is_some_and(|due| due <= now) {
-                        aside_due = self.hurry(instance, poll).map(|left| now + left);
+                        assigned = None;
+                    } else if background_due.is_some_and(|due| due <= now) {
+                        let left = self.leave_background(instance, poll);
+                        background_due = left.map(|left| now + left);
                     } else {
                         // A sandbox takes no order while its guest runs.
-                        let is_untaken = if was_given {
+                        let is_untaken = if was_issued {
                             instance.mailbox.has_untaken_order()
                         } else {
                             instance.sandbox.has_untaken_order()?
@@ -240,20 +241,20 @@ impl Settling {
                         if is_still {
                             self.note_reset_begun()?
                         } else {
-                            self.goes_on(instance)?
+                            self.check_progress(instance)?
                         }
                     }
                 }
             }
             match found {
-                Find::Not => {}
-                Find::Held(waiting, due) => held = Some((waiting, due)),
-                Find::Found(effort, looked, waiting) => {
-                    if !was_given {
+                ClaimProgress::NoRequest => {}
+                ClaimProgress::Pending(waiting, due) => assigned = Some((waiting, due)),
+                ClaimProgress::Claimed(effort, looked, waiting) => {
+                    if !was_issued {
                         // The guest may have rung before the order came.
                         instance.sandbox.forget_ring()?;
                     }
-                    return Ok(Back::Found(effort, looked, waiting));
+                    return Ok(ResetOutcome::Claimed(effort, looked, waiting));
                 }
             }
         }
@@ -261,8 +262,8 @@ impl Settling {
 
     /// Notes the sandbox's report that its guest stands still, which may cross the order. A second
     /// report is an error.
-    fn note_told(&mut self) -> Result<(), PlatformError> {
-        if std::mem::replace(&mut self.is_told, true) {
+    fn note_stop_report(&mut self) -> Result<(), PlatformError> {
+        if std::mem::replace(&mut self.is_stop_reported, true) {
             let what = "the sandbox said twice that its guest stands still".to_owned();
             Err(PlatformError::Protocol(what))
         } else {
@@ -273,14 +274,14 @@ impl Settling {
     /// Gives the usual priority to an instance that is not reset yet, and has it warm, because a
     /// guest that polls must not be in the way of others. If the instance was offered already and
     /// its guest may still poll, it keeps the lowest priority, and the remaining time is returned.
-    fn hurry(&mut self, instance: &mut Instance, poll: Duration) -> Option<Duration> {
+    fn leave_background(&mut self, instance: &mut Instance, poll: Duration) -> Option<Duration> {
         let looked = if poll.is_zero() {
             None
         } else {
             instance.mailbox.refuse()
         };
         // Within that time the guest stops polling by itself, and the instance is reset.
-        let left = looked.and_then(|looked| (poll + ASIDE_MAX).checked_sub(looked));
+        let left = looked.and_then(|looked| (poll + BACKGROUND_MAX).checked_sub(looked));
         let left = left.filter(|left| !left.is_zero());
         if left.is_none() {
             instance.sandbox.step_aside(false);
@@ -298,8 +299,8 @@ impl Settling {
     /// Waits until the guest stands still.
     ///
     /// # Errors
-    /// Returns an [`Unsettled`] that says why it does not. The instance must then be ended.
-    pub async fn stopped(&mut self, instance: &mut Instance) -> Result<Report, Unsettled> {
+    /// Returns a [`ResetError`] that says why it does not. The instance must then be ended.
+    pub async fn stopped(&mut self, instance: &mut Instance) -> Result<Report, ResetError> {
         // Using CPU time does not extend the timeout here: the guest could wait again and again.
         self.used = Duration::MAX;
         loop {
@@ -308,11 +309,13 @@ impl Settling {
                 biased;
                 event = instance.sandbox.event_while_resting(rest) => match event? {
                     Event::Progress => self.rate_limit.count_ring(),
-                    Event::Rang(report) if report.doorbell == Some(Doorbell::Done) => return Ok(report),
-                    Event::Rang(_) => return Err(Unsettled::WentOn),
+                    Event::Rang(report) if report.doorbell == Some(Doorbell::Done) => {
+                        return Ok(report);
+                    }
+                    Event::Rang(_) => return Err(ResetError::WentOn),
                     Event::Failed(why) => return Err(PlatformError::SandboxEnded(why).into()),
                 },
-                () = sleep_until(deadline) => self.goes_on(instance)?,
+                () = sleep_until(deadline) => self.check_progress(instance)?,
             }
         }
     }
@@ -326,7 +329,7 @@ impl Settling {
     }
 
     /// Notes that the guest stands still and its sandbox resets it.
-    fn note_reset_begun(&mut self) -> Result<(), Unsettled> {
+    fn note_reset_begun(&mut self) -> Result<(), ResetError> {
         if self.is_still {
             let what = "its reset takes too long".to_owned();
             return Err(PlatformError::Protocol(what).into());
@@ -337,11 +340,11 @@ impl Settling {
     }
 
     /// Checks whether a guest that still runs may go on.
-    fn goes_on(&mut self, instance: &Instance) -> Result<(), Unsettled> {
+    fn check_progress(&mut self, instance: &Instance) -> Result<(), ResetError> {
         let used = instance.cpu_time()?;
         let left = self.cpu.checked_sub(used).filter(|left| !left.is_zero());
         let now = Instant::now();
-        self.cpu_due = now + left.ok_or(Unsettled::WentOn)?;
+        self.cpu_due = now + left.ok_or(ResetError::WentOn)?;
         if now >= self.due {
             if used <= self.used {
                 let what = "its guest does not stop".to_owned();
@@ -355,54 +358,54 @@ impl Settling {
 }
 
 /// Waits until a request that waits for the instance has gone. Pends for ever without one.
-async fn gone(held: &mut Option<(Held, Instant)>) {
-    match held {
-        Some((held, _)) => held.gone().await,
+async fn assigned_closed(assigned: &mut Option<(AssignedRequest, Instant)>) {
+    match assigned {
+        Some((assigned, _)) => assigned.closed().await,
         None => pending().await,
     }
 }
 
 /// The result of trying to claim an instance for a request.
-enum Find {
+enum ClaimProgress {
     /// No request wants the instance any more.
-    Not,
+    NoRequest,
     /// This request waits for the instance until this time; the sandbox will notify the node.
-    Held(Held, Instant),
+    Pending(AssignedRequest, Instant),
     /// The instance was claimed for this request. Has the effort of its reset, and how long its
     /// guest has polled, as the sandbox reported them.
-    Found(Effort, Duration, Held),
+    Claimed(Effort, Duration, AssignedRequest),
 }
 
 /// Claims the instance, which polls for a request or will in a moment, for a request that waits for
-/// it. The node first polls for that ([`look_for`]); if the reset takes longer, the sandbox
+/// it. The node first polls for that ([`poll_briefly`]); if the reset takes longer, the sandbox
 /// notifies it.
-async fn find(instance: &mut Instance, pending: &PendingInstance) -> Find {
-    let Some(mut waiting) = pending.take_waiting() else {
-        return Find::Not;
+async fn claim_for_request(instance: &mut Instance, pending: &PendingInstance) -> ClaimProgress {
+    let Some(mut waiting) = pending.assign_request() else {
+        return ClaimProgress::NoRequest;
     };
     let due = Instant::now() + WAIT_MAX;
     let mailbox = &mut instance.mailbox;
-    if mailbox.is_told_of() {
-        return Find::Held(waiting, due);
+    if mailbox.is_report_due() {
+        return ClaimProgress::Pending(waiting, due);
     }
-    let looked = look_for(|| attempt(mailbox, pending, &mut waiting)).await;
+    let looked = poll_briefly(|| try_claim(mailbox, pending, &mut waiting)).await;
     let looked = match looked {
         Some(looked) => looked,
         // This poll may itself keep the sandbox from a processor, so a longer one would not help.
-        None if mailbox.want() => Attempt::Late,
+        None if mailbox.request_report() => ClaimOutcome::Late,
         // The instance was offered at this moment, or is in a state that no sandbox of ours
         // produces.
-        None => attempt(mailbox, pending, &mut waiting).unwrap_or(Attempt::Late),
+        None => try_claim(mailbox, pending, &mut waiting).unwrap_or(ClaimOutcome::Late),
     };
     match looked {
-        Attempt::Claimed(effort, looked) => Find::Found(effort, looked, waiting),
-        Attempt::Late => Find::Held(waiting, due),
-        Attempt::Unwanted => Find::Not,
+        ClaimOutcome::Claimed(effort, looked) => ClaimProgress::Claimed(effort, looked, waiting),
+        ClaimOutcome::Late => ClaimProgress::Pending(waiting, due),
+        ClaimOutcome::Unwanted => ClaimProgress::NoRequest,
     }
 }
 
 /// The result of one attempt to claim an instance.
-enum Attempt {
+enum ClaimOutcome {
     /// The instance is claimed. Has the effort of its reset, and how long its guest has polled, as
     /// the sandbox reported them.
     Claimed(Effort, Duration),
@@ -413,19 +416,23 @@ enum Attempt {
 }
 
 /// Tries to claim an instance once. Returns `None` if it is not offered yet.
-fn attempt(mailbox: &Mailbox, pending: &PendingInstance, waiting: &mut Held) -> Option<Attempt> {
+fn try_claim(
+    mailbox: &Mailbox,
+    pending: &PendingInstance,
+    waiting: &mut AssignedRequest,
+) -> Option<ClaimOutcome> {
     if waiting.is_closed() {
         // The request has gone: a claimed instance must serve another one.
-        match pending.take_waiting() {
+        match pending.assign_request() {
             Some(next) => *waiting = next,
-            None => return Some(Attempt::Unwanted),
+            None => return Some(ClaimOutcome::Unwanted),
         }
     }
     if let Some((effort, looked)) = mailbox.claim() {
-        return Some(Attempt::Claimed(effort, looked));
+        return Some(ClaimOutcome::Claimed(effort, looked));
     }
     // If the guest stops polling, the instance is warm.
-    mailbox.is_leaving().then_some(Attempt::Late)
+    mailbox.is_ending_poll().then_some(ClaimOutcome::Late)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The end of an invocation: what the function left behind, and how the client receives it.
+//! A finished invocation: the rest of its response, and how the client receives it.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use tokio::time::timeout;
 use zerocopy::FromZeros;
 
 use super::backlog::Lease;
-use super::body::{PART_BYTES, Part, PartSender};
+use super::body::{PART_BYTES, PartSender, ResponsePart};
 use crate::error::InvokeError;
 use crate::mailbox::{LogLines, Mailbox, outcome};
 use crate::sink::Timing;
 
 /// The remains of an invocation: the rest of the response, the result and the log.
-pub struct Ended {
+pub struct FinishedInvocation {
     /// The part of a complete response that was not handed out yet.
-    pub rest: Option<Rest>,
+    pub rest: Option<ResponseRest>,
     /// How the function ended. It may fail even after a complete response.
     pub result: Result<(), InvokeError>,
     /// Where the time went.
@@ -28,7 +28,7 @@ pub struct Ended {
 }
 
 /// The end of a complete response.
-pub struct Rest {
+pub struct ResponseRest {
     /// The head, unless it was handed out.
     pub head: Option<ResponseHead>,
     /// The rest of the body.
@@ -38,25 +38,20 @@ pub struct Rest {
 }
 
 /// The contents of the mailbox of a finished guest.
-pub struct Left {
+pub struct MailboxContents {
     /// The guest's last words.
     pub guest: GuestWords,
     /// The part of a complete response that was not handed out yet.
-    pub rest: Option<Rest>,
+    pub rest: Option<ResponseRest>,
     /// How the function ended.
     pub result: Result<(), InvokeError>,
 }
 
-impl Left {
-    /// Reads the mailbox of a guest whose last words are `guest`. `room` is the lease for what is
-    /// left of its response.
-    pub fn in_mailbox(
-        mailbox: &mut Mailbox,
-        guest: GuestWords,
-        log: &mut LogLines,
-        room: Lease,
-    ) -> Self {
-        left_behind(mailbox, guest, log, room).unwrap_or_else(|error| Self {
+impl MailboxContents {
+    /// Reads the mailbox of a guest whose last words are `guest`. `room` is the lease for the rest
+    /// of its response.
+    pub fn read(mailbox: &mut Mailbox, guest: GuestWords, log: &mut LogLines, room: Lease) -> Self {
+        read_contents(mailbox, guest, log, room).unwrap_or_else(|error| Self {
             guest: GuestWords::new_zeroed(),
             rest: None,
             result: Err(error),
@@ -64,12 +59,12 @@ impl Left {
     }
 }
 
-fn left_behind(
+fn read_contents(
     mailbox: &mut Mailbox,
     guest: GuestWords,
     log: &mut LogLines,
     room: Lease,
-) -> Result<Left, InvokeError> {
+) -> Result<MailboxContents, InvokeError> {
     log.take(&mailbox.take_log(&guest)?);
     log.end();
     let mut result = outcome(mailbox, &guest);
@@ -81,7 +76,7 @@ fn left_behind(
         None
     };
     let rest = match left {
-        Some(left) => Some(Rest {
+        Some(left) => Some(ResponseRest {
             head,
             bytes: room.hold(left.body),
             trailers: response_trailers(&left.tail)?,
@@ -93,7 +88,7 @@ fn left_behind(
             "it said that it was done in the middle of its response".to_owned(),
         ));
     }
-    Ok(Left {
+    Ok(MailboxContents {
         guest,
         rest,
         result,
@@ -127,7 +122,7 @@ pub fn begin_stream(
     guest: &GuestWords,
 ) -> Result<Option<ResponseHead>, InvokeError> {
     let head = response_head(mailbox, guest)?;
-    mailbox.tell_taken(Channel::INVOCATION)?;
+    mailbox.publish_taken(Channel::INVOCATION)?;
     Ok(head)
 }
 
@@ -140,11 +135,11 @@ pub fn response_trailers(tail: &[u8]) -> Result<Vec<Pair>, InvokeError> {
         .map_err(|error| InvokeError::GuestFailed(format!("its response trailers: {error}")))
 }
 
-impl Ended {
+impl FinishedInvocation {
     /// Hands the rest of a body to a client that may be slow. The instance does not wait for that:
-    /// its retirement has begun, or it is gone.
+    /// it is being recycled already, or it is gone.
     pub async fn deliver(&self, client: PartSender, limit: Duration) -> Result<(), InvokeError> {
-        let Some(Rest {
+        let Some(ResponseRest {
             bytes, trailers, ..
         }) = &self.rest
         else {
@@ -158,12 +153,12 @@ impl Ended {
         loop {
             let is_end = rest.is_empty();
             let part = if is_end {
-                Part::End {
+                ResponsePart::End {
                     trailers: trailers.clone(),
                     timing: self.timing,
                 }
             } else {
-                Part::Data(rest.split_to(rest.len().min(PART_BYTES)))
+                ResponsePart::Data(rest.split_to(rest.len().min(PART_BYTES)))
             };
             match timeout(limit, client.send(Ok(part))).await {
                 Ok(Ok(())) if is_end => return Ok(()),

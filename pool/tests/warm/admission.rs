@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{Account, Backlog, BacklogLimits, Call, FreezePolicy, InvokeError, ReplyBody};
+use faasw_pool::{
+    Account, Backlog, BacklogLimits, FreezePolicy, InvocationRequest, InvokeError, ReplyBody,
+};
 use tokio::sync::Notify;
 
 use crate::probe;
@@ -13,7 +15,7 @@ use crate::support::{Bench, arriving, bytes_of, call, give_up, whole};
 
 /// A request is refused while the only instance is at work, which lasts until the test ends it. A
 /// request that waited for the instance would wait for ever.
-pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
+pub async fn a_full_pool_rejects_requests_soon(bench: &Bench) {
     let path = "tests/fixtures/call-probe.wasm";
     let seed = bench.seed(path, FreezePolicy::Auto).await.unwrap();
     // The instance waits for the answer of an upstream server.
@@ -28,7 +30,7 @@ pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
             }
         }
     }));
-    let mut order = Call {
+    let mut order = InvocationRequest {
         outbound: Some(server.clone()),
         ..call("/get/a.example/")
     };
@@ -56,8 +58,8 @@ pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
 }
 
 /// A client that announces a body and does not send it, or does not read a response, blocks no
-/// place.
-pub async fn who_waits_for_its_client_is_evicted(bench: &Bench) {
+/// permit.
+pub async fn an_invocation_that_waits_for_its_client_is_evicted(bench: &Bench) {
     let seed = probe(bench).await;
     for early in [true, false] {
         bench.settles("all is done", |stats| stats.busy == 0).await;
@@ -93,8 +95,8 @@ pub async fn who_waits_for_its_client_is_evicted(bench: &Bench) {
 }
 
 /// The unread part of a completed response stays in the mailbox. Its instance is evicted if another
-/// request needs the place.
-pub async fn what_a_client_does_not_take_stays_in_its_instance(bench: &Bench) {
+/// request needs its permit.
+pub async fn unread_response_bytes_stay_in_the_mailbox(bench: &Bench) {
     const SIZE: usize = 300 << 10;
     let seed = probe(bench).await;
     let backlog = Backlog::new(BacklogLimits {

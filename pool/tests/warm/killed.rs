@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use faasw_pool::{Call, FunctionVersion, InvokeError, Served};
+use faasw_pool::{FunctionVersion, InvocationRequest, InvokeError, Served};
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 
@@ -20,7 +20,7 @@ const BODIES: [usize; 5] = [0, 5, 1 << 20, (1 << 20) + 1, 5 << 19];
 
 /// How much of the body is sent before the sandbox has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sent {
+enum SentPart {
     All,
     Half,
 }
@@ -50,15 +50,19 @@ fn pattern(size: usize) -> Vec<u8> {
 
 /// Returns an echo request whose body arrives in parts. Parts after the first `sent` wait for
 /// `go_on`.
-fn echo(size: usize, sent: Sent, go_on: tokio::sync::oneshot::Receiver<()>) -> Call {
+fn echo(
+    size: usize,
+    sent: SentPart,
+    go_on: tokio::sync::oneshot::Receiver<()>,
+) -> InvocationRequest {
     let (client, body) = arriving();
     let parts: Vec<Bytes> = pattern(size)
         .chunks(150_000)
         .map(Bytes::copy_from_slice)
         .collect();
     let early = match sent {
-        Sent::All => parts.len(),
-        Sent::Half => parts.len() / 2,
+        SentPart::All => parts.len(),
+        SentPart::Half => parts.len() / 2,
     };
     tokio::spawn(async move {
         let mut go_on = Some(go_on);
@@ -85,7 +89,7 @@ async fn echo_while(
     bench: &Bench,
     seed: &FunctionVersion,
     size: usize,
-    sent: Sent,
+    sent: SentPart,
     end: impl AsyncFnOnce(),
 ) -> Served {
     let (go_on, waits) = tokio::sync::oneshot::channel();
@@ -119,7 +123,7 @@ async fn echo_while(
 pub async fn a_warm_sandbox_that_has_just_ended_fails_no_request(bench: &Bench) {
     let seed = probe(bench).await;
     for size in BODIES {
-        for sent in [Sent::All, Sent::Half] {
+        for sent in [SentPart::All, SentPart::Half] {
             let instance = bench.warm_one(&seed, "/count").await;
             kill_unnoticed(bench, instance).await;
             let served = echo_while(bench, &seed, size, sent, async || {
@@ -140,10 +144,10 @@ pub async fn a_warm_sandbox_that_has_just_ended_fails_no_request(bench: &Bench) 
     }
 }
 
-pub async fn a_warm_sandbox_that_ends_before_its_guest_runs_loses_nothing(bench: &Bench) {
+pub async fn a_request_survives_a_warm_sandbox_that_ends_before_its_guest_runs(bench: &Bench) {
     let seed = probe(bench).await;
     for size in BODIES {
-        for sent in [Sent::All, Sent::Half] {
+        for sent in [SentPart::All, SentPart::Half] {
             let instance = bench.warm_one(&seed, "/count").await;
             signal(instance, "STOP");
             let served = echo_while(bench, &seed, size, sent, async || {
@@ -180,7 +184,7 @@ pub async fn sandboxes_of_the_stock_that_have_ended_fail_no_request(bench: &Benc
     bench
         .settles("they end", |_| stock.iter().all(|pid| has_ended(*pid)))
         .await;
-    let served = echo_while(bench, &seed, 5, Sent::All, async || {
+    let served = echo_while(bench, &seed, 5, SentPart::All, async || {
         signal(spawner(), "CONT");
     })
     .await;

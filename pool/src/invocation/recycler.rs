@@ -1,6 +1,6 @@
-//! The retirement of an instance whose request is over: it is reset and warm for the next
-//! request, or it ends. The client does not wait for this (early destroy, AFaaS §5), but the place
-//! of the request is taken until then.
+//! Recycles an instance whose request is over: it is reset and warm for the next request, or it
+//! ends. The client does not wait for this (early destroy, AFaaS §5), but the permits of the
+//! request are held until then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,12 @@ use faasw_seedtree::{Misses, UsedPages};
 use tokio::time::timeout;
 
 use super::admission::AdmissionPermit;
-use super::call::Admitted;
+use super::call::CallerPermit;
 use crate::ablation::Mechanism;
 use crate::error::InvokeError;
-use crate::instances::{Back, Instance, Looking, Order, PendingInstance, Settling, Unsettled};
+use crate::instances::{
+    Instance, PendingInstance, PollingSlot, ResetError, ResetOrder, ResetOutcome, ResetWait,
+};
 use crate::sandboxes::Report;
 use crate::seeds::{Busy, FunctionVersion};
 use crate::sink::{Effort, LogSink};
@@ -23,8 +25,8 @@ use crate::snapshots::is_whole;
 /// How long a sandbox may take to report which pages its instance has used.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An instance whose request is over.
-pub struct Retiring {
+/// Resets or ends an instance whose request is over.
+pub struct Recycler {
     /// The instance. Everything was taken out of its mailbox.
     pub instance: Instance,
     /// The function version of the instance.
@@ -32,7 +34,7 @@ pub struct Retiring {
     /// The sandbox's report, if the guest has stopped already.
     pub report: Option<Report>,
     /// The limits of the guest until it stops.
-    pub settling: Settling,
+    pub reset_wait: ResetWait,
     /// Nothing in the request speaks against using the instance again.
     pub is_good: bool,
     /// Receives the effort of the request, with the number of the instance.
@@ -41,46 +43,53 @@ pub struct Retiring {
     pub number: u64,
     /// Returned at the end.
     #[expect(dead_code, reason = "it is held, not used")]
-    pub place: Place,
+    pub permits: InvocationPermits,
 }
 
-/// The fate of an instance.
-enum Fate {
-    /// The instance is reset. If it has a place for that, its guest then polls for the next
-    /// request.
-    Warm(PendingInstance, Order, Option<Looking>),
-    /// The instance ends. If `is_asked` is set, the sandbox first reports the pages that it has
+/// What becomes of an instance.
+enum RecycleDecision {
+    /// The instance is reset. If it has a polling slot, its guest then polls for the next request.
+    Reset(PendingInstance, ResetOrder, Option<PollingSlot>),
+    /// The instance ends. If `with_survey` is set, the sandbox first reports the pages that it has
     /// used.
-    Ended { is_asked: bool },
+    End { with_survey: bool },
 }
 
-/// The place of an instance among all of the pool and among those of its function, with what its
-/// request was admitted with. It is held until the process is free or gone.
-pub type Place = (AdmissionPermit, Busy, Admitted);
+/// The permits of an invocation. They are held until the process of its instance is free or gone.
+pub struct InvocationPermits {
+    /// The permit among all invocations of the pool.
+    #[expect(dead_code, reason = "it is held, not used")]
+    pub admission: AdmissionPermit,
+    /// Counts the instance among those of its function that serve requests.
+    pub busy: Busy,
+    /// The permit that the caller requires.
+    #[expect(dead_code, reason = "it is held, not used")]
+    pub caller: CallerPermit,
+}
 
-impl Retiring {
+impl Recycler {
     /// Resets or ends the instance in the background. The decision is made before this returns. So
     /// the next request can wait for the instance, however soon it comes, and a sandbox that polls
     /// for its order finds it.
     pub fn start(mut self) {
         let version = self.version.clone();
-        let fate = self.fate();
+        let decision = self.decide();
         // Futures are moved with what they hold, so the large value is boxed.
         let this = Box::new(self);
         tokio::spawn(async move {
-            // The place is returned with the rest of `this`, at the end.
-            match fate {
-                Fate::Warm(pending, order, looking) => {
-                    this.keep_warm(pending, order, looking).await
+            // The permits are returned with the rest of `this`, at the end.
+            match decision {
+                RecycleDecision::Reset(pending, order, slot) => {
+                    this.keep_warm(pending, order, slot).await
                 }
-                Fate::Ended { is_asked } => Box::pin(this.end(is_asked)).await,
+                RecycleDecision::End { with_survey } => Box::pin(this.end(with_survey)).await,
             }
             // Now one more instance may be warm, or a seed that was in use may be free.
             version.holding().fit();
         });
     }
 
-    fn fate(&mut self) -> Fate {
+    fn decide(&mut self) -> RecycleDecision {
         // An instance of an ancestor has become the function on its own. A reset reads pages of the
         // instance's seed, so that must be fully loaded.
         let is_of_function = self.instance.is_own && is_whole(&self.instance.from);
@@ -88,8 +97,8 @@ impl Retiring {
         // not used, because its private pages are those of that set.
         let is_current = self.instance.is_current();
         let may_return = self.is_good && is_of_function && is_current;
-        let is_asked = may_return && self.instance.from.working_set().is_wanted();
-        let pending = (may_return && !is_asked)
+        let with_survey = may_return && self.instance.from.working_set().is_wanted();
+        let pending = (may_return && !with_survey)
             .then(|| {
                 self.version
                     .warm_instances()
@@ -97,32 +106,32 @@ impl Retiring {
             })
             .flatten();
         let Some(mut pending) = pending else {
-            return Fate::Ended { is_asked };
+            return RecycleDecision::End { with_survey };
         };
-        let (looking, poll) = self.look_for_next().unzip();
-        if looking.is_some() {
-            pending.look_out();
+        let (slot, poll) = self.take_polling_slot().unzip();
+        if slot.is_some() {
+            pending.list_as_hot();
         }
         let count_unused = self.instance.from.working_set().count_reset();
-        let order = Order::give(&self.instance, count_unused, poll.unwrap_or_default());
-        Fate::Warm(pending, order, looking)
+        let order = ResetOrder::issue(&self.instance, count_unused, poll.unwrap_or_default());
+        RecycleDecision::Reset(pending, order, slot)
     }
 
-    /// Ends the instance when its guest has stopped. If `is_asked` is set, its used pages are
+    /// Ends the instance when its guest has stopped. If `with_survey` is set, its used pages are
     /// learnt first.
-    async fn end(mut self: Box<Self>, is_asked: bool) {
+    async fn end(mut self: Box<Self>, with_survey: bool) {
         let stopped = match self.report {
             Some(report) => Some(report),
             None => self.stopped().await,
         };
         if let Some(report) = stopped {
-            if is_asked
+            if with_survey
                 && let Ok(Ok(mut used)) =
                     timeout(SURVEY_TIMEOUT, self.instance.sandbox.survey()).await
             {
                 let generation = self.instance.generation;
                 let working_set = self.instance.from.working_set();
-                leave_out(&mut used);
+                clear_disabled(&mut used);
                 if self.instance.has_code_in_large_pages() {
                     // In large pages, all pages around a used one count as used, too.
                     used.code.clear();
@@ -132,7 +141,7 @@ impl Retiring {
                 }
             }
             // Reported last, so that the receiver of the report finds what was learnt.
-            self.tell(&Effort {
+            self.report_effort(&Effort {
                 exits: report.exits,
                 page_faults: report.page_faults,
                 reset: None,
@@ -146,16 +155,16 @@ impl Retiring {
     async fn keep_warm(
         mut self: Box<Self>,
         pending: PendingInstance,
-        order: Order,
-        looking: Option<Looking>,
+        order: ResetOrder,
+        slot: Option<PollingSlot>,
     ) {
         let poll = order.poll();
         let back = self
-            .settling
+            .reset_wait
             .reset(order, &mut self.instance, &pending)
             .await;
-        if let Err(Unsettled::Strayed(_)) = &back {
-            // Noted before the place is free, so that no second instance of the function strays
+        if let Err(ResetError::Strayed(_)) = &back {
+            // Noted before the slot is free, so that no second instance of the function strays
             // there.
             let warm_instances = self.version.warm_instances();
             warm_instances
@@ -163,34 +172,34 @@ impl Retiring {
                 .note_stray(warm_instances.arrivals());
             self.charge(poll, false);
         }
-        drop(looking);
-        if self.settling.was_late() {
+        drop(slot);
+        if self.reset_wait.was_late() {
             self.version.warm_instances().arrivals().hold_off();
         }
         match back {
-            Ok(Back::Warm(effort, polled, at_rest)) => {
+            Ok(ResetOutcome::Warm(effort, polled, idle_since)) => {
                 self.charge(polled, false);
-                self.note(&effort);
+                self.note_reset(&effort);
                 if self.instance.is_current() {
                     // The sandbox reports this number, so the product must not overflow.
                     let filled = effort.reset.map_or(0, |reset| reset.filled);
                     let bytes = filled.saturating_mul(PAGE).min(self.version.ram_bytes());
-                    return pending.keep_warm(self.instance, bytes, at_rest.into_std());
+                    return pending.keep_warm(self.instance, bytes, idle_since.into_std());
                 }
                 // The working set has changed since the order, for example because of the misses
                 // noted above.
                 drop(pending);
                 Box::pin(self.instance.sandbox.destroy()).await;
             }
-            Ok(Back::Found(effort, looked, waiting)) => {
+            Ok(ResetOutcome::Claimed(effort, looked, waiting)) => {
                 let warm_instances = self.version.warm_instances();
                 warm_instances.arrivals().note(looked);
                 self.charge(looked, true);
-                self.note(&effort);
-                pending.hand(waiting, self.instance);
+                self.note_reset(&effort);
+                pending.hand_over(waiting, self.instance);
             }
             Err(error) => {
-                self.failed(&error);
+                self.log_failure(&error);
                 self.version.warm_instances().resets().note_failed(&error);
                 drop(pending);
                 Box::pin(self.instance.sandbox.destroy()).await;
@@ -199,7 +208,7 @@ impl Retiring {
     }
 
     /// Notes that the instance was reset with this effort.
-    fn note(&self, effort: &Effort) {
+    fn note_reset(&self, effort: &Effort) {
         tracing::trace!(number = self.number, ?effort, "instance reset");
         self.version.warm_instances().resets().note_done();
         let reset = effort.reset.unwrap_or_default();
@@ -209,7 +218,7 @@ impl Retiring {
         };
         let working_set = self.instance.from.working_set();
         working_set.note(self.instance.generation, misses);
-        self.tell(effort);
+        self.report_effort(effort);
     }
 
     /// Charges the time for which the guest has polled for the next request.
@@ -221,18 +230,18 @@ impl Retiring {
         }
     }
 
-    /// Returns how long the guest is to poll for the next request, and its place for that. Returns
-    /// `None` if it is not to poll.
-    fn look_for_next(&mut self) -> Option<(Looking, Duration)> {
+    /// Takes a slot for the guest to poll for the next request. Also returns how long it polls.
+    /// Returns `None` if it is not to poll.
+    fn take_polling_slot(&mut self) -> Option<(PollingSlot, Duration)> {
         let (warm_instances, instance) = (self.version.warm_instances(), &mut self.instance);
         let (polling, arrivals) = (warm_instances.polling(), warm_instances.arrivals());
-        if !arrivals.are_worth_looking_for() && instance.sandbox.may_be_aside() {
+        if !arrivals.are_worth_polling_for() && instance.sandbox.may_be_aside() {
             // An instance at the lowest priority that does not poll would only make its requests
             // wait.
             instance.sandbox.step_aside(false);
         }
-        let place = polling.place()?;
-        // A previous holder of the place has reported before if its guest strayed.
+        let slot = polling.try_slot()?;
+        // A previous holder of the slot has reported before if its guest strayed.
         let bound = polling.bound(arrivals)?;
         if !instance.sandbox.is_aside() {
             // The next time, if this host supports that priority.
@@ -240,34 +249,34 @@ impl Retiring {
             return None;
         }
         instance.mailbox.map().ok()?;
-        Some((place, bound))
+        Some((slot, bound))
     }
 
     /// Waits until a guest that has reported its end has stopped.
     async fn stopped(&mut self) -> Option<Report> {
-        let stopped = self.settling.stopped(&mut self.instance).await;
-        stopped.inspect_err(|error| self.failed(error)).ok()
+        let stopped = self.reset_wait.stopped(&mut self.instance).await;
+        stopped.inspect_err(|error| self.log_failure(error)).ok()
     }
 
     /// Logs that the instance is not used again.
-    fn failed(&self, error: &Unsettled) {
+    fn log_failure(&self, error: &ResetError) {
         let told = Line(error);
         tracing::debug!(number = self.number, error = %told, "an instance was not reset");
-        if let Unsettled::WentOn = error {
+        if let ResetError::WentOn = error {
             // The answer counts, but the log of the function has this failure, too.
             let error = InvokeError::GuestFailed(error.to_string());
             self.sink.stream_ended(Err(&error));
         }
     }
 
-    fn tell(&self, effort: &Effort) {
+    fn report_effort(&self, effort: &Effort) {
         self.version.count_faults(effort.page_faults);
         self.sink.retired(self.number, effort);
     }
 }
 
 /// Removes the pages that a build for measurements is to do without.
-fn leave_out(used: &mut UsedPages) {
+fn clear_disabled(used: &mut UsedPages) {
     if Mechanism::WriteSet.is_off() {
         used.written.clear();
     }
