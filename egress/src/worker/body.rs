@@ -54,7 +54,7 @@ pub struct Source {
 
 /// The body cannot be sent on; the source knows the reason.
 #[derive(Debug, thiserror::Error)]
-#[error("the request's body ends in the middle")]
+#[error("the request's body ends early")]
 pub struct Broken;
 
 impl Source {

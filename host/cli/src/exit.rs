@@ -126,7 +126,7 @@ impl From<StartError> for Exit {
                 code: NO_MICROVMS,
                 ..exit
             }
-            .hint("`faasw doctor` says what else this host offers or lacks"),
+            .hint("`faasw doctor` reports what this host supports and lacks"),
             StartError::Listen { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
                 exit.hint(
                     "stop the program that listens there, or choose another address: \

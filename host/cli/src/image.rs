@@ -150,12 +150,12 @@ fn whence(imported: &Imported) -> String {
     let (name, version) = (&deployed.function.name, deployed.function.version);
     match &imported.rebuilt {
         None => format!(
-            "{name}: version {version}, its seed read from the image in {}; nothing was \
+            "{name}: version {version}, seed read from the func-image in {}; nothing was \
              initialised",
             duration(deployed.seed_time)
         ),
         Some(why) => format!(
-            "{}\n{name}: note: deployed from the module inside, not from the image: {}",
+            "{}\n{name}: note: deployed from the exported module; the func-image was not used: {}",
             output::deployed(deployed),
             Line(why)
         ),
@@ -202,7 +202,7 @@ fn text(image: &ImageInfo) -> String {
         Some(set) => working_set(set, pages.stored, &mut line),
         None => line(
             "working set",
-            "not known yet: requests tell it, and the image is written again".into(),
+            "unknown until requests have run; then the func-image is written again".into(),
         ),
     }
     if let Some(reuse) = &image.reuse {
@@ -211,7 +211,7 @@ fn text(image: &ImageInfo) -> String {
     line(
         "seals",
         match &image.damage {
-            None => "all parts are what was sealed".into(),
+            None => "intact".into(),
             Some(damage) => format!("DAMAGED: {}", Line(damage)),
         },
     );
@@ -219,7 +219,7 @@ fn text(image: &ImageInfo) -> String {
         line(
             "not used",
             format!(
-                "{}; its seed is made anew when it is next needed",
+                "{}; the seed is made again when it is next needed",
                 Line(unfit)
             ),
         );
@@ -340,7 +340,7 @@ mod tests {
             "255 in the file, 5 empty, 100 its ancestors'",
             "36 in memory, of 10.0 pages each, 70 the longest",
             "reads 510 pages of which requests use 255: 2.00 times as many",
-            "all parts are what was sealed",
+            "intact",
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }

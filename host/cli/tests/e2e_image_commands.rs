@@ -60,7 +60,7 @@ fn an_image_is_told_in_numbers() {
             "{told}"
         );
         let text = place.says(&["image", "inspect", name]);
-        assert!(text.contains("all parts are what was sealed"), "{text}");
+        assert!(text.contains("intact"), "{text}");
         assert!(!text.contains(SECRET) && !told.to_string().contains(SECRET));
     }
     // The use of the working set is measured when instances are reset.
@@ -92,7 +92,7 @@ fn seeds_are_in_memory_on_disk_or_both() {
     assert!(names.iter().all(|name| told(&place)[*name].is_some()));
     assert!(place.says(&["tree"]).contains("DISK"));
     let both = place.says(&["inspect", "probe"]);
-    assert!(both.contains("in memory, and in an image of"), "{both}");
+    assert!(both.contains("in memory, and in a func-image of"), "{both}");
     bench.end();
     drop(bench);
 
@@ -132,10 +132,7 @@ fn seeds_are_in_memory_on_disk_or_both() {
             .all(|seed| seed["image_bytes"].is_null())
     );
     let only = place.says(&["inspect", "probe"]);
-    assert!(
-        only.contains("in memory; there is no image of it"),
-        "{only}"
-    );
+    assert!(only.contains("in memory, without a func-image"), "{only}");
     for command in ["inspect", "export"] {
         let file = place.path("file");
         let words = ["image", command, "probe", "-o", file.to_str().unwrap()];
@@ -199,7 +196,7 @@ fn a_damaged_image_is_told() {
     fs::write(path, &whole[..5000]).unwrap();
     let why = place.refused(&["image", "inspect", "probe"]);
     assert!(
-        why.contains("cut off") && why.contains("made anew"),
+        why.contains("cut off") && why.contains("made again"),
         "{why}"
     );
     let why = place.refused(&["image", "inspect", "nobody"]);

@@ -69,7 +69,7 @@ fn a_function_moves_with_its_seed_to_a_node_with_the_same_images() {
     // first.
     let said = here.says(&["image", "import", exports[0].to_str().unwrap()]);
     assert!(
-        said.starts_with("script: version 2, its seed read from"),
+        said.starts_with("script: version 2, seed read from"),
         "{said}"
     );
     assert_eq!(bench.text("/script/"), born);
@@ -195,7 +195,7 @@ fn an_export_comes_through_a_pipe() {
     };
     let whole = written(&export);
     let said = place.says(&words);
-    assert!(said.contains("version 2, its seed read from"), "{said}");
+    assert!(said.contains("version 2, seed read from"), "{said}");
     whole.join().unwrap().unwrap();
     let cut_off = written(&export[..export.len() - 1]);
     let why = place.refused(&words);

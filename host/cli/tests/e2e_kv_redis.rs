@@ -201,7 +201,7 @@ fn a_node_whose_connections_cannot_be_made_any_more_ends() {
     let killed = Command::new("kill").args(["-KILL", &pid]).status();
     assert!(killed.unwrap().success());
     until("the node ends", || node.child.try_wait().unwrap().is_some());
-    node.said("what connects to the key-value server has ended");
+    node.said("faasw-dial, which connects to the key-value server, has ended");
 }
 
 fn main() {

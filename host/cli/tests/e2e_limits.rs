@@ -259,7 +259,7 @@ fn a_function_goes_on_when_all_that_it_announced_was_taken() {
     BENCH.log_once("afterwards", |lines| {
         lines
             .iter()
-            .any(|line| line.text.contains("the client went away"))
+            .any(|line| line.text.contains("the client disconnected"))
     });
 }
 

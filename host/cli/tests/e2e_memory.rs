@@ -236,7 +236,7 @@ fn the_group_of_all_microvms_holds_them_to_its_limit() {
         ended as u64
     );
     assert_eq!(after.forbidden_calls, 0);
-    scene.node.said("for want of memory");
+    scene.node.said("for lack of memory");
     scene.ends_well();
 }
 

@@ -111,7 +111,10 @@ fn many_addresses_that_send_slowly_keep_nobody_out() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = node(folder.path());
     let log = node.stderr();
-    assert!(log.contains("limits are lowered"), "{log}");
+    assert!(
+        log.contains("the limit of open files lowers other limits"),
+        "{log}"
+    );
     let mut held = Vec::new();
     for number in 0..FILES + 200 {
         let [high, low] = u16::try_from(number + 1).unwrap().to_be_bytes();

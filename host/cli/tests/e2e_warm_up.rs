@@ -136,7 +136,7 @@ fn what_answers_badly_is_not_deployed() {
         for (path, why) in [
             (
                 "/status/503",
-                "request GET /status/503: the function answered with an error: status 503",
+                "request GET /status/503: the function returned an error: status 503",
             ),
             ("/panic", "GET /panic: "),
             ("/exit/0", "exited with code 0"),

@@ -60,7 +60,7 @@ impl Uploads {
         let place = self.places.clone().try_acquire_owned();
         let place = place.map_err(|_| {
             too_many(format!(
-                "{UPLOADS} uploads are under way, and no more are taken at once"
+                "the node is receiving {UPLOADS} uploads, its limit"
             ))
         })?;
         let wanted = u32::try_from(units(bytes)).unwrap_or(u32::MAX);

@@ -114,7 +114,7 @@ impl Exporting {
                 Some(Ok(piece.into()))
             }
             Err(error) => {
-                tracing::warn!(error = %Line(&error), "an export broke off");
+                tracing::warn!(error = %Line(&error), "an export was cut off");
                 Some(Err(error))
             }
         }

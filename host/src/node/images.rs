@@ -33,13 +33,12 @@ impl Default for Moves {
 }
 
 /// Advice if this node keeps no images.
-const NONE_KEPT: &str =
-    "this node keeps none; it takes a data directory and an --image-disk that is not 0";
+const NONE_KEPT: &str = "this node stores none; use a data directory and an --image-disk above 0";
 
 /// Advice if this function has no image.
-const NONE_OF_IT: &str = "it is written behind the making of its seed: look again in a moment, or after a \
-     request. What takes more than an eighth of --image-disk has none, nor what was not warmed up as \
-     it was asked for; and none is written where less than a twentieth of the disk would stay free";
+const NONE_OF_IT: &str = "it is written after the seed is made: retry in a moment, or after \
+     a request. None is written if it exceeds an eighth of --image-disk, if the warm-up failed, \
+     or if less than a twentieth of the disk would stay free";
 
 impl Core {
     /// Describes the image of a function's current version.

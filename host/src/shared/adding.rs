@@ -74,7 +74,7 @@ impl Store {
         match self.find(&what) {
             Ok(Some(found)) => return Ok(Begun::There(found)),
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "an entry is made anew"),
+            Err(error) => tracing::warn!(%error, "an entry is made again"),
         }
         // A damaged entry, or anything else, may be in its place.
         self.take_away(&what.namespace, self.place(&what)?.id)?;
@@ -152,8 +152,8 @@ async fn make(
         }
     }
     if !requests.is_empty() && !is_learnt(node, name).await {
-        tracing::warn!(function = %name, "what its requests use was not learnt in time; all of it \
-             is read at once");
+        tracing::warn!(function = %name, "the working set was not recorded in time; pods read the \
+             whole func-image at once");
     }
     Ok(node.whole_of(name).await?)
 }
@@ -260,7 +260,8 @@ impl Drop for Making {
     fn drop(&mut self) {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(folder = ?self.folder, %error, "what is no entry stays until the \
+                tracing::warn!(folder = ?self.folder, %error, "an incomplete entry could not be \
+                     removed until the \
                      next one is added");
             }
             _ => {}

@@ -45,7 +45,10 @@ fn exits(template: &Template) -> Finding {
             );
             (State::Poor, detail)
         }
-        Err(error) => (State::Poor, format!("no guest could be timed: {error}")),
+        Err(error) => (
+            State::Poor,
+            format!("guests could not be measured: {error}"),
+        ),
     };
     Finding {
         what: "VM exits",

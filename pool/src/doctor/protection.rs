@@ -59,11 +59,7 @@ fn users(confinement: Confinement) -> Finding {
         );
     }
     if faasw_jail::has_privilege(level) {
-        found(
-            what,
-            State::Good,
-            "each microVM's process has a user of its own",
-        )
+        found(what, State::Good, "each microVM's process has its own user")
     } else {
         found(
             what,
@@ -81,12 +77,11 @@ fn namespaces(confinement: Confinement) -> Option<Finding> {
     let advice = Obstacle::ahead().advice()?;
     let (state, then) = match confinement {
         Confinement::Reduced => (State::Poor, "not needed for --confinement reduced"),
-        Confinement::Jailed | Confinement::InProcess => (
-            State::Bad,
-            "nothing runs without them but with --confinement reduced",
-        ),
+        Confinement::Jailed | Confinement::InProcess => {
+            (State::Bad, "without them only --confinement reduced works")
+        }
     };
-    let detail = format!("namespaces cannot be made ({then}): {advice}");
+    let detail = format!("namespaces are not allowed ({then}): {advice}");
     Some(found("namespaces", state, detail))
 }
 
@@ -107,8 +102,8 @@ fn groups() -> (Finding, Finding) {
                 Version::Two => 2,
             };
             let hot = match groups.can_step_aside() {
-                Ok(()) => "microVMs may look for requests behind everything else (--poll)".into(),
-                Err(why) => format!("no microVM looks for requests by itself (--poll): {why}"),
+                Ok(()) => "microVMs can poll for requests on idle processors (--poll)".into(),
+                Err(why) => format!("microVMs cannot poll for requests (--poll): {why}"),
             };
             let detail = format!(
                 "version {version}: the kernel holds each microVM's process to its memory; {hot}"

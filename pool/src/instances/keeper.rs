@@ -197,7 +197,7 @@ impl Keeper {
         }
         if machine_is_short() || self.account.memory().is_short() {
             let half = self.count().div_ceil(2);
-            tracing::warn!(count = half, "memory is short: parked instances are ended");
+            tracing::warn!(count = half, "little memory is left: warm instances end");
             for _ in 0..half {
                 self.end_oldest();
             }

@@ -188,7 +188,8 @@ impl Pool {
                         coming.park(instance, frozen.bytes_of_new(), Instant::now());
                     }
                     Err(error) => {
-                        tracing::debug!(error = %Line(error), "no instance could be made ahead");
+                        tracing::debug!(error = %Line(error), "an instance could not be made ahead \
+                             of requests");
                     }
                 }
             }

@@ -77,7 +77,7 @@ pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String>
         .clone()
         .map(|(parameter, value)| parameter.len() + value.len());
     if bytes.sum::<usize>() > SAID_MAX {
-        return Err(format!("its options have more than {SAID_MAX} bytes"));
+        return Err(format!("its options exceed {SAID_MAX} bytes"));
     }
     pairs_of(ours).map_err(|why| {
         let why: String = why.chars().take(TOLD_MAX).collect();
@@ -93,7 +93,7 @@ fn pairs_of<'a>(said: impl Iterator<Item = (&'a str, &'a String)>) -> Result<Vec
         }
         if LISTS.contains(&parameter) {
             let values: Vec<String> = serde_json::from_str(value)
-                .map_err(|_| format!("{PREFIX}{parameter} is no list of texts in JSON"))?;
+                .map_err(|_| format!("{PREFIX}{parameter} is not a JSON list of strings"))?;
             pairs.extend(
                 values
                     .into_iter()

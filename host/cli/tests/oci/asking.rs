@@ -76,7 +76,7 @@ pub async fn what_an_artifact_asks_for_is_given_by_a_word() {
     let output = desk.faasw(&["deploy", &from, "--accept", "outbound,limits"]);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(
-        told.contains("goes without: host theirs.test, kv users, secret key"),
+        told.contains("not granted: host theirs.test, kv users, secret key"),
         "{told}"
     );
     let function = desk.inspected("a");

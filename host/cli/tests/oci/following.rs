@@ -107,7 +107,7 @@ pub async fn a_tag_is_followed() {
         "three",
         &["--allow-outbound", "https://a.test"],
     );
-    follower.says("asks for");
+    follower.says("its artifact requests");
     assert_eq!(desk.inspected("a")["version"], 2);
     let last = push(&desk, &tag, "four", &[]);
     comes_from(&desk, &last);
@@ -123,7 +123,7 @@ pub async fn a_registry_that_is_away_is_waited_for() {
     push(&desk, &tag, "one", &[]);
     let follower = Follower::start(&desk, &tag, &[]);
     registry.kill();
-    let told = follower.says("is asked again in");
+    let told = follower.says("next attempt in");
     assert!(told.contains("cannot be connected to"), "{told}");
     registry.run();
     let second = push(&desk, &tag, "two", &[]);
@@ -144,7 +144,7 @@ pub async fn a_tag_that_asks_for_more_later_is_not_given_it() {
         "three",
         &["--allow-outbound", "https://*.test"],
     );
-    let told = follower.says("asks for more");
+    let told = follower.says("requests more");
     assert!(told.contains("https://*.test"), "{told}");
     comes_from(&desk, &second);
 }

@@ -92,16 +92,16 @@ pub enum Unreadable {
     #[error("its code: {0}")]
     Code(#[from] CodeError),
     /// An ancestor is unreadable.
-    #[error("what it descends from: {0}")]
+    #[error("its parent: {0}")]
     Above(Box<Unreadable>),
     /// An ancestor is unreadable, as the ancestor's own pager has reported.
-    #[error("what it descends from cannot be read to its end")]
+    #[error("its parent cannot be read completely")]
     Parent,
     /// A reading thread failed.
     #[error(transparent)]
     Reader(#[from] io::Error),
     /// The page faults of waiting instances cannot be received.
-    #[error("nobody can be asked what they wait for: {0}")]
+    #[error("the pages that they wait for cannot be read: {0}")]
     Faults(Errno),
 }
 
