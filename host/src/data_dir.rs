@@ -345,7 +345,7 @@ mod tests {
             }
             let refused = directory.image_secret().unwrap_err().to_string();
             assert!(
-                refused.contains("image.key") && refused.contains("no file"),
+                refused.contains("image.key") && refused.contains("not a file"),
                 "{refused}"
             );
         }

@@ -194,7 +194,7 @@ fn text(image: &ImageInfo) -> String {
     line(
         "pages",
         format!(
-            "{} own: {} in the file, {} empty, {} as its parent has them",
+            "{} own: {} in the file, {} empty, {} equal to the parent's",
             pages.own, pages.stored, pages.zero, pages.inherited
         ),
     );
@@ -284,7 +284,7 @@ fn told(reuse: &SetReuse) -> String {
     match reuse.compared {
         0 => outside,
         compared => format!(
-            "{outside}, and {compared} of them that were looked at {:.1} of it",
+            "{outside}; {compared} sampled ones wrote {:.1} pages inside of it",
             mean(reuse.inside, compared)
         ),
     }
@@ -335,7 +335,7 @@ mod tests {
         for part in [
             "2.0 MiB, of which 8 KiB header; format 1, 32 chunks of 64 KiB",
             "70.00 times as much",
-            "900 own: 510 in the file, 300 empty, 90 as its parent has them",
+            "900 own: 510 in the file, 300 empty, 90 equal to the parent's",
             "360 pages, 1.4 MiB: 60 written, of which 40 changed, 300 read",
             "255 in the file, 5 empty, 100 its ancestors'",
             "36 in memory, of 10.0 pages each, 70 the longest",
@@ -366,7 +366,7 @@ mod tests {
             ..image()
         });
         for part in [
-            "not known yet",
+            "unknown until requests have run",
             "10 requests wrote 2.5 pages outside of it each\n",
             "DAMAGED: chunk 3",
             "not used     an image was made over another parent",
@@ -378,6 +378,6 @@ mod tests {
             inside: 61,
             ..reuse
         };
-        assert!(super::told(&compared).ends_with("2 of them that were looked at 30.5 of it"));
+        assert!(super::told(&compared).ends_with("2 sampled ones wrote 30.5 pages inside of it"));
     }
 }

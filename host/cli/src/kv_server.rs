@@ -115,7 +115,7 @@ mod tests {
             (&b"hush"[..], 0o640, "to other users"),
             (b"hush\nhush\n", 0o600, "more than one line"),
             (b"\n", 0o600, "1 to 4096 bytes"),
-            (b"\xff", 0o600, "no text"),
+            (b"\xff", 0o600, "not text"),
             (&[b'h'; PASSWORD_BYTES + 1], 0o600, "1 to 4096 bytes"),
         ] {
             let refused = with(content, mode).unwrap_err().to_string();

@@ -72,7 +72,7 @@ fn write_stdout(bytes: &[u8]) -> Result<(), Exit> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Exit::failure(
-            format_args!("cannot write the output: {error}"),
+            format_args!("cannot write to the output: {error}"),
         )),
         _ => Ok(()),
     }

@@ -93,7 +93,7 @@ fn two_nodes_share_a_server_that_is_killed_meanwhile() {
     for (round, (node, address)) in nodes.iter().enumerate() {
         let counted = get(*address, "/kept/draft2/default/increment/n/1");
         assert_eq!(counted.body, (round + 3).to_string());
-        node.said("cannot be used");
+        node.said("unavailable to functions");
     }
     assert_eq!(places[0].says(&["kv", "rm", "kept", "--all"]), "");
     assert_eq!(places[1].says(&["kv", "ls", "kept"]), "");

@@ -211,7 +211,7 @@ fn a_busy_node_says_when_to_try_again() {
 fn a_full_disk_is_told_apart_from_a_broken_one() {
     let problem = DeployError::Registry(RegistryError::NoSpace).problem();
     assert_eq!((problem.status.as_u16(), problem.slug), (507, "no-space"));
-    assert!(problem.detail.contains("make room"), "{}", problem.detail);
+    assert!(problem.detail.contains("free space"), "{}", problem.detail);
 }
 
 #[test]

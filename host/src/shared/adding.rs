@@ -261,8 +261,7 @@ impl Drop for Making {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(folder = ?self.folder, %error, "an incomplete entry could not be \
-                     removed until the \
-                     next one is added");
+                     removed; the next addition retries");
             }
             _ => {}
         }

@@ -85,7 +85,7 @@ fn they_are_read_like_the_configuration() {
     let options = reading(&["api_key", "lines", "not_set"]).config("colour", "green");
     let deployed = BENCH.deploy("reader", &e2e::file(PROBE), options);
     let notice = deployed.notice.as_deref();
-    assert_eq!(notice, Some("its secret not_set is not set yet"));
+    assert_eq!(notice, Some("its secret not_set has no value yet"));
     assert!(deployed.function.frozen_after_init, "{deployed:?}");
     assert_eq!(
         deployed.function.secrets,

@@ -265,7 +265,7 @@ impl Pool {
                     tracing::warn!(
                         error = %Line(&error),
                         "a sandbox for an instance ahead of requests could not be made; the node \
-                             retries later, ever more rarely"
+                             retries with a growing backoff"
                     );
                 }
                 provided.fails();
