@@ -115,7 +115,7 @@ def row(program, file, store, asked):
             took, answer, said = first_answer(program, file, (given if is_shared else []) + more)
             if not answer.startswith(b"HTTP/1.1 200"):
                 raise SystemExit(f"{file}: {answer!r}")
-            read += is_shared and "as the host has made it before" in said
+            read += is_shared and "the shared entry is used" in said
             taken[is_shared].append(took * 1e3)
     told = (f"{statistics.median(of):.0f} ({min(of):.0f}–{max(of):.0f})" for of in taken.values())
     print(

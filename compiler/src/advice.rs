@@ -111,7 +111,7 @@ fn hint(import: &str) -> Option<String> {
         (true, Wasi::Release0_2) => {
             format!("releases of WASI 0.2 are offered up to {WASI_VERSION}")
         }
-        (true, Wasi::Other) => format!("{path} is no interface of WASI 0.2; {LIST}"),
+        (true, Wasi::Other) => format!("{path} is not an interface of WASI 0.2; {LIST}"),
         (false, _) => format!(
             "build without {path}, or compose the component with one that exports it; {LIST}"
         ),
@@ -200,11 +200,11 @@ mod tests {
             ("wasi:io/poll@0.2.99", "up to 0.2.12"),
             (
                 "wasi:nn/tensor@0.2.0-rc-2024-10-28",
-                "wasi:nn/tensor is no interface",
+                "wasi:nn/tensor is not an interface",
             ),
             (
                 "wasi:blobstore/blobstore",
-                "wasi:blobstore/blobstore is no interface",
+                "wasi:blobstore/blobstore is not an interface",
             ),
             (
                 "wasi:config/store@0.2.0-draft-2030-01-01",

@@ -46,7 +46,7 @@ pub fn inspect(
                      {HTTP_EXPORT}@0.2 or {CLI_EXPORT}@0.2: {WASI_0_3}"
                 ),
                 Wasi::Release0_2 | Wasi::Other => format!(
-                    "this component exports {name}, which is no release of WASI 0.2; rebuild it \
+                    "this component exports {name}, which is not a release of WASI 0.2; rebuild it \
                      with a current toolchain to export {HTTP_EXPORT}@0.2 or {CLI_EXPORT}@0.2"
                 ),
             },

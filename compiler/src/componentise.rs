@@ -36,13 +36,13 @@ pub fn whole(wasm: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Refusal> {
     }
     // The library asserts properties that only its own tools guarantee.
     let made = panic::catch_unwind(AssertUnwindSafe(|| encode(&wasm)));
-    let made = made.unwrap_or_else(|_| Err("the library does not know something in it".to_owned()));
+    let made =
+        made.unwrap_or_else(|_| Err("the library does not support something in it".to_owned()));
     made.map(Cow::Owned).map_err(|reason| {
         Refusal::new(
             RefusalKind::Unsupported,
             format!(
-                "this core module says that it is the code of a component, and none comes of it: \
-                 {reason}"
+                "this core module has component types, but no component can be made of it: {reason}"
             ),
         )
     })

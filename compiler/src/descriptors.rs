@@ -47,7 +47,7 @@ impl Descriptors {
             return Err(Refusal::new(
                 RefusalKind::Unsupported,
                 format!(
-                    "the input has {} MiB, more than the {} MiB that it may have",
+                    "the input has {} MiB; the limit is {} MiB",
                     bytes >> 20,
                     INPUT_MAX >> 20
                 ),

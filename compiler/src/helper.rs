@@ -40,7 +40,7 @@ pub fn run(filter: Result<Filter, String>, perform: Perform) -> ExitCode {
     let closed = jail.map_or(Ok(()), |jail| {
         filter
             .and_then(|filter| jail::close(&jail, &filter))
-            .map_err(|error| internal(format!("its jail could not be closed: {error}")))
+            .map_err(|error| internal(format!("its jail could not be set up: {error}")))
     });
     let report = CompileReport {
         result: closed.and_then(|()| performed(&descriptors, isa, perform)),
@@ -76,13 +76,13 @@ fn arguments() -> Result<(Isa, Option<String>), String> {
 /// Performs the task in the input, and writes its result to the output.
 fn performed(descriptors: &Descriptors, isa: Isa, perform: Perform) -> Result<Compiled, Refusal> {
     let input = descriptors.read_input()?;
-    let input = Input::read(&input).ok_or_else(|| internal("it was not told what to do"))?;
+    let input = Input::read(&input).ok_or_else(|| internal("it received no order"))?;
     let bytes = input.upload.len() as u64;
     if bytes > UPLOAD_MAX {
         return Err(Refusal::new(
             RefusalKind::Unsupported,
             format!(
-                "the file has {} MiB, more than the {} MiB that a function may have",
+                "the file has {} MiB; the limit is {} MiB",
                 bytes >> 20,
                 UPLOAD_MAX >> 20
             ),

@@ -30,7 +30,7 @@ pub fn inspect(types: TypesRef<'_>) -> Result<Role, Refusal> {
         Some(EntityType::Func(id) | EntityType::FuncExact(id)) => {
             if !takes_nothing(id) {
                 return Err(advice::not_a_function(
-                    "its `_start` takes parameters or returns results, so it is no WASI command",
+                    "its `_start` takes parameters or returns results, so it is not a WASI command",
                 ));
             }
         }
@@ -57,7 +57,7 @@ pub fn inspect(types: TypesRef<'_>) -> Result<Role, Refusal> {
         }
         _ => {
             return Err(advice::not_a_function(
-                "this core module exports no memory named `memory`, so it is no WASI command",
+                "this core module exports no memory named `memory`, so it is not a WASI command",
             ));
         }
     }

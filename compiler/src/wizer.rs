@@ -24,7 +24,7 @@ const REACTOR: &str = "_initialize";
 pub fn instrument(wasm: &[u8], kind: FunctionKind, export: &str) -> Result<Vec<u8>, String> {
     if kind == FunctionKind::CgiModule && exports_function(wasm, REACTOR) {
         // Wizer removes this export, because it assumes that it was called.
-        return Err(format!("it exports {REACTOR}, which is not called here"));
+        return Err(format!("it exports {REACTOR}, which faasw does not call"));
     }
     caught(|| {
         let wizer = wizer(wasm, kind, export);
@@ -76,7 +76,7 @@ pub fn rewrite(
     rewritten.map_err(|reason| {
         Refusal::new(
             RefusalKind::Unsupported,
-            format!("what it was initialised to cannot be made a module: {reason}"),
+            format!("no module can be made from its initialised state: {reason}"),
         )
     })
 }
@@ -103,14 +103,14 @@ fn validate(wasm: &[u8]) -> Result<(), String> {
     let validated = Validator::new_with_features(WasmFeatures::all()).validate_all(wasm);
     validated
         .map(drop)
-        .map_err(|error| format!("what Wizer makes of it is not valid: {error}"))
+        .map_err(|error| format!("Wizer's result is invalid: {error}"))
 }
 
 /// Runs `work`, and turns a panic into an error: Wizer panics on some constructs that it does not
 /// know.
 fn caught(work: impl FnOnce() -> Result<Vec<u8>, String>) -> Result<Vec<u8>, String> {
     panic::catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err("Wizer does not know something in it".to_owned()))
+        .unwrap_or_else(|_| Err("Wizer does not support something in it".to_owned()))
 }
 
 /// Polls a future that never waits.
@@ -135,7 +135,7 @@ struct ReportedState<'a> {
 impl ReportedState<'_> {
     fn miss(&mut self, name: &str, what: &str) {
         self.missed
-            .get_or_insert_with(|| format!("its guest told no {what} {name}"));
+            .get_or_insert_with(|| format!("its guest reported no {what} {name}"));
     }
 
     /// Returns the bits of a global.

@@ -147,7 +147,7 @@ fn an_import_of_another_wasi_has_advice_of_its_own() {
         ("wasi:logging/logging@0.1.0-draft", "standard error"),
         (
             "wasi:nn/graph@0.2.0-rc-2024-10-28",
-            "no interface of WASI 0.2",
+            "not an interface of WASI 0.2",
         ),
     ] {
         let imports = format!(r#"(import "{name}" (instance (export "get" (func))))"#);
@@ -311,11 +311,11 @@ fn a_wrong_component_description_is_refused() {
             r#"(memory (export "memory") 1) (func (export "_start"))
                (@custom "component-type:x" "")"#
                 .to_owned(),
-            "none comes of it",
+            "no component can be made of it",
         ),
         (
             r#"(@custom "component-type" "\00asm\0d\00\01\00")"#.to_owned(),
-            "none comes of it",
+            "no component can be made of it",
         ),
     ] {
         let refusal = refusal(module(&fields).as_bytes());

@@ -234,7 +234,7 @@ pub struct Frame<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// No kind has this number, in this direction.
-    #[error("{0} is no kind of a frame")]
+    #[error("{0} is not a kind of frame")]
     Kind(u32),
     /// The length is not within the kind's bounds.
     #[error("a frame of kind {0} cannot have {1} bytes")]

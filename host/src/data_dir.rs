@@ -118,7 +118,7 @@ impl DataDir {
         let secret = match read_secret(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => make_secret(&path),
             Ok(bytes) => bytes.try_into().or_else(|_| {
-                tracing::warn!(?path, "it has not the size of a secret, and is made anew");
+                tracing::warn!(?path, "a key file has the wrong size and is created again");
                 make_secret(&path)
             }),
             Err(error) => Err(error),
@@ -140,13 +140,13 @@ impl DataDir {
             Ok(bytes) => bytes
                 .as_slice()
                 .try_into()
-                .map_err(|_| io::Error::other("it has not the size of a key")),
+                .map_err(|_| io::Error::other("it does not have the size of a key")),
             Err(error) => Err(error),
         };
         key.map(Zeroizing::new).map_err(|error| {
             format!(
-                "the key of secrets, {}, cannot be used: {error}; put the right one back, or \
-                 remove it and all secrets, start again and set them anew",
+                "the key of secrets, {}, cannot be used: {error}; restore the right one, or \
+                 remove it and all secrets, restart and set them again",
                 path.display()
             )
         })
@@ -177,11 +177,11 @@ fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
         .open(path)?;
     let told = file.metadata()?;
     if !told.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     if told.permissions().mode() & 0o077 != 0 {
         let private = file.set_permissions(fs::Permissions::from_mode(0o600));
-        tracing::warn!(?path, ?private, "others could read this secret");
+        tracing::warn!(?path, ?private, "a key file was readable by other users");
     }
     let mut bytes = Vec::new();
     // Reading one byte more than a secret has reveals a file that is too long.
@@ -345,7 +345,7 @@ mod tests {
             }
             let refused = directory.image_secret().unwrap_err().to_string();
             assert!(
-                refused.contains("image.key") && refused.contains("no file"),
+                refused.contains("image.key") && refused.contains("not a file"),
                 "{refused}"
             );
         }

@@ -50,7 +50,7 @@ pub enum StartError {
         pid: String,
     },
     /// The admin API's socket cannot be created.
-    #[error("the admin socket {path:?} cannot be made: {error}")]
+    #[error("cannot create the admin socket {path:?}: {error}")]
     AdminSocket {
         /// The path of the socket.
         path: PathBuf,
@@ -61,9 +61,7 @@ pub enum StartError {
     #[error("the admin API needs a data directory: its socket is a file there")]
     AdminNeedsDataDir,
     /// A shared entry was passed to a node with a data directory, which makes its own.
-    #[error(
-        "a node with a data directory takes nothing that is shared: it keeps what it makes itself"
-    )]
+    #[error("a node with a data directory cannot use a shared entry")]
     SharedNeedsMemory,
     /// The key-value store cannot be opened.
     #[error(transparent)]
@@ -98,16 +96,13 @@ pub enum FilesRefused {
     #[error("{0}")]
     Upload(FilesError),
     /// The files break a rule.
-    #[error("its files were not taken: {0}")]
+    #[error("its files are invalid: {0}")]
     Bundle(CompileError),
     /// Files were sent with a script, which contains its own.
-    #[error("a script has no files beside its own: they are for modules and components")]
+    #[error("a script cannot have --files, only the files of its own folder")]
     OfScript,
     /// The options refer to files, but none were sent.
-    #[error(
-        "it was said where its files are to be, or at which of them it is to be frozen, but none \
-         were sent"
-    )]
+    #[error("the path of its files or a freeze point is set, but it has no files")]
     Missing,
 }
 
@@ -122,7 +117,10 @@ pub enum DeployError {
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// A requested host belongs to another function.
-    #[error("the host {host} belongs to the function {function}; deploy that one without it first")]
+    #[error(
+        "the host {host} belongs to the function {function}; first deploy that function \
+         without the host"
+    )]
     HostTaken {
         /// The host.
         host: HostName,
@@ -131,8 +129,7 @@ pub enum DeployError {
     },
     /// A requested host is in the node's domain.
     #[error(
-        "the host {host} is in the node's domain: there, NAME.{domain} is the function NAME, \
-         without being asked for"
+        "the host {host} is in the node's domain, where NAME.{domain} always is the function NAME"
     )]
     HostOfDomain {
         /// The host.
@@ -141,7 +138,7 @@ pub enum DeployError {
         domain: HostName,
     },
     /// The module is larger than the node accepts.
-    #[error("the module is {size} bytes; at most {limit} are taken")]
+    #[error("the module has {size} bytes; the limit is {limit}")]
     TooLarge {
         /// The size of the module in bytes.
         size: usize,
@@ -155,7 +152,7 @@ pub enum DeployError {
     #[error("{0}")]
     Files(FilesRefused),
     /// No language engine runs the script.
-    #[error("there is no language engine for {file:?}: {}", known(extensions))]
+    #[error("no language engine for {file:?}: {}", known(extensions))]
     NoEngine {
         /// The file that the script starts with.
         file: String,
@@ -184,10 +181,10 @@ pub enum DeployError {
 #[non_exhaustive]
 pub enum FunctionError {
     /// No function has this name.
-    #[error("there is no function named {0:?}")]
+    #[error("no function named {0:?}")]
     Unknown(String),
     /// The function's seed has no image.
-    #[error("there is no image of {name}: {why}")]
+    #[error("{name} has no func-image: {why}")]
     NoImage {
         /// The function.
         name: FunctionName,
@@ -196,7 +193,8 @@ pub enum FunctionError {
     },
     /// The image of the function's seed cannot be read.
     #[error(
-        "the image of {name} is not used: {error}; its seed is made anew when it is next needed"
+        "the func-image of {name} is not used: {error}; the seed is made again when it is next \
+         needed"
     )]
     BadImage {
         /// The function.
@@ -227,14 +225,13 @@ pub enum FunctionError {
 pub enum ImportError {
     /// The node has no key for exports.
     #[error(
-        "this node keeps no images, and so has no key that opens the export: give it a data \
-         directory, and an --image-disk that is not 0"
+        "this node stores no func-images and has no key for the export: use a data directory and \
+         an --image-disk above 0"
     )]
     NoKey,
     /// The export did not arrive, or arrived too slowly.
     #[error(
-        "the export did not arrive: nothing of it, or less than a MiB, came within {} s; send it \
-         once more",
+        "the export did not arrive: less than 1 MiB came within {} s; send it again",
         .0.as_secs_f64()
     )]
     TimedOut(Duration),
@@ -242,13 +239,13 @@ pub enum ImportError {
     #[error("the export did not arrive: {0}")]
     BrokenOff(String),
     /// The export cannot be opened.
-    #[error("the export was not opened: {0}{cure}", cure = cure(.0))]
+    #[error("the export cannot be decrypted: {0}{cure}", cure = cure(.0))]
     Parcel(#[from] ParcelError),
     /// The note of the export cannot be parsed, although it was sealed with the right key.
-    #[error("the export makes no sense: {0}; was it made by another version of faasw?")]
+    #[error("the export is invalid: {0}; was it made by another version of faasw?")]
     Manifest(#[from] serde_json::Error),
     /// The module in the export is not the one that the export names.
-    #[error("the export makes no sense: the module in it is not the one that it names")]
+    #[error("the export is invalid: its module has another digest")]
     Module,
     /// The function in the export was not deployed.
     #[error(transparent)]
@@ -282,10 +279,10 @@ fn cure(error: &ParcelError) -> &'static str {
 #[non_exhaustive]
 pub enum EngineError {
     /// No engine has this name.
-    #[error("there is no language engine named {0:?}")]
+    #[error("no language engine named {0:?}")]
     Unknown(String),
     /// A requested extension belongs to another engine.
-    #[error("scripts that end with {extension} are the engine {engine}'s; remove that first")]
+    #[error("the extension {extension} belongs to the engine {engine}; remove that engine first")]
     Taken {
         /// The extension.
         extension: Extension,
@@ -297,7 +294,7 @@ pub enum EngineError {
     Extensions(usize),
     /// The component does not run scripts.
     #[error(
-        "this is no language engine: it does not export wasi:http/incoming-handler and \
+        "this is not a language engine: it does not export wasi:http/incoming-handler and \
          faasw:engine/script@{}, both with their functions",
         ENGINE_VERSION
     )]
@@ -328,10 +325,10 @@ fn known(extensions: &[Extension]) -> String {
 #[non_exhaustive]
 pub enum RollbackError {
     /// No function has this name.
-    #[error("there is no function named {0:?}")]
+    #[error("no function named {0:?}")]
     Unknown(String),
     /// The requested version is not kept.
-    #[error("there is no version {version}; kept are: {}", list(kept))]
+    #[error("no version {version}; stored versions: {}", list(kept))]
     NoVersion {
         /// The requested version.
         version: u64,
@@ -339,10 +336,10 @@ pub enum RollbackError {
         kept: Vec<u64>,
     },
     /// The current version is the oldest that is kept.
-    #[error("no version before {0}, the current one, is kept")]
+    #[error("no version before {0}, the current one, is stored")]
     NothingBefore(u64),
     /// The function was removed, or the version was dropped by later deployments.
-    #[error("version {0} was removed in the meantime")]
+    #[error("version {0} has just been removed")]
     Overtaken(u64),
     /// The version could not be made ready.
     #[error(transparent)]

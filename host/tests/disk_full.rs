@@ -157,7 +157,7 @@ async fn a_deployment_that_does_not_fit_changes_nothing() {
                 refused += 1;
                 assert_eq!(status, 507, "{detail}");
                 assert!(
-                    detail.contains("no space is left") && detail.contains("make room"),
+                    detail.contains("is full") && detail.contains("free space"),
                     "{detail}"
                 );
                 assert_eq!(text(&node, "f", "/module").await, "module f");

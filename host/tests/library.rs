@@ -326,7 +326,7 @@ async fn versions_count_up_and_can_be_rolled_back() {
         assert!(matches!(refused, RollbackError::NothingBefore(1)));
         let refused = node.rollback("f", Some(7)).await.unwrap_err().to_string();
         assert!(
-            refused.contains("no version 7; kept are: 1, 2"),
+            refused.contains("no version 7; stored versions: 1, 2"),
             "{refused}"
         );
         assert_eq!(node.rollback("f", Some(2)).await.unwrap().version, 2);

@@ -163,7 +163,7 @@ pub fn close_handed_over(
 ) -> Result<(), String> {
     // SAFETY: the maker of a jail passes this descriptor with it, and nothing else owns it.
     let maker = unsafe { OwnedFd::from_raw_fd(number) };
-    let jail = Jail::take_over(text, maker).ok_or("the jail's description makes no sense")?;
+    let jail = Jail::take_over(text, maker).ok_or("the jail's description is invalid")?;
     for number in [1, 2] {
         // SAFETY: redirects a number to the null device, like standard input.
         if unsafe { libc::dup2(0, number) } < 0 {

@@ -87,7 +87,7 @@ impl Input {
         let bytes = upload.len() as u64;
         if bytes > UPLOAD_MAX {
             return Err(CompileError::Malformed(format!(
-                "the file is {} MiB; at most {} MiB are taken",
+                "the file has {} MiB; the limit is {} MiB",
                 bytes >> 20,
                 UPLOAD_MAX >> 20
             )));
@@ -130,7 +130,7 @@ impl Input {
             Some(room) => self.room = room,
             None => {
                 return Err(CompileError::Unsupported(format!(
-                    "what it was initialised to takes more than {} MiB",
+                    "its initialised state takes more than {} MiB",
                     self.state_max >> 20
                 )));
             }
@@ -163,7 +163,7 @@ pub async fn compile(
     let (output, cache) = split_off_end(output, cache_bytes).await?;
     let code = Code::seal(output).map_err(|error| match error {
         Errno::FBIG => CompileError::Unsupported(
-            "its compiled code is larger than a function can have".to_owned(),
+            "its compiled code exceeds the limit of a function".to_owned(),
         ),
         other => system(other).into(),
     })?;
@@ -209,7 +209,7 @@ pub async fn rewrite(
     perform(spawner, input, &output, isa, limits).await?;
     let too_large = |bytes| {
         CompileError::Unsupported(format!(
-            "as it was initialised it has {bytes} bytes; at most {most_bytes} are taken"
+            "after initialisation it has {bytes} bytes; the limit is {most_bytes}"
         ))
     };
     read_output(output, most_bytes, too_large).await

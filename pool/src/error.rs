@@ -55,16 +55,16 @@ pub enum StartError {
     #[error("/dev/kvm does not work: {0}")]
     KvmBroken(std::io::Error),
     /// KVM lacks a capability that the pool needs.
-    #[error("this host's KVM lacks {0}, which faasw needs; a newer kernel has it")]
+    #[error("this host's KVM lacks {0}; use a newer kernel")]
     KvmLacks(&'static str),
     /// The CPU lacks the instruction set that functions are compiled for.
-    #[error("this CPU does not have all of {0}")]
+    #[error("this CPU lacks features of {0}")]
     IsaMissing(&'static str),
     /// The spawner could not be started.
     #[error("the spawner process could not be started: {0}")]
     Spawner(std::io::Error),
     /// No sandbox could be made.
-    #[error("no microVM can be made here: {0}")]
+    #[error("this host cannot run microVMs: {0}")]
     Sandbox(PlatformError),
 }
 
@@ -104,7 +104,7 @@ pub enum CompileError {
 pub enum SeedError {
     /// The function's memory limit exceeds the largest memory of a guest.
     #[error(
-        "a memory limit of {} MiB is more than the {} MiB a function can have",
+        "a memory limit of {} MiB exceeds the {} MiB that a function can have",
         wanted >> 20,
         most >> 20
     )]
@@ -115,12 +115,12 @@ pub enum SeedError {
         most: u64,
     },
     /// Environment, configuration and arguments do not fit.
-    #[error("environment, configuration and arguments take {0} bytes; at most {1} fit")]
+    #[error("environment, configuration and arguments take {0} bytes; the limit is {1}")]
     ConfigTooLarge(usize, u64),
     /// The function's initialisation drew values that all requests would share.
     #[error(
-        "initialising it by {export:?} draws what every request would find the same ({drawn}); \
-         draw it in requests, or freeze after-init to share it"
+        "the export {export:?} uses randomness or clocks ({drawn}), shared by all requests. Move \
+         this into the handler, or use --freeze after-init"
     )]
     InitDrew {
         /// The export that initialises the function.
@@ -131,22 +131,21 @@ pub enum SeedError {
     /// Before its first request, the script drew values that all requests would share. The field
     /// names the imports.
     #[error(
-        "before its first request the script draws what every request would find the same ({0}); \
-         draw it in requests, or freeze after-init to share it"
+        "top-level code uses randomness ({0}), shared by all requests. Move this into the handler, \
+         or use --freeze after-init"
     )]
     ScriptDrew(String),
     /// Before its entry point, at which it is frozen, the function drew values that all requests
     /// would share. The field names the imports.
     #[error(
-        "before it comes to its entry point the function draws what every request would find the \
-         same ({0}); draw it behind that, or freeze after-init to share it"
+        "code before the entry point uses randomness ({0}), shared by all requests. Move this \
+         behind the entry point, or use --freeze after-init"
     )]
     EntryDrew(String),
     /// The function reached its entry point, where it is frozen, before another step that was to
     /// happen before the freeze.
     #[error(
-        "the function comes to its entry point, where it is frozen, before {0}; they exclude each \
-         other"
+        "the function reaches its entry point, where it is frozen, before {0}; use only one of them"
     )]
     EnteredBefore(String),
     /// The function failed to answer a warm-up request.
@@ -160,22 +159,21 @@ pub enum SeedError {
     /// After its warm-up requests and before its seed was frozen, the function drew values that all
     /// requests would share. The field names the imports.
     #[error(
-        "before its seed is frozen, behind its warm-up requests, the function draws what every \
-         request would find the same ({0}); warm it up by requests that draw nothing, or freeze \
-         after-init to share it"
+        "the warm-up requests use randomness or clocks ({0}), shared by all requests. Use other \
+         warm-up requests, or --freeze after-init"
     )]
     WarmUpDrew(String),
     /// The function is a command and has warm-up requests.
-    #[error("a command ends with the request that it answers, so no request can warm it up")]
+    #[error("a command ends with its request, so warm-up requests are not possible")]
     WarmUpOfCommand,
     /// The warm-up requests are too large.
-    #[error("the warm-up requests take {0} bytes; at most {1} fit")]
+    #[error("the warm-up requests take {0} bytes; the limit is {1}")]
     WarmUpTooLarge(usize, u64),
     /// A language engine drew values that the requests of all its scripts would share. The field
     /// names the imports.
     #[error(
-        "the language engine draws what every request would find the same ({0}); it is to seed its \
-         generators from faasw:engine/fresh when a request begins"
+        "the language engine uses randomness ({0}), shared by all requests. It must seed its \
+         generators from faasw:engine/fresh at the start of each request"
     )]
     EngineDrew(String),
     /// The function failed while it was instantiated.
@@ -219,10 +217,10 @@ impl From<PlatformError> for InitialiseError {
 #[derive(Clone, Debug, Error)]
 pub enum ClientError {
     /// The body exceeds its size limit.
-    #[error("the request's body is larger than the {0} bytes that are taken")]
+    #[error("the request's body is larger than the limit of {0} bytes")]
     TooLarge(u64),
     /// The body arrives too slowly.
-    #[error("the request's body came with less than {0} bytes a second")]
+    #[error("the request's body was slower than {0} bytes a second")]
     TooSlow(u64),
     /// The connection broke, or the data on it is not HTTP.
     #[error("the request's body could not be read: {0}")]
@@ -251,7 +249,7 @@ impl fmt::Display for RequestPart {
 #[derive(Debug, Error, Clone)]
 pub enum InvokeError {
     /// The request does not fit a mailbox.
-    #[error("the request {part} is {size} bytes; at most {limit} are taken")]
+    #[error("the request {part} has {size} bytes; the limit is {limit}")]
     RequestTooLarge {
         /// The part that is too large.
         part: RequestPart,
@@ -269,15 +267,15 @@ pub enum InvokeError {
         report: String,
     },
     /// The function exited.
-    #[error("the function exited with code {code} before it gave a response")]
+    #[error("the function exited with code {code} before its response")]
     Exit {
         /// Exit code.
         code: u32,
     },
     /// The function returned without a response.
     #[error(
-        "the function returned without a response: a handler sets one, and a command writes one to \
-         its standard output, with at least one header field or a body"
+        "the function returned without a response. A handler must set one; a command must write a \
+         header field or a body to standard output"
     )]
     NoResponse,
     /// The response does not fit.
@@ -287,13 +285,13 @@ pub enum InvokeError {
         report: String,
     },
     /// The function returned an error code instead of a response.
-    #[error("the function answered with an error: {report}")]
+    #[error("the function returned an error: {report}")]
     FunctionError {
         /// The error code.
         report: String,
     },
     /// The response breaks the rules of HTTP or CGI.
-    #[error("the function's response is not valid: {report}")]
+    #[error("the function's response is invalid: {report}")]
     BadResponse {
         /// The rule that it breaks.
         report: String,
@@ -322,32 +320,35 @@ pub enum InvokeError {
     #[error("the function sent nothing for {} s in the middle of its response", .0.as_secs_f64())]
     IdleGuest(Duration),
     /// The invocation exceeded its total time limit.
-    #[error("the invocation took longer than its limit of {} s", .0.as_secs_f64())]
+    #[error("the request took longer than its limit of {} s", .0.as_secs_f64())]
     TotalTime(Duration),
     /// The client neither sent nor received anything for too long.
-    #[error("the client neither sent nor took anything for {} s", .0.as_secs_f64())]
+    #[error("the client neither sent nor read anything for {} s", .0.as_secs_f64())]
     IdleClient(Duration),
     /// The client's request ended early.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The client disconnected before it had received the whole response.
-    #[error("the client went away before it had the whole response")]
+    #[error("the client disconnected before the end of the response")]
     ClientGone,
     /// The guest broke a rule of the VM boundary, or its kernel failed.
     #[error("the function's microVM failed: {0}")]
     GuestFailed(String),
     /// The node has no capacity for another instance at the moment.
-    #[error("the node is at its capacity of {0} instances")]
+    #[error("the node has reached its limit of {0} requests at once")]
     OverCapacity(usize),
     /// The function's seed has to be made first, and other seeds are queued before it.
-    #[error("the function has to be initialised first, which is queued behind {behind} others")]
+    #[error("the function's initialisation waits behind {behind} others")]
     SeedQueued {
         /// The number of seeds that are queued before it.
         behind: usize,
     },
     /// The request was evicted for another one, because no invocation had waited longer for its
     /// client or for an outbound call of its function.
-    #[error("the node was full, and no other request had waited longer for others")]
+    #[error(
+        "the node was full and evicted this request, which had waited longest for its \
+         client or an outbound call"
+    )]
     Evicted,
     /// The platform failed.
     #[error(transparent)]
@@ -362,12 +363,12 @@ pub enum PlatformError {
     SandboxEnded(String),
     /// The kernel killed a sandbox because memory was short, or refused memory to it.
     #[error(
-        "memory is short: the system has ended the microVM, or refused it memory, for its own \
-         limit or that of all microVMs was reached"
+        "out of memory: the kernel ended the microVM or refused it memory, at its own limit or \
+         that of all microVMs"
     )]
     OutOfMemory,
     /// This process has reached its limit of open files, less a reserve.
-    #[error("the node has no room for another microVM")]
+    #[error("the node has no open files left for another microVM")]
     OpenFiles,
     /// A sandbox or the spawner sent a message that has no meaning.
     #[error("protocol violation: {0}")]
@@ -375,7 +376,7 @@ pub enum PlatformError {
     /// This host does not allow the confinement of a process that runs tenants' code. The process
     /// is not started with less confinement.
     #[error(
-        "the confinement of a microVM cannot be made on this host: {error}. {}",
+        "this host does not allow the confinement of microVMs: {error}. {}",
         advice(.obstacle)
     )]
     Jail {
@@ -394,16 +395,16 @@ pub enum PlatformError {
     },
     /// A seed or one of its ancestors was found to be damaged while it was read. It is made again
     /// when it is next needed.
-    #[error("its seed could not be read to its end")]
+    #[error("its seed could not be read completely")]
     SeedUnreadable,
     /// A seed was not made, because no request or deployment waited for it any more.
-    #[error("no request or deployment waited for it any more")]
+    #[error("it was cancelled because no request waited for it")]
     Abandoned,
     /// The async runtime of the pool is shutting down, or a task of the pool panicked.
-    #[error("the runtime that the pool works in ends")]
+    #[error("the pool's runtime is shutting down")]
     RuntimeEnds,
     /// Code that had been evicted from memory was neither found undamaged nor compiled again.
-    #[error("the function's compiled code could not be brought back: {0}")]
+    #[error("the function's compiled code could not be loaded again: {0}")]
     CodeGone(String),
     /// The spawner has ended, or the pool was shut down.
     #[error("the spawner process has ended, or its pool was shut down")]

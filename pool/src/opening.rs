@@ -70,7 +70,7 @@ fn checked(file: File) -> io::Result<(File, Metadata)> {
     if known.is_file() {
         Ok((file, known))
     } else {
-        Err(io::Error::other("it is no file"))
+        Err(io::Error::other("it is not a file"))
     }
 }
 
@@ -167,13 +167,13 @@ fn plain(name: &str) -> io::Result<&Path> {
 /// Checks that only the owner may write.
 fn is_owners(uid: u32, mode: u32, owner: u32) -> io::Result<()> {
     if uid != owner {
-        let error = format!("it belongs to user {uid}, and not to {owner}");
+        let error = format!("it belongs to user {uid} instead of {owner}");
         return Err(io::Error::other(error));
     }
     match mode & OTHERS_WRITE {
         0 => Ok(()),
         _ => Err(io::Error::other(
-            "others than its owner may write there, so that it is not used",
+            "users other than its owner may write there, so it is not used",
         )),
     }
 }

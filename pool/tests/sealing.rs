@@ -127,7 +127,7 @@ async fn a_guest_that_writes_to_too_many_places_gets_an_error(bench: &Bench) {
     tree.make(sparse).await.unwrap();
     match tree.make(alternate).await {
         Err(SeedError::Function(error)) => {
-            assert!(error.to_string().contains("far apart"), "{error}");
+            assert!(error.to_string().contains("separate ranges"), "{error}");
             assert_eq!(error.fault().0, Fault::Function);
         }
         other => panic!("{other:?}"),

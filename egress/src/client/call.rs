@@ -58,7 +58,7 @@ pub enum Part {
 
 /// The request's body is no longer accepted: the call is over, or the response comes without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rest of the request is no longer accepted")]
+#[error("the server does not read the rest of the request")]
 pub struct Closed;
 
 /// The request's body. If it is dropped before [`finish`](Self::finish), the request fails.

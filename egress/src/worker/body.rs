@@ -54,7 +54,7 @@ pub struct BodySource {
 
 /// The body cannot be sent on; the source knows the reason.
 #[derive(Debug, thiserror::Error)]
-#[error("the request's body ends in the middle")]
+#[error("the request's body ends early")]
 pub struct BodySourceFailed;
 
 impl BodySource {

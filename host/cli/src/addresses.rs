@@ -10,33 +10,38 @@ use super::{exit::Exit, values::host};
 
 #[derive(Debug, Args)]
 #[group(skip)]
-#[command(next_help_heading = "Node")]
+#[command(next_help_heading = "Addresses")]
 pub struct Addresses {
-    /// Serve functions on this address; port 0 takes any free one
+    /// Serve functions on this address; port 0 takes any free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// Serve https instead, with the certificate chain in this file of PEM; several,
-    /// each with its key, are chosen by the name that a client asks for. They are
-    /// read again when they change, and on SIGHUP
+    /// Serve https instead, with this PEM certificate chain (repeatable)
+    ///
+    /// Each --tls-cert needs a --tls-key. With several certificates, the name that the client
+    /// requests selects one. The node reads the files again when they change, and on SIGHUP.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Vec<PathBuf>,
-    /// The key of the certificate, in a file of PEM; one for each --tls-cert, in the
-    /// same order
+    /// Private key of the certificate, as PEM; one for each --tls-cert, in the same order
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Vec<PathBuf>,
-    /// Redirect plain http on this address to https, for hosts that a certificate names
+    /// Redirect http on this address to https, for hosts in a certificate
     #[arg(long, value_name = "ADDR", requires = "tls_cert")]
     pub redirect_http: Option<SocketAddr>,
-    /// Serve the function NAME at http://NAME.DOMAIN/, with the whole path, and no
-    /// longer at /NAME/ of any host
+    /// Serve each function at NAME.DOMAIN instead of at /NAME/
+    ///
+    /// The function sees the whole path.
     #[arg(long, value_name = "DOMAIN", value_parser = host)]
     pub domain: Option<HostName>,
-    /// Serve functions at /NAME/ all the same, at hosts outside of the domain that no
-    /// function was deployed with. They share an origin there
+    /// Keep serving /NAME/ at hosts outside of the domain
+    ///
+    /// Hosts that a function was deployed with (`deploy --host`) are excepted. Functions at /NAME/
+    /// share one origin in a browser.
     #[arg(long, requires = "domain")]
     pub paths: bool,
-    /// Serve Prometheus metrics on this address too, at /metrics; they are
-    /// always on the admin socket and never on the address of functions
+    /// Serve Prometheus metrics and health checks on this address
+    ///
+    /// The paths are /metrics, /healthz, /livez and /readyz. Keep the address private: metrics name
+    /// all functions. /metrics is also on the admin socket, and never on the address of functions.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
 }
@@ -50,7 +55,7 @@ impl Addresses {
         let (certificates, keys) = (&self.tls_cert, &self.tls_key);
         if certificates.len() != keys.len() {
             return Err(Exit::usage(format_args!(
-                "there are {} --tls-cert and {} --tls-key: each certificate has one key",
+                "{} --tls-cert, but {} --tls-key: each certificate needs one key",
                 certificates.len(),
                 keys.len()
             )));

@@ -27,10 +27,10 @@ impl AdminFolder {
             .unwrap_or_else(std::env::temp_dir);
         Self::below(&parent).map_err(|error| {
             Exit::failure(format_args!(
-                "no folder for the admin socket can be made in {}: {error}",
+                "cannot create a folder for the admin socket in {}: {error}",
                 parent.display()
             ))
-            .hint("--data-dir DIR chooses another place")
+            .hint("choose another place with --data-dir DIR")
         })
     }
 

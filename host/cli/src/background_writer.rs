@@ -106,7 +106,10 @@ impl Drop for BackgroundWriter {
             .wait_timeout_while(state, LAST_WAIT, |state| !state.has_ended);
         if ended.is_ok_and(|(_, waited)| waited.timed_out()) {
             let LogDescription { name, lines, .. } = self.description;
-            tracing::warn!("the last {lines} are not in {name}: it cannot be written at once");
+            tracing::warn!(
+                "the last {lines} are missing from {name}: it cannot be written in \
+                 time"
+            );
         }
     }
 }
@@ -158,11 +161,11 @@ impl Shared {
                     lost = 0;
                     has_failed = false;
                     if dropped > 0 {
-                        tracing::warn!(dropped, "{what} are not in {name}");
+                        tracing::warn!(dropped, "{what} are missing from {name}");
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    tracing::warn!("nobody reads {name} any more: it ends");
+                    tracing::warn!("the reader of {name} is gone: no more lines are written");
                     return;
                 }
                 Err(error) => {
@@ -170,8 +173,7 @@ impl Shared {
                     lost = dropped + count.count() as u64;
                     // The error is logged only once.
                     if !has_failed {
-                        tracing::error!(%error, "{name} was not written; trying again from time to \
-                             time");
+                        tracing::error!(%error, "{name} cannot be written; the node retries");
                     }
                     has_failed = true;
                     self.pause_before_retry();

@@ -11,34 +11,38 @@ use super::values::{at_least_one, time};
 #[group(skip)]
 #[command(next_help_heading = "Clients")]
 pub struct Clients {
-    /// Serve at most this many connections at once; for a further one another is closed,
-    /// first of addresses with many, and those that ask for nothing [default: 4096]
+    /// Serve at most this many connections at once [default: 4096]
+    ///
+    /// At the limit, the node closes another connection: first of addresses with many, and idle
+    /// ones before busy ones. If all are busy, it closes the new one.
     #[arg(long, value_name = "CONNECTIONS", value_parser = at_least_one)]
     pub max_connections: Option<usize>,
-    /// Serve at most this many of one address, or of one /64 of IPv6
+    /// Serve at most this many connections of one address, or of one IPv6 /64
     #[arg(long, value_name = "CONNECTIONS", default_value = "1024", value_parser = at_least_one)]
     pub max_connections_per_address: usize,
-    /// Believe the proxies at these addresses whom they speak for, by X-Forwarded-For; any
-    /// number of times
+    /// Trust X-Forwarded-For from proxies at these addresses (repeatable)
     #[arg(long, value_name = "CIDR", value_parser = range)]
     pub trusted_proxy: Vec<IpNet>,
-    /// Take the X-Request-Id that these proxies send for a request's id, where it is 1 to 64
-    /// letters, digits, -, _, . and :. They are to give each request another one, and to let
-    /// no client choose it
+    /// Use the X-Request-Id that trusted proxies send as the request's id
+    ///
+    /// The proxy must generate unique ids and discard those of clients. A valid id has 1 to 64
+    /// letters, digits, -, _, . and :.
     #[arg(long, requires = "trusted_proxy")]
     pub proxy_request_ids: bool,
-    /// Close a connection whose request's head takes longer
+    /// Close a connection whose request head or TLS handshake takes longer
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = time)]
     pub head_timeout: Duration,
-    /// Close a connection that has had no request for this long
+    /// Close a connection without a request after this time
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time)]
     pub idle_connection: Duration,
-    /// Refuse bodies of requests that come with less than this many bytes a second, once
-    /// they are behind by more than --head-timeout; 0 takes any
+    /// Reject request bodies slower than this many bytes a second; 0 accepts any rate
+    ///
+    /// A body may lag behind this rate by --head-timeout.
     #[arg(long, value_name = "BYTES", default_value_t = 500)]
     pub body_rate: u64,
-    /// Let what clients have not taken yet be this many MiB in the node's memory, half of
-    /// it of one function; the rest waits in instances [default: 128]
+    /// Buffer this many MiB of responses that clients have not read yet [default: 128]
+    ///
+    /// One function may use half of it. The rest waits in instances, which stay busy.
     #[arg(long, value_name = "MIB")]
     pub undelivered_memory: Option<u64>,
 }

@@ -95,7 +95,7 @@ async fn run(node: &Node, done: &mut impl FnMut(&'static str, Duration)) -> Resu
     let body = body.into_bytes().await.map_err(|error| error.to_string())?;
     if response.status != 200 || body != ANSWER {
         return Err(format!(
-            "the function answered {} with {:?}",
+            "the function returned {} with {:?}",
             response.status,
             String::from_utf8_lossy(&body)
         ));

@@ -22,7 +22,7 @@ async fn add(args: EngineAdd) -> Result<(), Exit> {
     let name = match args.name {
         Some(name) => name,
         None => FunctionName::from_file(&args.file)
-            .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+            .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
     };
     let client = Client::new(&data_dir(args.node)?);
     let component = read_module(&args.file)?;

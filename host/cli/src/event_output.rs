@@ -52,7 +52,7 @@ impl LogFormat {
                 self.say(format_args!("{function}: initialising it…"));
             }
             Event::MakingSeed { function } => {
-                self.say(format_args!("{function}: making its seed…"));
+                self.say(format_args!("{function}: making the seed…"));
             }
             Event::Log { function, line } if self == Self::Json => tracing::info!(
                 target: "faasw::progress",

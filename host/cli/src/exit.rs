@@ -8,15 +8,15 @@ use faasw_common::text::Indented;
 
 use super::output::say;
 
-/// The section of `--help` about exit codes.
+/// The section of the help about exit codes.
 pub const HELP: &str = "\
 Exit codes:
-  0   it worked
-  1   it failed; the message says why
-  2   the command line is wrong
-  3   no node is running on the data directory
+  0   success
+  1   failure; the message has the reason
+  2   invalid command line
+  3   no node runs on the data directory
   4   this host cannot run microVMs
-  5   share find: there is no such entry
+  5   share find: no such entry
   22  invoke: the response has a status of 400 or more";
 
 const FAILURE: u8 = 1;
@@ -126,7 +126,7 @@ impl From<StartError> for Exit {
                 code: NO_MICROVMS,
                 ..exit
             }
-            .hint("`faasw doctor` says what else this host offers or lacks"),
+            .hint("`faasw doctor` reports what this host supports and lacks"),
             StartError::Listen { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
                 exit.hint(
                     "stop the program that listens there, or choose another address: \

@@ -38,12 +38,11 @@ pub fn folder(text: &str) -> Result<Folder, String> {
         None => (text, None),
     };
     if folder.is_empty() {
-        return Err("it names no folder".into());
+        return Err("it does not name a folder".into());
     }
     if let Some(at) = at.as_ref().filter(|at| !is_mount(at)) {
         return Err(format!(
-            "{at} is no place for files: that is / or an absolute path, without a slash at its \
-             end, . and .."
+            "{at} is not valid: use / or an absolute path without a slash at its end, . and .."
         ));
     }
     Ok(Folder {
@@ -76,7 +75,7 @@ pub fn prepend_files(folder: &Path, module: &[u8]) -> Result<Bytes, Exit> {
 /// Returns the failure that the files of a folder cannot be used.
 pub fn unusable_files(folder: &Path, error: &io::Error) -> Exit {
     Exit::failure(format_args!(
-        "the files of {} cannot be taken: {error}",
+        "the files of {} cannot be used: {error}",
         folder.display()
     ))
 }
@@ -172,7 +171,7 @@ fn for_each_in_folder(
 ) -> io::Result<()> {
     let too_much = |bytes: u64| {
         io::Error::other(format!(
-            "they have {} MiB; at most {} MiB are taken",
+            "they have {} MiB; the limit is {} MiB",
             bytes.div_ceil(1 << 20),
             CONTENTS_MAX >> 20
         ))
@@ -293,7 +292,7 @@ mod tests {
             packed.push((path.to_owned(), content.to_owned()));
         });
         let error = result.unwrap_err().to_string();
-        assert!(error.starts_with("b: it has become a link"), "{error}");
+        assert!(error.starts_with("b: it was replaced by a link"), "{error}");
         assert_eq!(packed, [("a".to_owned(), b"first".to_vec())]);
         assert_eq!(opened.get(), 2);
         // An entry that was a link when it was listed is packed as a link.

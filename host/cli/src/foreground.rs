@@ -148,7 +148,7 @@ pub async fn up(
             builder = builder.admin_in(folder.path());
             folder.path()
         }
-        (None, None) => return Err(Exit::failure("there is no folder for the admin socket")),
+        (None, None) => return Err(Exit::failure("the admin socket has no folder")),
     };
     let hangup = hangup(&args.addresses)?;
     let node = tokio::select! {
@@ -262,7 +262,7 @@ type Module = (FunctionName, PathBuf, bytes::Bytes);
 fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
     if args.name.is_some() && args.files.len() > 1 {
         return Err(Exit::usage(
-            "--name is for one file; several are named after themselves",
+            "--name needs a single file; several are named after their files",
         ));
     }
     let mut modules: Vec<Module> = Vec::new();
@@ -270,11 +270,11 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
         let name = match &args.name {
             Some(name) => name.clone(),
             None => script::name_of(file)
-                .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+                .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
         };
         if modules.iter().any(|(other, ..)| *other == name) {
             return Err(Exit::usage(format_args!(
-                "two files would be the function {name}"
+                "two files have the function name {name}"
             )));
         }
         modules.push((
@@ -295,7 +295,7 @@ fn engines(args: &Up) -> Result<Vec<NewEngine>, Exit> {
         let name = FunctionName::from_file(&engine.file).map_err(Exit::usage)?;
         if engines.iter().any(|(other, ..)| *other == name) {
             return Err(Exit::usage(format_args!(
-                "two engines would be called {name}; several extensions of one are \
+                "two engines have the name {name}; several extensions of one are \
                  .EXT,.EXT=FILE"
             )));
         }
@@ -354,7 +354,7 @@ async fn redeploy(
                 }
             }
             Err(error) => log.say(format_args!(
-                "{name} was not redeployed, the version before serves on: {}",
+                "{name} was not redeployed; the previous version still serves: {}",
                 Indented(error)
             )),
         }
@@ -383,7 +383,7 @@ fn ready(
         });
     }
     if let Some(metrics) = metrics {
-        log.say(format_args!("metrics on http://{metrics}/metrics"));
+        log.say(format_args!("metrics at http://{metrics}/metrics"));
     }
     if let Some(redirect) = redirect {
         log.say(format_args!("redirects to https on {redirect}"));
@@ -392,7 +392,7 @@ fn ready(
         Some(first) => {
             let name = &first.function.name;
             log.say(format_args!(
-                "other commands find this node by its directory, such as\n  faasw logs {name} -f \
+                "to use this node from another terminal:\n  faasw logs {name} -f \
                  --data-dir {}",
                 quoted(data_dir)
             ));

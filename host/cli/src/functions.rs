@@ -17,14 +17,14 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
     }
     if args.follow.is_given() || args.accept.is_given() || args.registries.is_given() {
         return Err(Exit::usage(
-            "what concerns registries is for an artifact: oci://REGISTRY/REPOSITORY[:TAG]",
+            "registry options need an artifact: oci://REGISTRY/REPOSITORY[:TAG]",
         )
-        .hint("`faasw up FILE --watch` follows a file"));
+        .hint("to follow a file: faasw up FILE --watch"));
     }
     let name = match args.name {
         Some(name) => name,
         None => script::name_of(&args.file)
-            .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+            .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
     };
     let client = Client::new(&data_dir(args.node)?);
     let files = args.options.files.as_ref();

@@ -150,12 +150,12 @@ fn describe_import(imported: &ImportOutcome) -> String {
     let (name, version) = (&deployed.function.name, deployed.function.version);
     match &imported.rebuilt {
         None => format!(
-            "{name}: version {version}, its seed read from the image in {}; nothing was \
+            "{name}: version {version}, seed read from the func-image in {}; nothing was \
              initialised",
             duration(deployed.seed_time)
         ),
         Some(why) => format!(
-            "{}\n{name}: note: deployed from the module inside, not from the image: {}",
+            "{}\n{name}: note: deployed from the exported module; the func-image was not used: {}",
             output::deployed(deployed),
             Line(why)
         ),
@@ -194,7 +194,7 @@ fn text(image: &ImageInfo) -> String {
     line(
         "pages",
         format!(
-            "{} own: {} in the file, {} empty, {} as its parent has them",
+            "{} own: {} in the file, {} empty, {} equal to the parent's",
             pages.own, pages.stored, pages.zero, pages.inherited
         ),
     );
@@ -202,7 +202,7 @@ fn text(image: &ImageInfo) -> String {
         Some(set) => working_set(set, pages.stored, &mut line),
         None => line(
             "working set",
-            "not known yet: requests tell it, and the image is written again".into(),
+            "unknown until requests have run; then the func-image is written again".into(),
         ),
     }
     if let Some(reuse) = &image.reuse {
@@ -211,7 +211,7 @@ fn text(image: &ImageInfo) -> String {
     line(
         "seals",
         match &image.damage {
-            None => "all parts are what was sealed".into(),
+            None => "intact".into(),
             Some(damage) => format!("DAMAGED: {}", Line(damage)),
         },
     );
@@ -219,7 +219,7 @@ fn text(image: &ImageInfo) -> String {
         line(
             "not used",
             format!(
-                "{}; its seed is made anew when it is next needed",
+                "{}; the seed is made again when it is next needed",
                 Line(unfit)
             ),
         );
@@ -284,7 +284,7 @@ fn describe_reuse(reuse: &SetReuse) -> String {
     match reuse.compared {
         0 => outside,
         compared => format!(
-            "{outside}, and {compared} of them that were looked at {:.1} of it",
+            "{outside}; {compared} sampled ones wrote {:.1} pages inside of it",
             mean(reuse.inside, compared)
         ),
     }
@@ -335,12 +335,12 @@ mod tests {
         for part in [
             "2.0 MiB, of which 8 KiB header; format 1, 32 chunks of 64 KiB",
             "70.00 times as much",
-            "900 own: 510 in the file, 300 empty, 90 as its parent has them",
+            "900 own: 510 in the file, 300 empty, 90 equal to the parent's",
             "360 pages, 1.4 MiB: 60 written, of which 40 changed, 300 read",
             "255 in the file, 5 empty, 100 its ancestors'",
             "36 in memory, of 10.0 pages each, 70 the longest",
             "reads 510 pages of which requests use 255: 2.00 times as many",
-            "all parts are what was sealed",
+            "intact",
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
@@ -366,7 +366,7 @@ mod tests {
             ..image()
         });
         for part in [
-            "not known yet",
+            "unknown until requests have run",
             "10 requests wrote 2.5 pages outside of it each\n",
             "DAMAGED: chunk 3",
             "not used     an image was made over another parent",
@@ -379,7 +379,8 @@ mod tests {
             ..reuse
         };
         assert!(
-            super::describe_reuse(&compared).ends_with("2 of them that were looked at 30.5 of it")
+            super::describe_reuse(&compared)
+                .ends_with("2 sampled ones wrote 30.5 pages inside of it")
         );
     }
 }

@@ -67,7 +67,7 @@ fn text(details: &FunctionDetails) -> String {
     line(
         "frozen",
         format!(
-            "{}, asked for: {}; initialising takes {}",
+            "{}, requested: {}; initialisation takes {}",
             frozen(function),
             spelling::freeze::word(function.freeze),
             duration(function.instantiation)
@@ -105,7 +105,7 @@ fn text(details: &FunctionDetails) -> String {
     line("times", times(&function.limits));
     let at_once = function
         .concurrency
-        .map_or("as many as the node runs".into(), |most| most.to_string());
+        .map_or("the node's limit".into(), |most| most.to_string());
     line(
         "at once",
         format!("{at_once}; {} under way", details.under_way),
@@ -117,10 +117,7 @@ fn text(details: &FunctionDetails) -> String {
     if let Some(Lacking { instances, why }) = details.lacking {
         line(
             "missing",
-            format!(
-                "{instances} of the instances of --min-warm: {}",
-                why.description()
-            ),
+            format!("{instances} instances of --min-warm: {}", why.description()),
         );
     }
     line("hosts", list(function.hosts.iter().map(HostName::as_str)));
@@ -194,10 +191,10 @@ fn text(details: &FunctionDetails) -> String {
 /// Describes where the seed is.
 fn describe_seed_location(function: &FunctionInfo) -> String {
     match (function.ready, function.image_bytes.map(size)) {
-        (true, Some(image)) => format!("in memory, and in an image of {image} on disk"),
-        (true, None) => "in memory; there is no image of it".into(),
+        (true, Some(image)) => format!("in memory, and in a func-image of {image} on disk"),
+        (true, None) => "in memory, without a func-image".into(),
         (false, Some(image)) => {
-            format!("not in memory; in an image of {image}, to be read when it is needed")
+            format!("not in memory; read from a func-image of {image} when needed")
         }
         (false, None) => "made in the background or with the first request".into(),
     }

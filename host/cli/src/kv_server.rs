@@ -39,10 +39,10 @@ pub fn read(serving: &Serving) -> Result<Option<KeyValueServer>, Exit> {
         let file = PrivateFile {
             what: "the key-value server's password",
             path,
-            hint: "it is the first line of a file",
+            hint: "the password is the first line of the file",
         };
         let bytes = file.read(PASSWORD_BYTES)?;
-        let text = str::from_utf8(&bytes).map_err(|_| file.wrong("is no text"))?;
+        let text = str::from_utf8(&bytes).map_err(|_| file.wrong("is not text"))?;
         let password = text.strip_suffix('\n').unwrap_or(text);
         let password = password.strip_suffix('\r').unwrap_or(password);
         if password.contains('\n') {
@@ -50,7 +50,7 @@ pub fn read(serving: &Serving) -> Result<Option<KeyValueServer>, Exit> {
         }
         server = server
             .password(password)
-            .map_err(|error| file.wrong(format_args!("is of no use: {error}")))?;
+            .map_err(|error| file.wrong(format_args!("is invalid: {error}")))?;
     }
     for path in &serving.kv_ca {
         let failed = |error: &dyn fmt::Display| {
@@ -112,10 +112,10 @@ mod tests {
         };
         assert!(with(b"hush\n", 0o600).is_ok());
         for (content, mode, why) in [
-            (&b"hush"[..], 0o640, "by others"),
+            (&b"hush"[..], 0o640, "to other users"),
             (b"hush\nhush\n", 0o600, "more than one line"),
             (b"\n", 0o600, "1 to 4096 bytes"),
-            (b"\xff", 0o600, "no text"),
+            (b"\xff", 0o600, "not text"),
             (&[b'h'; PASSWORD_BYTES + 1], 0o600, "1 to 4096 bytes"),
         ] {
             let refused = with(content, mode).unwrap_err().to_string();

@@ -29,7 +29,7 @@ pub async fn logs(args: Logs) -> Result<(), Exit> {
 fn show(page: &LogPage, json: bool) -> Result<(), Exit> {
     if page.missed > 0 {
         say(format_args!(
-            "… {} lines came too fast to follow; the log file has them",
+            "… {} lines were skipped because they came too fast; the log file has them",
             page.missed
         ));
     }

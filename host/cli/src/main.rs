@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     let result = match runtime {
         Ok(runtime) => runtime.block_on(dispatch(task)),
         Err(error) => Err(Exit::failure(format!(
-            "the runtime does not start: {error}"
+            "cannot start the async runtime: {error}"
         ))),
     };
     match result {

@@ -45,16 +45,16 @@ pub fn new(args: &New) -> Result<(), Exit> {
     };
     fs::create_dir(folder).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            Exit::failure(format_args!("{name} is there already")).hint("choose another name")
+            Exit::failure(format_args!("{name} already exists")).hint("choose another name")
         }
-        _ => Exit::failure(format_args!("{name} cannot be made: {error}")),
+        _ => Exit::failure(format_args!("cannot create {name}: {error}")),
     })?;
     for (path, text) in files {
         write(&folder.join(path), &text.replace("NAME", name))
             .map_err(|error| Exit::failure(format_args!("{name}/{path}: {error}")))?;
     }
     say(format_args!(
-        "{name}: made; {name}/README.md says how to go on"
+        "{name}: created; continue with {name}/README.md"
     ));
     Ok(())
 }

@@ -13,78 +13,146 @@ use super::files;
 use super::table_file::{self, TableFile};
 use super::values::{at_least_one, host, time};
 
+/// The groups of options in `--help`.
+const CONFIGURATION: &str = "Configuration";
+const GRANTS: &str = "Grants and hosts";
+const INITIALISATION: &str = "Initialisation";
+
 #[derive(Debug, Args)]
 #[group(skip)]
-#[command(next_help_heading = "Function")]
 pub struct Options {
-    /// Set an environment variable, any number of times
-    #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
+    /// Set an environment variable (repeatable)
+    #[arg(
+        long = "env",
+        short = 'e',
+        value_name = "NAME=VALUE",
+        value_parser = variable,
+        help_heading = CONFIGURATION
+    )]
     pub environment: Vec<(String, String)>,
-    /// Take environment variables from a .toml or .json file of texts, any number of times; what
-    /// --env sets comes before it. Unlike a command line it is not for everybody on the host to
-    /// read
-    #[arg(long = "env-file", value_name = "FILE", value_parser = table_file::read)]
+    /// Read environment variables from a table of strings in .toml or .json (repeatable)
+    ///
+    /// --env overrides the file. Other users of the host cannot see values passed this way.
+    #[arg(
+        long = "env-file",
+        value_name = "FILE",
+        value_parser = table_file::read,
+        help_heading = CONFIGURATION
+    )]
     pub environment_files: Vec<TableFile>,
-    /// Set a value of the configuration, any number of times; that is no place for secrets
-    #[arg(long = "config", value_name = "KEY=VALUE", value_parser = setting)]
+    /// Set a configuration value, which must not be a secret (repeatable)
+    #[arg(
+        long = "config",
+        value_name = "KEY=VALUE",
+        value_parser = setting,
+        help_heading = CONFIGURATION
+    )]
     pub configuration: Vec<(String, String)>,
-    /// Take the configuration from a .toml or .json file of texts, any number of times; what
-    /// --config sets comes before it
-    #[arg(long = "config-file", value_name = "FILE", value_parser = table_file::read)]
+    /// Read configuration values from a table of strings in .toml or .json (repeatable)
+    ///
+    /// --config overrides the file.
+    #[arg(
+        long = "config-file",
+        value_name = "FILE",
+        value_parser = table_file::read,
+        help_heading = CONFIGURATION
+    )]
     pub config_files: Vec<TableFile>,
-    /// Let the function read this secret like its configuration, any number of times;
-    /// `faasw secret set` says what it is
-    #[arg(long = "secret", value_name = "NAME", value_parser = secret)]
-    pub secrets: Vec<SecretName>,
-    /// Bind this secret to a host, any number of times: the function reads a random text in its
-    /// place, for which the node puts the secret into the headers of requests to that host, and to
-    /// no other
-    #[arg(long = "bind-secret", value_name = "NAME=https://HOST", value_parser = bound_secret)]
-    pub bound_secrets: Vec<(SecretName, Outbound)>,
-    /// Let the function use this key-value store, which others may use, too, any number of times;
-    /// its own, "default", needs no grant
-    #[arg(long = "kv", value_name = "STORE", value_parser = store)]
-    pub stores: Vec<StoreName>,
-    /// Let the function make requests to this, any number of times: https://api.example.com,
-    /// http://*.internal:8080, https://192.0.2.0/24, with a port or ports; of this node http://self
-    /// (all functions, by path) or http://NAME.spin.internal. It makes none without; private
-    /// addresses are for the node to allow, too
-    #[arg(long = "allow-outbound", value_name = "GRANT", value_parser = outbound)]
-    pub outbound: Vec<Outbound>,
-    /// Give the function all that is in this folder, or archive (tar, packed by gzip or zstd or
-    /// not), for its files, at / or the path behind the colon, 64 MiB at most: it may change them,
-    /// and each request begins with what was deployed
-    #[arg(id = "folder", long = "files", value_name = "DIR[:/PATH]", value_parser = files::folder)]
+    /// Add the files of this folder or archive, at / or at PATH
+    ///
+    /// An archive is a tar file, plain or packed with gzip or zstd. Files have at most 64 MiB. The
+    /// function may change them; the next request sees the deployed files again.
+    #[arg(
+        id = "folder",
+        long = "files",
+        value_name = "DIR[:/PATH]",
+        value_parser = files::folder,
+        help_heading = CONFIGURATION
+    )]
     pub files: Option<files::Folder>,
-    /// Give the function this program argument, behind its name, any number of times
-    #[arg(long = "args", value_name = "ARG", allow_hyphen_values = true)]
+    /// Add a program argument after the function's name (repeatable)
+    #[arg(
+        long = "args",
+        value_name = "ARG",
+        allow_hyphen_values = true,
+        help_heading = CONFIGURATION
+    )]
     pub arguments: Vec<String>,
-    #[command(flatten)]
-    pub own: OwnLimits,
-    /// Run at most this many requests of the function at once; others are
-    /// answered with 503 [default: as many as the node runs]
-    #[arg(long, value_name = "REQUESTS", value_parser = at_least_one)]
-    pub concurrency: Option<usize>,
-    /// Give the function this host for its own, any number of times: it is served there
-    /// with the whole path
-    #[arg(long = "host", value_name = "HOST", value_parser = host)]
+    /// Allow the function to read this secret, like its configuration (repeatable)
+    ///
+    /// `faasw secret set` sets the value.
+    #[arg(long = "secret", value_name = "NAME", value_parser = secret, help_heading = GRANTS)]
+    pub secrets: Vec<SecretName>,
+    /// Send this secret to HOST without showing it to the function (repeatable)
+    ///
+    /// The function reads a placeholder. The node substitutes the secret in header fields of
+    /// requests to HOST, and of no others.
+    #[arg(
+        long = "bind-secret",
+        value_name = "NAME=https://HOST",
+        value_parser = bound_secret,
+        help_heading = GRANTS
+    )]
+    pub bound_secrets: Vec<(SecretName, Outbound)>,
+    /// Grant access to a shared key-value store (repeatable)
+    ///
+    /// The function's own store, "default", needs no grant.
+    #[arg(long = "kv", value_name = "STORE", value_parser = store, help_heading = GRANTS)]
+    pub stores: Vec<StoreName>,
+    /// Allow outbound calls to this destination, such as https://api.example.com (repeatable)
+    ///
+    /// Other forms: http://*.internal:8080, https://192.0.2.0/24:8000..8010. Functions of this node
+    /// are http://self (all, by path) and http://NAME.spin.internal. Without a grant a function
+    /// calls nothing. Private addresses also need --allow-private of the node.
+    #[arg(
+        long = "allow-outbound",
+        value_name = "GRANT",
+        value_parser = outbound,
+        help_heading = GRANTS
+    )]
+    pub outbound: Vec<Outbound>,
+    /// Serve the function at this host, with the whole path (repeatable)
+    #[arg(long = "host", value_name = "HOST", value_parser = host, help_heading = GRANTS)]
     pub hosts: Vec<HostName>,
-    /// Freeze the seed before or after initialisation; after-init shares the
-    /// randomness that it drew between all requests [default: auto]
-    #[arg(long, value_name = "auto|before-init|after-init", value_parser = freeze)]
+    #[command(flatten, next_help_heading = "Limits")]
+    pub own: OwnLimits,
+    /// Run at most this many requests of the function at once [default: the node's limit]
+    ///
+    /// Other requests receive 503.
+    #[arg(long, value_name = "REQUESTS", value_parser = at_least_one, help_heading = "Limits")]
+    pub concurrency: Option<usize>,
+    /// Snapshot before or after initialisation; after-init shares drawn randomness [default: auto]
+    ///
+    /// With after-init, all requests share the random values that the initialisation drew. auto
+    /// snapshots after it, unless it draws randomness.
+    #[arg(
+        long,
+        value_name = "auto|before-init|after-init",
+        value_parser = freeze,
+        help_heading = INITIALISATION
+    )]
     pub freeze: Option<FreezePolicy>,
-    /// Freeze a command's seed where it opens this of its files, an absolute path: what it did
-    /// before is done once, and it finds the variables of its request there
-    #[arg(long, value_name = "PATH", requires = "folder")]
+    /// Snapshot when the command opens this file, an absolute path
+    ///
+    /// The command's work up to this point is done once. PATH then contains the variables of the
+    /// request.
+    #[arg(long, value_name = "PATH", requires = "folder", help_heading = INITIALISATION)]
     pub freeze_at: Option<String>,
-    /// Call this export once, at deployment: every request begins with what that left.
-    /// One of an exported interface is INTERFACE#NAME
-    #[arg(long, value_name = "EXPORT")]
+    /// Call this export at deployment; requests start from its result
+    ///
+    /// An export of an exported interface is INTERFACE#NAME.
+    #[arg(long, value_name = "EXPORT", help_heading = INITIALISATION)]
     pub init: Option<String>,
-    /// Have the function answer this before its seed is frozen, any number of times: every
-    /// request begins with what that left. A path, METHOD PATH, or a whole request in the file
-    /// after an @
-    #[arg(long = "warmup-request", value_name = "REQUEST|@FILE", value_parser = warm_up)]
+    /// Send this request to the function before its snapshot (repeatable)
+    ///
+    /// Requests start from the resulting state. REQUEST is a path, or METHOD PATH; FILE contains a
+    /// whole request.
+    #[arg(
+        long = "warmup-request",
+        value_name = "REQUEST|@FILE",
+        value_parser = warm_up,
+        help_heading = INITIALISATION
+    )]
     pub warm_ups: Vec<WarmUpRequest>,
 }
 
@@ -92,26 +160,30 @@ pub struct Options {
 #[derive(Clone, Debug, Default, Args)]
 #[group(skip)]
 pub struct OwnLimits {
-    /// Let a function's memories grow to this many MiB [default: 128]
+    /// Limit a function's memories to this many MiB [default: 128]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: Option<u32>,
-    /// End a request that takes more CPU time [default: 10s]
+    /// End a request that uses more CPU time [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub cpu_time: Option<Duration>,
-    /// End a request that has no first byte of its response after this time,
-    /// such as 500ms or 30s [default: 10s]
+    /// End a request without the first byte of a response after this time [default: 10s]
+    ///
+    /// The time begins when the function has received the last byte of the request. A duration has
+    /// a unit, such as 500ms or 30s.
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub timeout: Option<Duration>,
-    /// End a request whose client takes or sends nothing for this long while
-    /// the function waits for it, and an import of which no MiB comes for
-    /// this long [default: 30s]
+    /// End a request whose client stalls for this long [default: 30s]
+    ///
+    /// A client stalls if it sends or reads nothing while the function waits for it. This also ends
+    /// an import slower than 1 MiB in this time.
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub idle_client: Option<Duration>,
-    /// End a request whose function takes and sends nothing for this long
-    /// after its first byte [default: 60s]
+    /// End a request whose function stalls for this long during its response [default: 60s]
+    ///
+    /// A function stalls if it neither reads nor sends anything.
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub idle_guest: Option<Duration>,
-    /// End a request that takes longer altogether [default: no limit]
+    /// End a request that takes longer in all [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub total_time: Option<Duration>,
 }
@@ -233,7 +305,7 @@ fn secret(text: &str) -> Result<SecretName, String> {
 
 /// Parses a secret's name and a host.
 fn bound_secret(text: &str) -> Result<(SecretName, Outbound), String> {
-    let form = "not of the form NAME=https://HOST; `faasw secret set` says what the secret is";
+    let form = "not of the form NAME=https://HOST; `faasw secret set` sets the value";
     let (name, host) = text.split_once('=').ok_or(form)?;
     let host = host.starts_with("https://").then_some(host).ok_or(form)?;
     Ok((secret(name)?, outbound(host)?))

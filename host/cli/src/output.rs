@@ -60,7 +60,7 @@ pub fn print_content(content: &[u8], form: ContentForm) -> Result<(), Exit> {
             let shown = ByteLines(content).to_string();
             write_stdout(shown.as_bytes())?;
             if shown.as_bytes() != content {
-                say("\n(escaped: a terminal would obey some of it; --raw writes the exact bytes)");
+                say("\n(control characters are escaped; --raw writes the exact bytes)");
             }
             Ok(())
         }
@@ -72,7 +72,7 @@ fn write_stdout(bytes: &[u8]) -> Result<(), Exit> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Exit::failure(
-            format_args!("cannot write the output: {error}"),
+            format_args!("cannot write to the output: {error}"),
         )),
         _ => Ok(()),
     }
@@ -142,7 +142,7 @@ fn still_at_work(stage: Option<&DeploymentInfo>, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     match stage {
         Some(stage) => format!("{stage} ({seconds} s so far)"),
-        None => format!("still at work after {seconds} s"),
+        None => format!("still running after {seconds} s"),
     }
 }
 
@@ -266,7 +266,7 @@ pub fn read_module(file: &Path) -> Result<Bytes, Exit> {
     let limit = Limits::default().module as u64;
     if size > limit {
         return Err(Exit::failure(format_args!(
-            "{} is {size} bytes; at most {limit} are taken",
+            "{} has {size} bytes; the limit is {limit}",
             file.display()
         )));
     }
@@ -285,7 +285,7 @@ pub fn data_dir(given: DataDir) -> Result<PathBuf, Exit> {
         .or_else(|| Some(absolute("XDG_STATE_HOME")?.join("faasw")))
         .or_else(|| Some(absolute("HOME")?.join(".local/state/faasw")))
         .ok_or_else(|| {
-            Exit::usage("this user has no state folder: give a directory with --data-dir")
+            Exit::usage("this user has no state folder: set a directory with --data-dir")
         })
 }
 
@@ -364,7 +364,7 @@ mod tests {
         let stage = stage_of(&FunctionName::new("f").unwrap(), all);
         let told = still_at_work(stage.as_ref(), Duration::from_secs(10));
         assert_eq!(told, "queued behind 3 other initialisations (10 s so far)");
-        assert_eq!(still_at_work(None, REMINDER), "still at work after 5 s");
+        assert_eq!(still_at_work(None, REMINDER), "still running after 5 s");
     }
 
     #[test]

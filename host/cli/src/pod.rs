@@ -66,7 +66,7 @@ impl Prepared {
         let name = match &args.name {
             Some(name) => name.clone(),
             None => script::name_of(&args.file)
-                .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+                .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
         };
         let budgets = budgets(args)?;
         // This has to run before anything else is started. If it fails, jails have no groups, and
@@ -82,10 +82,10 @@ impl Prepared {
         let is_same_host = listen.ip() == health.ip() || is_any(&listen) || is_any(&health);
         if is_same_host && listen.port() == health.port() && listen.port() != 0 {
             return Err(Exit::usage(format_args!(
-                "the function and what probes ask are both to be on port {}",
+                "the function and the health checks cannot both use port {}",
                 listen.port()
             ))
-            .hint("--listen, $PORT or --health-listen names another"));
+            .hint("set another with --listen, $PORT or --health-listen"));
         }
         Ok(Self {
             name,
@@ -119,7 +119,7 @@ fn port() -> Result<Option<u16>, Exit> {
     };
     let port = text.to_str().and_then(|text| text.parse().ok());
     port.map(Some)
-        .ok_or_else(|| Exit::usage(format_args!("PORT is {text:?}, and no port")))
+        .ok_or_else(|| Exit::usage(format_args!("PORT is {text:?}, which is not a port")))
 }
 
 /// Returns the address for all IPv6 and IPv4 addresses, or for IPv4 only if the host has no IPv6.
@@ -159,7 +159,10 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
         ..BudgetInputs::of_function(memory.unwrap_or(Limits::default().memory))
     };
     asked.budgets(group_limits(), machine()).map_err(|small| {
-        Exit::failure(small).hint("give the container more, or the function less with --memory")
+        Exit::failure(small).hint(
+            "raise the container's memory limit, or lower the function's \
+             --memory",
+        )
     })
 }
 
@@ -211,7 +214,7 @@ pub async fn pod(
         Some(Ok(entry)) => builder = builder.shared(entry),
         Some(Err(error)) => tracing::warn!(
             error = %Line(error),
-            "what the host has made is not used; the function is made here"
+            "the shared entry is not used; the function is made here"
         ),
         None => {}
     }
@@ -232,7 +235,7 @@ pub async fn pod(
     let made = made.and_then(|()| {
         check_memory(&node, &name, &budgets)?;
         node.open()
-            .map_err(|error| Exit::failure(format_args!("nobody can connect to {listen}: {error}")))
+            .map_err(|error| Exit::failure(format_args!("cannot listen on {listen}: {error}")))
     });
     if let Err(exit) = made {
         node.shutdown().await;
@@ -270,7 +273,7 @@ async fn deploy_function(
     let stage = async || stage_of(name, node.deployments());
     let done = with_stages(name, deploying, stage)
         .await
-        .map_err(|error| Exit::failure(format_args!("{name} was not made: {error}")))?;
+        .map_err(|error| Exit::failure(format_args!("{name} could not be deployed: {error}")))?;
     log.say(deployed(&done));
     Ok(())
 }
@@ -284,11 +287,11 @@ fn check_memory(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(
     // A seed that exceeds its budget was evicted at once, and would be made again and again.
     if seeds.iter().find(is_its).is_none() {
         return Err(Exit::failure(format_args!(
-            "the seed of the function does not fit the {} that are left for it of the limit of {}",
+            "the function's seed exceeds its {} of the memory limit of {}",
             size(budgets.seeds),
             size(budgets.limit)
         ))
-        .hint("give the container more, or the seed with --seed-memory MIB"));
+        .hint("raise the container's memory limit, or set --seed-memory MIB"));
     }
     let holes = seeds.iter().map(|seed| {
         let mapped = seed.changed_pages.saturating_mul(PAGE);
@@ -304,15 +307,15 @@ fn check_memory(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(
         return Ok(());
     }
     Err(Exit::failure(format_args!(
-        "node and seed of the function take up to {}, and leave too little of the limit of {} for \
-         {} of {} each",
+        "node and seed use up to {} of the memory limit of {}; this leaves too little for {} of {} \
+         each",
         size(used),
         size(budgets.limit),
         instances(budgets.fitting),
         size(budgets.instance)
     ))
     .hint(format_args!(
-        "give the container more, or the seed with --seed-memory {}",
+        "raise the container's memory limit, or set --seed-memory {}",
         (budgets.seeds + used - room).div_ceil(1 << 20)
     )))
 }

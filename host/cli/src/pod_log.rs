@@ -49,7 +49,7 @@ impl PodLog {
             dropped,
         };
         let failed = |error: io::Error| {
-            Exit::failure(format_args!("there is no thread for the log: {error}"))
+            Exit::failure(format_args!("cannot start a thread for the log: {error}"))
         };
         let (mut to_out, mut to_err) = (Lines::default(), Lines::default());
         let out = BackgroundWriter::new(

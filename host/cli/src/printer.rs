@@ -55,7 +55,7 @@ impl Printer {
     pub fn of_stdout() -> Result<Self, Exit> {
         Self::new(io::stdout()).map_err(|error| {
             Exit::failure(format_args!(
-                "there is no thread for standard output: {error}"
+                "cannot start a thread for standard output: {error}"
             ))
         })
     }
@@ -100,7 +100,7 @@ impl Printer {
             state.lines.remove(stale.unwrap_or(0));
             if !state.has_left_out {
                 state.has_left_out = true;
-                say("nobody reads standard output: lines of it are left out");
+                say("standard output is not read: lines are dropped");
             }
         }
         state.lines.push_back((of.clone(), line));

@@ -53,11 +53,11 @@ impl PrivateFile<'_> {
             .map_err(failed)?;
         let known = file.metadata().map_err(failed)?;
         if !known.is_file() {
-            return Err(self.wrong("is no file"));
+            return Err(self.wrong("is not a file"));
         }
         if known.mode() & OTHERS != 0 {
             return Err(self
-                .wrong("can be read or written by others")
+                .wrong("is accessible to other users")
                 .hint(format_args!("chmod 600 {}", self.path.display())));
         }
         let mut bytes = Zeroizing::new(Vec::with_capacity(most.saturating_add(1)));

@@ -143,7 +143,7 @@ pub async fn stop_node(
     mut stop: Stop,
     log: LogFormat,
 ) -> Result<(), Exit> {
-    log.say("stopping; once more stops at once");
+    log.say("stopping; a second signal stops at once");
     tokio::select! {
         () = node.drain(delay) => Ok(()),
         () = stop.requested() => Err(Exit::failure("stopped at once")),

@@ -35,7 +35,7 @@ pub fn read_upload(path: &Path, entry: Option<&str>) -> Result<Bytes, Exit> {
         return read_folder(path, entry);
     }
     if entry.is_some() {
-        return Err(Exit::usage("--entry is for a folder"));
+        return Err(Exit::usage("--entry needs a folder"));
     }
     let content = read_module(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -148,13 +148,13 @@ fn entry_of(names: &[&str], wanted: Option<&str>) -> Result<usize, String> {
             [one] => return Ok(*one),
             _ => {
                 return Err(format!(
-                    "several files could begin: --entry says which {entry}"
+                    "several files could be the entry: choose one with --entry {entry}"
                 ));
             }
         }
     }
     Err(format!(
-        "no file of it is called {}: --entry names the one to begin with",
+        "it has no file named {}: choose the entry file with --entry",
         ENTRIES.join(", ")
     ))
 }
@@ -195,7 +195,7 @@ fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<ScriptFile>> {
             match entry.kind {
                 FileType::Symlink => found.extend(resolve_link(source, &root, path)?),
                 FileType::Directory if depth == DEPTH_MAX => {
-                    let deep = format!("{path} is below more than {DEPTH_MAX} folders");
+                    let deep = format!("{path} is nested more than {DEPTH_MAX} folders deep");
                     return Err(io::Error::other(deep));
                 }
                 FileType::Directory => folders.push((path, depth + 1)),
@@ -231,7 +231,7 @@ fn resolve_link(
     let target = fs::canonicalize(source.path().join(&path))
         .map_err(|error| io::Error::other(format!("the link {path}: {error}")))?;
     let Ok(real) = target.strip_prefix(root) else {
-        let leads = format!("the link {path} leads out of it");
+        let leads = format!("the link {path} points outside of it");
         return Err(io::Error::other(leads));
     };
     let status = fs::symlink_metadata(&target)?;
@@ -370,6 +370,6 @@ mod tests {
         fs::remove_file(at("script/later.lua")).unwrap();
         let refused = read("script/lib/x.lua").unwrap_err().to_string();
         assert!(refused.contains("again.lua cannot be read"), "{refused}");
-        assert!(refused.contains("has become a link"), "{refused}");
+        assert!(refused.contains("was replaced by a link"), "{refused}");
     }
 }

@@ -38,11 +38,11 @@ impl SealingKey {
         let real = fs::canonicalize(path).map_err(|error| file.failed(&error))?;
         if images.is_some_and(|images| real.starts_with(images)) {
             return Err(file
-                .wrong("is among the images")
-                .hint("keep it where copies of the data directory do not take it along"));
+                .wrong("is inside the folder of func-images")
+                .hint("keep it where copies of the data directory do not include it"));
         }
         let bytes = bytes.as_slice().try_into().map_err(|_| {
-            file.wrong(format_args!("has not {BYTES} bytes"))
+            file.wrong(format_args!("does not have {BYTES} bytes"))
                 .hint(&hint)
         })?;
         Ok(Self(bytes))
@@ -77,18 +77,18 @@ mod tests {
         assert_eq!(format!("{key:?}"), "SealingKey");
         for mode in [0o640, 0o604, 0o620] {
             write(&path, &[7; 32], mode);
-            assert!(refused(&path).contains("by others"));
+            assert!(refused(&path).contains("to other users"));
         }
         for length in [0, 31, 33] {
             write(&path, &vec![7; length], 0o600);
-            assert!(refused(&path).contains("has not 32 bytes"));
+            assert!(refused(&path).contains("does not have 32 bytes"));
         }
         let images = folder.path().join("images");
         fs::create_dir(&images).unwrap();
         let inside = images.join("key");
         write(&inside, &[7; 32], 0o600);
-        assert!(refused(&inside).contains("among the images"));
+        assert!(refused(&inside).contains("inside the folder of func-images"));
         assert!(SealingKey::read("secrets", &inside, None).is_ok());
-        assert!(refused(&images).contains("is no file"));
+        assert!(refused(&images).contains("is not a file"));
     }
 }

@@ -40,9 +40,9 @@ async fn set(args: SecretSet) -> Result<(), Exit> {
                 // A terminal passes on lines of limited length. The shell would read the rest of a
                 // value.
                 return Err(Exit::usage(
-                    "the value comes by standard input, which is a terminal here",
+                    "the value is read from standard input, which is a terminal",
                 )
-                .hint("faasw secret set FUNCTION NAME < FILE, or a pipe of what prints it"));
+                .hint("faasw secret set FUNCTION NAME < FILE, or use a pipe"));
             }
             let mut value = read(io::stdin()).map_err(|error| {
                 Exit::failure(format_args!("standard input cannot be read: {error}"))
@@ -56,8 +56,9 @@ async fn set(args: SecretSet) -> Result<(), Exit> {
             }
             if value.is_empty() {
                 // Empty input more likely means that the command before the pipe has failed.
-                return Err(Exit::failure("nothing came by standard input")
-                    .hint("--file takes an empty file, too"));
+                return Err(
+                    Exit::failure("standard input is empty").hint("for an empty secret use --file")
+                );
             }
             value
         }

@@ -13,111 +13,158 @@ use super::{
     values::{at_least_one, at_least_one_use, network, time},
 };
 
+/// The groups of options in `--help`.
+const INSTANCES: &str = "Instances";
+const MEMORY: &str = "Memory and disk";
+const LOGS: &str = "Logs";
+const STORES: &str = "Key-value stores";
+const OUTBOUND: &str = "Outbound calls";
+
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(next_help_heading = "Node")]
 pub struct Serving {
-    /// Run at most this many requests at once; others are answered with 503. Of several
-    /// functions each leaves an eighth to the others [default: 256]
-    #[arg(long, value_name = "REQUESTS", value_parser = at_least_one)]
+    /// Run at most this many requests at once [default: 256]
+    ///
+    /// Other requests wait up to 200 ms, then receive 503. Among several functions, each leaves an
+    /// eighth to the others.
+    #[arg(long, value_name = "REQUESTS", value_parser = at_least_one, help_heading = INSTANCES)]
     pub max_instances: Option<usize>,
-    /// Keep this many microVMs made ahead of requests, and up to eight times as many
-    /// while they are needed [default: 4]
-    #[arg(long, value_name = "VMS")]
+    /// Keep this many zygotes ready, and up to eight times as many under demand [default: 4]
+    #[arg(long, value_name = "VMS", help_heading = INSTANCES)]
     pub zygotes: Option<usize>,
-    /// Keep an instance that no request takes for this long
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = time)]
+    /// Keep a warm instance for this long without a request
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "60s",
+        value_parser = time,
+        help_heading = INSTANCES
+    )]
     pub keep_alive: Duration,
-    /// Let an instance look for the next request by itself for at most this long before it
-    /// waits, where its function's requests come that fast and a processor has nothing to
-    /// do: off, auto (200us) or a time
-    #[arg(long, value_name = "TIME", default_value = "off", value_parser = spelling::poll::parse)]
+    /// Busy-wait this long for an instance's next request: off, auto (200us) or a time up to 10ms
+    ///
+    /// Polling uses idle processors only, for functions whose requests follow each other that
+    /// quickly. `deploy --poll` sets it for one function.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "off",
+        value_parser = spelling::poll::parse,
+        help_heading = INSTANCES
+    )]
     pub poll: Duration,
-    /// Have this many instances of each function at all times, waiting or at work: made ahead
-    /// of requests, as far as --max-warm, --function-memory and --instance-memory allow
-    #[arg(long, value_name = "VMS", default_value_t = 0)]
+    /// Keep this many instances of each function ready at all times
+    ///
+    /// Busy instances count. --max-warm, --function-memory, --seed-memory and --instance-memory
+    /// limit the number.
+    #[arg(long, value_name = "VMS", default_value_t = 0, help_heading = INSTANCES)]
     pub min_warm: usize,
-    /// Keep at most this many instances of all functions waiting for requests [default: 512]
-    #[arg(long, value_name = "VMS")]
+    /// Keep at most this many warm instances of all functions [default: 512]
+    #[arg(long, value_name = "VMS", help_heading = INSTANCES)]
     pub max_warm: Option<usize>,
-    /// Let the seeds of functions and their code take this many MiB together; those
-    /// worth least are evicted and made again when they are used [default: 4096]
-    #[arg(long, value_name = "MIB")]
-    pub seed_memory: Option<u64>,
-    /// Let the images of seeds take this many MiB of the data directory's disk, those
-    /// used longest ago going first; 0 for none
-    #[arg(long, value_name = "MIB", default_value_t = 8192)]
-    pub image_disk: u64,
-    /// Seal images with the 32 bytes of this file, which only its user may read, instead
-    /// of the data directory's image.key: nodes with the same open each other's exports
-    #[arg(long, value_name = "FILE")]
-    pub image_key: Option<PathBuf>,
-    /// Seal functions' secrets with the 32 bytes of this file, which only its user may read,
-    /// instead of the data directory's secrets.key
-    #[arg(long, value_name = "FILE")]
-    pub secret_key: Option<PathBuf>,
-    /// Let one function hold this many MiB between requests, in seeds, code and pages
-    /// of waiting instances; over it instances end, then seeds are evicted [default: 1024]
-    #[arg(long, value_name = "MIB")]
-    pub function_memory: Option<u64>,
-    /// Let all microVMs and compilations take this many MiB together, seeds included. Requests
-    /// are admitted as far as their functions' --memory fits
-    /// [default: the machine's, or what the node's control groups allow, less an
-    /// eighth]
-    #[arg(long, value_name = "MIB")]
-    pub instance_memory: Option<u64>,
-    /// Serve at most this many requests with one microVM, each from the exact
-    /// state of its seed; 1 forks a new one for every request
-    #[arg(long, value_name = "REQUESTS", default_value_t = 10_000, value_parser = at_least_one_use)]
+    /// Serve at most this many requests with one microVM; 1 forks one for each request
+    ///
+    /// Each request begins with the exact state of the function's seed.
+    #[arg(
+        long,
+        value_name = "REQUESTS",
+        default_value_t = 10_000,
+        value_parser = at_least_one_use,
+        help_heading = INSTANCES
+    )]
     pub max_reuse: u32,
-    /// Confine the processes of microVMs, compiler and egress fully, or, on hosts that allow no
-    /// namespaces, to a reduced extent that protects less
+    /// Limit the memory of all microVMs, compilations and seeds to this many MiB
+    ///
+    /// A request is admitted if its function's --memory fits. [default: the memory of the machine
+    /// or of the node's control groups, less an eighth]
+    #[arg(long, value_name = "MIB", help_heading = MEMORY)]
+    pub instance_memory: Option<u64>,
+    /// Limit the memory of all seeds and their code to this many MiB [default: 4096]
+    ///
+    /// At the limit, the least valuable seeds are evicted. They are restored when they are used.
+    #[arg(long, value_name = "MIB", help_heading = MEMORY)]
+    pub seed_memory: Option<u64>,
+    /// Limit what one function holds between requests to this many MiB [default: 1024]
+    ///
+    /// Seeds, code and private pages of warm instances count. Over the limit, warm instances end,
+    /// then unused seeds are evicted.
+    #[arg(long, value_name = "MIB", help_heading = MEMORY)]
+    pub function_memory: Option<u64>,
+    /// Limit func-images on disk to this many MiB; 0 stores none
+    ///
+    /// At the limit, the least recently used func-images are removed.
+    #[arg(long, value_name = "MIB", default_value_t = 8192, help_heading = MEMORY)]
+    pub image_disk: u64,
+    /// Confine microVMs, compilers and egress with this level
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Level::Full)]
     pub confinement: Level,
-    /// Serve without this mechanism, any number of times: for a benchmark
+    /// Encrypt func-images with the 32 bytes of this file instead of image.key
+    ///
+    /// Only the node's user may have access to the file. Nodes with the same key can import each
+    /// other's exports.
+    #[arg(long, value_name = "FILE")]
+    pub image_key: Option<PathBuf>,
+    /// Encrypt secrets with the 32 bytes of this file instead of secrets.key
+    ///
+    /// Only the node's user may have access to the file.
+    #[arg(long, value_name = "FILE")]
+    pub secret_key: Option<PathBuf>,
+    /// Serve without this mechanism, for a benchmark (repeatable)
     #[cfg(feature = "ablation")]
     #[arg(long, value_name = "MECHANISM")]
     pub without: Vec<faasw_pool::Mechanism>,
-    /// Write a line of JSON for each request to this file, or to standard output where that is -;
-    /// at 64 MiB the file becomes FILE.1. The node may write in its folder
-    #[arg(long, value_name = "FILE")]
-    pub access_log: Option<PathBuf>,
-    /// Let each key-value store, a function's own or a shared one, have this many MiB of keys and
-    /// values [default: 256]
-    #[arg(long, value_name = "MIB")]
-    pub kv_size: Option<u64>,
-    /// Let each key-value store have this many keys
-    #[arg(long, value_name = "KEYS", default_value_t = 1_000_000)]
-    pub kv_keys: u64,
-    /// Have key-value stores on this Redis server, which other nodes may share, instead of in the
-    /// data directory: redis://[USER@]HOST[:PORT][/DB], the same with rediss:// for TLS, or
-    /// unix:///PATH. A password may be in it, which others see unless it comes by the environment
-    #[arg(long, value_name = "URL", env = "FAASW_KV_SERVER", hide_env_values = true, value_parser = hidden)]
-    pub kv_server: Option<Hidden>,
-    /// Log in to the key-value server with the password in this file, which only its user may read
-    #[arg(long, value_name = "FILE", requires = "kv_server")]
-    pub kv_password_file: Option<PathBuf>,
-    /// Trust the certificates of authorities in this file of PEM, beside the usual ones, where the
-    /// key-value server is rediss://
-    #[arg(long, value_name = "FILE", requires = "kv_server")]
-    pub kv_ca: Vec<PathBuf>,
-    /// Let outbound calls reach this network of private or special addresses, such as 10.1.0.0/16
-    /// (repeatable). A function also needs a grant (--allow-outbound). The metadata service of a
-    /// cloud opens by its own address only
-    #[arg(long, value_name = "NETWORK", value_parser = network)]
-    pub allow_private: Vec<IpNet>,
-    /// Trust the certificates of authorities in this file of PEM, beside the usual ones, in
-    /// functions' requests
-    #[arg(long, value_name = "FILE")]
-    pub egress_ca: Vec<PathBuf>,
-    /// Ask this server for names in functions' requests, eight times at most, instead of those of
-    /// /etc/resolv.conf
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub name_server: Vec<SocketAddr>,
-    /// How the node's own events are written to standard error; FAASW_LOG
-    /// chooses which, such as debug or faasw=debug,warn
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    /// Write the node's own events to standard error in this format
+    ///
+    /// FAASW_LOG selects events: for example debug, or faasw=debug,warn.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = LOGS)]
     pub log_format: LogFormat,
+    /// Write a line of JSON for each request to this file; - is standard output
+    ///
+    /// At 64 MiB the file becomes FILE.1. Use a separate folder: the confined node can write to all
+    /// of it.
+    #[arg(long, value_name = "FILE", help_heading = LOGS)]
+    pub access_log: Option<PathBuf>,
+    /// Store key-value data on this Redis server instead of in the data directory
+    ///
+    /// The URL is redis://[USER@]HOST[:PORT][/DB], rediss:// for TLS, or unix:///PATH. Other nodes
+    /// may share the server. Other users of the host can read a password in an argument: set it in
+    /// the environment variable, or use --kv-password-file.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FAASW_KV_SERVER",
+        hide_env_values = true,
+        value_parser = hidden,
+        help_heading = STORES
+    )]
+    pub kv_server: Option<Hidden>,
+    /// Log in to the key-value server with the password in this file
+    ///
+    /// Only the node's user may have access to the file.
+    #[arg(long, value_name = "FILE", requires = "kv_server", help_heading = STORES)]
+    pub kv_password_file: Option<PathBuf>,
+    /// Also trust the certificate authorities in this PEM file for rediss:// (repeatable)
+    #[arg(long, value_name = "FILE", requires = "kv_server", help_heading = STORES)]
+    pub kv_ca: Vec<PathBuf>,
+    /// Limit the keys and values of each store to this many MiB [default: 256]
+    #[arg(long, value_name = "MIB", help_heading = STORES)]
+    pub kv_size: Option<u64>,
+    /// Limit the number of keys of each store
+    #[arg(long, value_name = "KEYS", default_value_t = 1_000_000, help_heading = STORES)]
+    pub kv_keys: u64,
+    /// Allow outbound calls to this private network, such as 10.1.0.0/16 (repeatable)
+    ///
+    /// This also opens other special addresses, such as the host's own. A function needs a grant
+    /// too (--allow-outbound). A cloud's metadata service opens only by its exact address.
+    #[arg(long, value_name = "NETWORK", value_parser = network, help_heading = OUTBOUND)]
+    pub allow_private: Vec<IpNet>,
+    /// Also trust the certificate authorities in this PEM file for outbound calls (repeatable)
+    #[arg(long, value_name = "FILE", help_heading = OUTBOUND)]
+    pub egress_ca: Vec<PathBuf>,
+    /// Resolve names of outbound calls with this server, not /etc/resolv.conf (up to 8 times)
+    #[arg(long, value_name = "ADDR:PORT", help_heading = OUTBOUND)]
+    pub name_server: Vec<SocketAddr>,
     #[command(flatten)]
     pub clients: Clients,
 }
@@ -125,7 +172,9 @@ pub struct Serving {
 /// The confinement of processes that hold a tenant's code or data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Level {
+    /// Namespaces, dropped privileges, control groups and a system-call filter
     Full,
+    /// No namespaces, for hosts that do not allow them; protects less
     Reduced,
 }
 
@@ -138,7 +187,7 @@ impl From<Level> for Confinement {
     }
 }
 
-/// How the node's own events look.
+/// The format of the node's own events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     Text,

@@ -44,13 +44,13 @@ impl Prepared {
         let path = &args.of.within.store;
         if !geteuid().is_root() {
             return Err(Exit::failure(
-                "only root adds to a store: pods believe nobody else",
+                "only root can add to a store, because pods trust only root",
             ));
         }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|error| {
             Exit::failure(format_args!(
-                "the store {} cannot be made: {error}",
+                "cannot create the store {}: {error}",
                 path.display()
             ))
         })?;
@@ -82,9 +82,9 @@ fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<EntrySubject, Exi
     let name = match (of.name, file) {
         (Some(name), _) => name,
         (None, Some(file)) => {
-            script::name_of(file).map_err(|error| Exit::usage(error).hint("--name gives one"))?
+            script::name_of(file).map_err(|error| Exit::usage(error).hint("set one with --name"))?
         }
-        (None, None) => return Err(Exit::usage("a digest has no name: --name gives one")),
+        (None, None) => return Err(Exit::usage("a digest has no name: set one with --name")),
     };
     Ok(EntrySubject {
         namespace: of.namespace,
@@ -164,17 +164,17 @@ fn find(args: ShareFind) -> Result<(), Exit> {
     let upload = match (&args.file, args.digest) {
         (_, Some(digest)) => digest,
         (Some(file), None) => Digest::of(&upload(file, &args.of)?),
-        (None, None) => return Err(Exit::usage("neither a file nor a digest is given")),
+        (None, None) => return Err(Exit::usage("a file or a digest is required")),
     };
     let what = what(args.of, args.file.as_deref(), upload)?;
     match store.find(&what) {
         Ok(Some(found)) => show(&found, args.format.json),
         Ok(None) => Err(Exit::not_shared(format_args!(
-            "there is no entry of {} for {} with these options, this faasw and this machine",
+            "no entry of {} for {} with these options, this version of faasw and this host",
             what.name, what.namespace
         ))),
         Err(error) => {
-            Err(Exit::failure(error).hint("`share add` makes it anew, `share rm` removes it"))
+            Err(Exit::failure(error).hint("`share add` makes it again, `share rm` removes it"))
         }
     }
 }
@@ -264,7 +264,7 @@ fn remove(args: &ShareRm) -> Result<(), Exit> {
     }
     let missing = args.entries.iter().find(|id| !removed.contains(id));
     match missing {
-        Some(id) => Err(Exit::failure(format_args!("there is no entry {id}"))),
+        Some(id) => Err(Exit::failure(format_args!("no entry {id}"))),
         None => {
             say(format_args!("{} removed", removed.len()));
             Ok(())

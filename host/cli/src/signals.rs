@@ -57,10 +57,10 @@ impl Hangup {
             while self.0.recv().await.is_some() {
                 match node.reload_certificates().await {
                     Ok(()) => tracing::info!(
-                        target: "faasw::progress", "certificates were read again and are in use"
+                        target: "faasw::progress", "certificates reloaded"
                     ),
                     Err(error) => tracing::error!(
-                        %error, "certificates were not read again; those before stay in use"
+                        %error, "certificates not reloaded; the previous ones stay in use"
                     ),
                 }
             }
@@ -73,5 +73,5 @@ fn listen(kind: SignalKind) -> Result<Signal, Exit> {
 }
 
 fn refused(error: &std::io::Error) -> Exit {
-    Exit::failure(format_args!("signals cannot be had: {error}"))
+    Exit::failure(format_args!("cannot handle signals: {error}"))
 }

@@ -223,8 +223,8 @@ fn to_io_error(errno: Errno) -> io::Error {
 
 fn changed_during_read() -> io::Error {
     io::Error::other(
-        "it has become a link or something else while the folder was read; \
-         pack a folder that nobody changes meanwhile",
+        "it was replaced by a link or another kind of file while the folder was read; pack a \
+         folder that nobody changes meanwhile",
     )
 }
 
@@ -299,7 +299,10 @@ mod tests {
                 let source = source.with_open_hook(&replace);
                 let error = source.read("lib/a", 100).unwrap_err().to_string();
                 assert!(is_replaced.get(), "{target}");
-                assert!(error.contains("has become a link"), "{target}: {error}");
+                assert!(
+                    error.contains("was replaced by a link"),
+                    "{target}: {error}"
+                );
             }
         }
     }
@@ -319,7 +322,10 @@ mod tests {
             let Err(error) = source.entries("lib") else {
                 panic!("a link is listed");
             };
-            assert!(error.to_string().contains("has become a link"), "{error}");
+            assert!(
+                error.to_string().contains("was replaced by a link"),
+                "{error}"
+            );
         }
     }
 
@@ -333,7 +339,7 @@ mod tests {
         for source in by_each_lookup(&at("packed")) {
             for path in ["socket", "pipe", "lib"] {
                 let error = source.read(path, 100).unwrap_err().to_string();
-                assert!(error.contains("has become"), "{path}: {error}");
+                assert!(error.contains("was replaced"), "{path}: {error}");
             }
             assert!(source.read_link("lib/a").is_err());
             // Nor is what is beside the folder.

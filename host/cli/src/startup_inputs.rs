@@ -44,7 +44,7 @@ fn outbound(serving: &Serving) -> Result<OutboundOptions, Exit> {
     }
     if serving.allow_private.len() > OutboundOptions::NETWORKS {
         return Err(Exit::usage(format_args!(
-            "--allow-private opens {} networks at most",
+            "--allow-private accepts at most {} networks",
             OutboundOptions::NETWORKS
         )));
     }

@@ -37,18 +37,12 @@ fn text(summary: &NodeSummary) -> String {
         "" => {}
         "full" => text.push_str("confinement  full\n"),
         less => {
-            let _ = writeln!(
-                text,
-                "confinement  {less}: less than full, as was asked for"
-            );
+            let _ = writeln!(text, "confinement  {less}: less than full, as configured");
         }
     }
     if !summary.lacking.is_empty() {
         let why = counts(&summary.lacking);
-        let _ = writeln!(
-            text,
-            "instances of --min-warm that are missing, by what they lack: {why}"
-        );
+        let _ = writeln!(text, "missing instances of --min-warm, by cause: {why}");
     }
     if summary.forbidden_calls > 0 {
         let count = summary.forbidden_calls;
@@ -59,22 +53,22 @@ fn text(summary: &NodeSummary) -> String {
         let done = of(&summary.resets, "done");
         let _ = writeln!(
             text,
-            "instances ended instead of being reset {failed} ({done} were reset)"
+            "instances that could not be reset and ended {failed} ({done} were reset)"
         );
     }
     if summary.abandoned_parents > 0 {
         let count = summary.abandoned_parents;
         let _ = writeln!(
             text,
-            "seeds that no more zygotes are specialised for {count}"
+            "seeds without specialised zygotes after failures {count}"
         );
     }
     if summary.out_of_memory > 0 {
         let count = summary.out_of_memory;
-        let _ = writeln!(text, "processes ended for want of memory {count}");
+        let _ = writeln!(text, "processes ended for lack of memory {count}");
     }
     if summary.unknown > 0 {
-        let _ = writeln!(text, "no such name {}", summary.unknown);
+        let _ = writeln!(text, "unknown functions {}", summary.unknown);
     }
     let _ = writeln!(
         text,
@@ -171,11 +165,11 @@ fn memory(summary: &NodeSummary) -> String {
 /// Describes the memory that all microVMs use together, and its limit.
 fn instance_memory(summary: &NodeSummary) -> String {
     let max = match of(&summary.instance_memory, "max") {
-        0 => return "no limit of all microVMs is told".to_owned(),
+        0 => return "no memory limit for all microVMs".to_owned(),
         max => size(max),
     };
     match of(&summary.instance_memory, "used") {
-        0 => format!("all microVMs at most {max}; what they take is not told here"),
+        0 => format!("all microVMs at most {max}; their use is unknown"),
         used => format!("all microVMs {} of {max}", size(used)),
     }
 }
@@ -230,9 +224,9 @@ mod tests {
              misses (75.0 %)",
             "groups       2 free, 9 used; at most 256 kept free; none taken",
             "             all microVMs 1.0 MiB of 4.0 MiB",
-            "processes ended for want of memory 2",
-            "confinement  reduced: less than full, as was asked for",
-            "instances of --min-warm that are missing, by what they lack: 12 max-warm, 3 \
+            "processes ended for lack of memory 2",
+            "confinement  reduced: less than full, as configured",
+            "missing instances of --min-warm, by cause: 12 max-warm, 3 \
              seed-memory",
         ] {
             assert!(text.lines().any(|other| other == line), "{text}");

@@ -26,9 +26,7 @@ pub fn read(path: &str) -> Result<TableFile, String> {
     match Path::new(path).extension().and_then(|end| end.to_str()) {
         Some("toml") => toml::from_str(&text).map_err(|error| error.to_string()),
         Some("json") => serde_json::from_str(&text).map_err(|error| error.to_string()),
-        _ => {
-            Err("its name ends neither in .toml nor in .json, which say how it is read".to_owned())
-        }
+        _ => Err("its name must end in .toml or .json".to_owned()),
     }
 }
 
@@ -38,7 +36,7 @@ fn text_of(path: &Path) -> io::Result<String> {
         .take(FILE_BYTES as u64 + 1)
         .read_to_end(&mut bytes)?;
     if bytes.len() > FILE_BYTES {
-        let error = format!("it has more than {} KiB", FILE_BYTES >> 10);
+        let error = format!("it exceeds {} KiB", FILE_BYTES >> 10);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, error));
     }
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -56,7 +54,7 @@ impl<'de> Visitor<'de> for Pairs {
     type Value = TableFile;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a table of texts")
+        f.write_str("a table of strings")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TableFile, A::Error> {
@@ -64,11 +62,11 @@ impl<'de> Visitor<'de> for Pairs {
         while let Some((key, value)) = map.next_entry::<String, Value>()? {
             let Value::String(value) = value else {
                 return Err(A::Error::custom(format_args!(
-                    "the value of {key:?} is no text: values stand in quotes"
+                    "the value of {key:?} is not a string: use quotes"
                 )));
             };
             if pairs.contains_key(&key) {
-                return Err(A::Error::custom(format_args!("{key:?} is there twice")));
+                return Err(A::Error::custom(format_args!("{key:?} occurs twice")));
             }
             pairs.insert(key, value);
         }
@@ -110,7 +108,7 @@ mod tests {
             ("c.toml", "a = ", "line 1"),
             ("c.json", r#"{"port": null}"#, "\"port\""),
             ("c.json", r#"{"a": "1", "a": "2"}"#, "twice"),
-            ("c.json", "[]", "table of texts"),
+            ("c.json", "[]", "table of strings"),
             ("c.json", "{} {}", "trailing"),
             ("c.yaml", "a: b", ".toml"),
             ("c", "", ".toml"),

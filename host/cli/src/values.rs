@@ -26,7 +26,7 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     let number: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
     if number == 0 {
-        return Err("it takes at least 1".into());
+        return Err("must be at least 1".into());
     }
     Ok(number)
 }

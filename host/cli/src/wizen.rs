@@ -37,12 +37,15 @@ pub async fn wizen(args: Wizen) -> Result<(), Exit> {
     node.shutdown().await;
     let rewritten = rewritten.map_err(|error| match error {
         DeployError::Seed(SeedError::InitDrew { .. }) => {
-            Exit::failure(error).hint("--allow-draws lets it")
+            Exit::failure(error).hint("--allow-draws allows this")
         }
         error => Exit::failure(error),
     })?;
     write(&args.output, &rewritten).map_err(|error| {
-        Exit::failure(format!("{} is not written: {error}", args.output.display()))
+        Exit::failure(format!(
+            "{} cannot be written: {error}",
+            args.output.display()
+        ))
     })?;
     let after = rewritten.len() as u64;
     say(format_args!(

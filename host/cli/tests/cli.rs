@@ -175,8 +175,8 @@ async fn a_configuration_comes_from_files_and_options() {
     for (words, part) in [
         (["--config", "a"], "not of the form KEY=VALUE"),
         (["--config", "=a"], "not of the form KEY=VALUE"),
-        (["--config-file", &module], "neither in .toml nor in .json"),
-        (["--env-file", &module], "neither in .toml nor in .json"),
+        (["--config-file", &module], "must end in .toml or .json"),
+        (["--env-file", &module], "must end in .toml or .json"),
         (
             ["--config", &large],
             "takes 16389 bytes; keys and values take 16384 at most",
@@ -208,7 +208,7 @@ async fn inspect_rollback_and_stats_report_the_state() {
     let shown = stdout(&run(&["inspect", "f"]));
     for part in [
         "f version 2\n",
-        "before-init, asked for: auto",
+        "before-init, requested: auto",
         "get-random-bytes: 16 bytes",
         "first byte 10.0 s",
         "9; 0 under way",
@@ -329,7 +329,7 @@ async fn image_commands_without_an_image_or_export_fail() {
         let output = run(words);
         assert_eq!(code(&output), 1, "{output:?}");
         let said = stderr(&output);
-        assert!(said.contains("there is no image of f"), "{said}");
+        assert!(said.contains("f has no func-image"), "{said}");
         assert!(said.contains("in a moment"), "{said}");
         assert!(!Path::new(export).exists());
     }
@@ -347,7 +347,7 @@ async fn image_commands_without_an_image_or_export_fail() {
     );
     let inspected = stdout(&run(&["inspect", "f"]));
     assert!(
-        inspected.contains("in memory; there is no image of it"),
+        inspected.contains("in memory, without a func-image"),
         "{inspected}"
     );
     node.shutdown().await;
@@ -393,7 +393,7 @@ fn a_wrong_command_line_has_its_own_exit_code() {
 fn help_explains_the_exit_codes() {
     let help = stdout(&faasw(&["--help"], Path::new("/")));
     for line in [
-        "3   no node is running",
+        "3   no node runs",
         "4   this host cannot run microVMs",
         "22  invoke",
     ] {

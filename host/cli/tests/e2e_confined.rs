@@ -307,7 +307,7 @@ fn a_node_that_loses_its_launcher_reports_it_and_ends() {
         ended.is_some()
     });
     assert_eq!(ended.unwrap().code(), Some(1));
-    node.said("the launcher has ended");
+    node.said("the launcher, which makes microVMs, has ended");
     eventually("all that it started has ended", || {
         !processes.iter().any(|pid| is_alive(*pid))
     });

@@ -240,13 +240,16 @@ fn invalid_files_are_rejected_without_losing_the_old_version() {
     let nowhere = refused(upload(PROBE, "x"), options().files_at("relative"));
     assert!(matches!(nowhere, DeployError::Options(_)), "{nowhere:?}");
     let missing = refused(e2e::file(PROBE), options().files_at("/data"));
-    assert!(missing.to_string().contains("none were sent"), "{missing}");
+    assert!(
+        missing.to_string().contains("but it has no files"),
+        "{missing}"
+    );
     let script = refused(
         files("x").before(&e2e::bundle(&[("handler.js", "1")])),
         options(),
     );
     assert!(
-        script.to_string().contains("a script has no files"),
+        script.to_string().contains("a script cannot have --files"),
         "{script}"
     );
     let details = BENCH.block_on(BENCH.node.inspect("kept")).unwrap();

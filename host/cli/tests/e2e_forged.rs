@@ -22,7 +22,7 @@ use e2e::process::{Running, faasw, get};
 
 /// A line in the format of the node's own log, with the event that is never a false alarm.
 const FORGED: &str = "2026-01-01T00:00:00.000000Z ERROR faasw_pool::spawner: a process made a \
-     system call that its jail does not allow, and was ended";
+     forbidden system call and was ended";
 
 /// Characters that a terminal, a log or its reader would interpret, with Wat's escapes.
 const HOSTILE: &str = r"\u{2028}\u{2029}\u{85}\u{202e}\u{2066}\u{200b}\u{feff}\1b[2J\0d\07\u{9b}";

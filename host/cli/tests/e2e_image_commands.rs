@@ -57,7 +57,7 @@ fn image_inspect_reports_numbers() {
             "{told}"
         );
         let text = dir.says(&["image", "inspect", name]);
-        assert!(text.contains("all parts are what was sealed"), "{text}");
+        assert!(text.contains("intact"), "{text}");
         assert!(!text.contains(SECRET) && !told.to_string().contains(SECRET));
     }
     // The use of the working set is measured when instances are reset.
@@ -89,7 +89,7 @@ fn seeds_are_in_memory_on_disk_or_both() {
     assert!(names.iter().all(|name| told(&dir)[*name].is_some()));
     assert!(dir.says(&["tree"]).contains("DISK"));
     let both = dir.says(&["inspect", "probe"]);
-    assert!(both.contains("in memory, and in an image of"), "{both}");
+    assert!(both.contains("in memory, and in a func-image of"), "{both}");
     bench.end();
     drop(bench);
 
@@ -128,10 +128,7 @@ fn seeds_are_in_memory_on_disk_or_both() {
             .all(|seed| seed["image_bytes"].is_null())
     );
     let only = dir.says(&["inspect", "probe"]);
-    assert!(
-        only.contains("in memory; there is no image of it"),
-        "{only}"
-    );
+    assert!(only.contains("in memory, without a func-image"), "{only}");
     for command in ["inspect", "export"] {
         let file = dir.path("file");
         let words = ["image", command, "probe", "-o", file.to_str().unwrap()];
@@ -195,7 +192,7 @@ fn a_damaged_image_is_reported() {
     fs::write(path, &whole[..5000]).unwrap();
     let why = dir.refused(&["image", "inspect", "probe"]);
     assert!(
-        why.contains("cut off") && why.contains("made anew"),
+        why.contains("cut off") && why.contains("made again"),
         "{why}"
     );
     let why = dir.refused(&["image", "inspect", "nobody"]);

@@ -70,7 +70,7 @@ fn an_import_reuses_the_seed_on_a_node_with_the_same_images() {
     // first.
     let said = here.says(&["image", "import", exports[0].to_str().unwrap()]);
     assert!(
-        said.starts_with("script: version 2, its seed read from"),
+        said.starts_with("script: version 2, seed read from"),
         "{said}"
     );
     assert_eq!(bench.text("/script/"), born);
@@ -196,7 +196,7 @@ fn an_export_can_be_imported_from_a_pipe() {
     };
     let whole = written(&export);
     let said = dir.says(&words);
-    assert!(said.contains("version 2, its seed read from"), "{said}");
+    assert!(said.contains("version 2, seed read from"), "{said}");
     whole.join().unwrap().unwrap();
     let cut_off = written(&export[..export.len() - 1]);
     let why = dir.refused(&words);

@@ -203,7 +203,7 @@ fn a_node_serves_when_its_disk_is_replaced_and_writes_there() {
     fs::rename(host.disk(), &aside).unwrap();
     host.deploy("three", "three");
     answers(address, "/three/", "three");
-    node.said("was gone, and is there again");
+    node.said("was missing and is created again");
     until("there is an image", || !host.images().0.is_empty());
     // A file replaces the directory.
     let file = host.folder.path().join("file");

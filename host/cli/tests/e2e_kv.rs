@@ -59,7 +59,7 @@ fn every_interface_works_on_the_same_store() {
             ("spin/default/get/k", "some last"),
             (
                 "draft/default/increment/k/1",
-                "error Error::Other(\"the value is no number of 64 bits\")",
+                "error Error::Other(\"the value is not a 64-bit number\")",
             ),
             ("draft/default/set-many/a=1/b=2", "done"),
             ("draft2/default/get-many/a/x/b", "a=1 x none b=2"),
@@ -77,8 +77,8 @@ fn every_interface_works_on_the_same_store() {
 
 fn values_larger_than_a_ring_are_passed() {
     BENCH.function("large", PROBE, plain());
-    let too_much = "error Error::Other(\"the values take more than 1048576 bytes together: \
-                    ask for fewer at a time\")";
+    let too_much = "error Error::Other(\"the values exceed 1048576 bytes together: \
+                    read fewer keys at a time\")";
     steps(
         &BENCH,
         "large",

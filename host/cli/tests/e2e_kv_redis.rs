@@ -93,7 +93,7 @@ fn two_nodes_share_a_server_across_its_restart() {
     for (round, (node, address)) in nodes.iter().enumerate() {
         let counted = get(*address, "/kept/draft2/default/increment/n/1");
         assert_eq!(counted.body, (round + 3).to_string());
-        node.said("cannot be used");
+        node.said("unavailable to functions");
     }
     assert_eq!(places[0].says(&["kv", "rm", "kept", "--all"]), "");
     assert_eq!(places[1].says(&["kv", "ls", "kept"]), "");
@@ -201,7 +201,7 @@ fn a_node_that_loses_its_dialer_ends() {
     let killed = Command::new("kill").args(["-KILL", &pid]).status();
     assert!(killed.unwrap().success());
     until("the node ends", || node.child.try_wait().unwrap().is_some());
-    node.said("what connects to the key-value server has ended");
+    node.said("faasw-dial, which connects to the key-value server, has ended");
 }
 
 fn main() {

@@ -259,7 +259,7 @@ fn a_function_continues_after_its_announced_body() {
     BENCH.log_once("afterwards", |lines| {
         lines
             .iter()
-            .any(|line| line.text.contains("the client went away"))
+            .any(|line| line.text.contains("the client disconnected"))
     });
 }
 

@@ -225,7 +225,7 @@ fn the_control_group_of_all_microvms_enforces_its_limit() {
     let possible = enough as u64..=HOGS as u64;
     assert!(possible.contains(&problems), "{after:?}");
     assert_eq!(after.forbidden_calls, 0);
-    scene.node.said("for want of memory");
+    scene.node.said("for lack of memory");
     scene.ends_well();
 }
 

@@ -111,7 +111,10 @@ fn slow_clients_from_many_addresses_lock_out_no_other_client() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = node(folder.path());
     let log = node.stderr();
-    assert!(log.contains("limits are lowered"), "{log}");
+    assert!(
+        log.contains("the limit of open files lowers other limits"),
+        "{log}"
+    );
     let mut held = Vec::new();
     for number in 0..FILES + 200 {
         let [high, low] = u16::try_from(number + 1).unwrap().to_be_bytes();

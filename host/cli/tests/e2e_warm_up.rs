@@ -137,7 +137,7 @@ fn a_failed_warm_up_prevents_deployment() {
         for (path, why) in [
             (
                 "/status/503",
-                "request GET /status/503: the function answered with an error: status 503",
+                "request GET /status/503: the function returned an error: status 503",
             ),
             ("/panic", "GET /panic: "),
             ("/exit/0", "exited with code 0"),

@@ -218,7 +218,7 @@ impl Api {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "module-too-large",
                 "The module is too large",
-                format!("it is larger than the {limit} bytes that are taken"),
+                format!("it is larger than the limit of {limit} bytes"),
             ),
             other => Failure::from(other).problem(Audience::Operator),
         })?;

@@ -66,7 +66,7 @@ impl Api {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "value-too-large",
                 "The value is too large",
-                format!("it is larger than the {limit} bytes that a value has at most"),
+                format!("it is larger than the limit of {limit} bytes"),
             ),
             other => Failure::from(other).problem(Audience::Operator),
         })?;

@@ -74,7 +74,7 @@ fn problem(error: SecretError) -> Problem {
         SecretError::NoText => (
             StatusCode::UNPROCESSABLE_ENTITY,
             "bad-secret",
-            "The value is no text",
+            "The value is not text",
         ),
         SecretError::TooMany => (
             StatusCode::UNPROCESSABLE_ENTITY,

@@ -60,7 +60,7 @@ impl UploadLimiter {
         let place = self.places.clone().try_acquire_owned();
         let place = place.map_err(|_| {
             too_many(format!(
-                "{UPLOADS} uploads are under way, and no more are taken at once"
+                "{UPLOADS} uploads are under way, which is the limit"
             ))
         })?;
         let wanted = u32::try_from(units(bytes)).unwrap_or(u32::MAX);
@@ -69,8 +69,8 @@ impl UploadLimiter {
             let left = self.units.available_permits().saturating_mul(UNIT);
             let all = self.units_max.saturating_mul(UNIT);
             too_many(format!(
-                "uploads of {} bytes are under way; at most {all} are taken at once, and this one \
-                 may come to {bytes}",
+                "uploads of {} bytes are under way; the limit is {all}, and this one may have \
+                 {bytes}",
                 all.saturating_sub(left)
             ))
         })?;

@@ -401,8 +401,8 @@ impl NodeBuilder {
         if files.is_lowered {
             tracing::warn!(
                 limit = files.limit,
-                "limits are lowered to what the limit of open files allows: {files}. Raise it \
-                 (ulimit -n, LimitNOFILE of systemd)"
+                "the limit of open files lowers other limits: {files}. Raise it (ulimit -n, \
+                 LimitNOFILE of systemd)"
             );
         }
         self.limits.connections = files.connections;

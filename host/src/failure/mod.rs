@@ -29,18 +29,18 @@ const RETRY_AFTER: u32 = 1;
 /// The reason why a request failed.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    #[error("there is no function named {0:?}")]
+    #[error("no function named {0:?}")]
     UnknownFunction(String),
     #[error(transparent)]
     Rejected(#[from] RequestRejection),
-    #[error("the node has no room for a request whose body is still to come")]
+    #[error("the node has no memory left for a request whose body has not arrived")]
     NoRoom,
-    #[error("the function is at its limit of {0} requests at once")]
+    #[error("the function has reached its limit of {0} requests at once")]
     FunctionBusy(usize),
     #[error(transparent)]
     Invoke(#[from] InvokeError),
     /// A stored function could not be made ready again.
-    #[error("the function could not be made ready: {0}")]
+    #[error("the function could not be prepared: {0}")]
     NotReady(DeployError),
     #[error("the function's secrets cannot be read: {0}")]
     Secrets(String),

@@ -59,7 +59,7 @@ fn generic(error: &InvokeError) -> Option<&'static str> {
         InvokeError::ResponseTooLarge { .. } => {
             in_the_log!("the function's response is too large")
         }
-        InvokeError::FunctionError { .. } => in_the_log!("the function answered with an error"),
+        InvokeError::FunctionError { .. } => in_the_log!("the function returned an error"),
         InvokeError::BadResponse { .. } => in_the_log!("the function's response is not valid"),
         InvokeError::LoadFailed { .. } => in_the_log!("the function could not be instantiated"),
         InvokeError::GuestFailed(_) => in_the_log!("the function's microVM failed"),

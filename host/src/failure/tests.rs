@@ -211,7 +211,7 @@ fn a_busy_node_sends_retry_after() {
 fn a_full_disk_has_a_status_of_its_own() {
     let problem = DeployError::Registry(RegistryError::NoSpace).problem();
     assert_eq!((problem.status.as_u16(), problem.slug), (507, "no-space"));
-    assert!(problem.detail.contains("make room"), "{}", problem.detail);
+    assert!(problem.detail.contains("free space"), "{}", problem.detail);
 }
 
 #[test]

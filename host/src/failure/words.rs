@@ -61,9 +61,7 @@ pub(super) fn of_invocation(error: &InvokeError) -> Words {
         InvokeError::ResponseTooLarge { .. } => {
             ("response-too-large", "The function's response is too large")
         }
-        InvokeError::FunctionError { .. } => {
-            ("function-error", "The function answered with an error")
-        }
+        InvokeError::FunctionError { .. } => ("function-error", "The function returned an error"),
         InvokeError::BadResponse { .. } => ("bad-response", "The function's response is not valid"),
         InvokeError::LoadFailed { .. } => ("load-failed", "The function could not be instantiated"),
         InvokeError::GuestFailed(_) => ("microvm-failed", "The function's microVM failed"),

@@ -91,7 +91,7 @@ fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
         return Err("there is more than one Host field");
     }
     if host.is_some_and(|host| !is_host(host.as_bytes())) {
-        return Err("the Host field is not a host with or without a port");
+        return Err("the Host field is not a valid host");
     }
     match (request.version(), host, request.uri().authority()) {
         (Version::HTTP_11, None, _) => Err("there is no Host field"),

@@ -75,15 +75,13 @@ impl Sites {
             // A host of more than one label below the domain, or an invalid name, belongs to no
             // function.
             Some(name) if FunctionName::new(name).is_ok() => Route::at_host(name),
-            Some(_) => {
-                Route::Nothing("the host names no function: it is NAME and the node's domain")
-            }
+            Some(_) => Route::Nothing("no function at this host; use NAME and the node's domain"),
             None => match owner(&host) {
                 Some(name) => Route::at_host(name.as_str()),
                 None if is_health => Route::Health,
                 None if self.paths.unwrap_or(self.domain.is_none()) => by_path(uri),
                 None => Route::Nothing(
-                    "functions of this node are not found by path: each has a host of its own",
+                    "no function at this host; this node does not serve /NAME/ paths",
                 ),
             },
         }
@@ -99,7 +97,7 @@ impl Route {
     }
 }
 
-const NO_NAME: Route = Route::Nothing("the path names no function: it begins with /NAME/");
+const NO_NAME: Route = Route::Nothing("no function in this URL; use /NAME/");
 
 fn by_path(uri: &Uri) -> Route {
     match FunctionTarget::of(uri) {

@@ -80,7 +80,8 @@ impl LogFile {
             if let Err(error) = fs::remove_file(path)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!(?path, %error, "a log file of a removed function stays");
+                tracing::warn!(?path, %error, "a log file of a removed function could not be \
+                     removed");
             }
         }
     }

@@ -168,7 +168,7 @@ impl FunctionLog {
             {
                 Some(Ok(lines)) => lines.into_iter().for_each(|line| state.recent.add(line)),
                 Some(Err(error)) => {
-                    tracing::warn!(function = %self.name, %error, "the log file was not read");
+                    tracing::warn!(function = %self.name, %error, "the log file cannot be read");
                 }
                 None => {}
             }
@@ -194,8 +194,8 @@ impl LogState {
                 // The lines stay in memory meanwhile. The failure is reported once, not for every
                 // line.
                 if self.failed.is_none() {
-                    tracing::error!(function = %name, %error, "the log file was not written; \
-                         trying again from time to time");
+                    tracing::error!(function = %name, %error, "the log file cannot be written; the \
+                         node retries");
                 }
                 self.failed = Some(Instant::now());
             }

@@ -21,10 +21,10 @@ use super::{access::RequestRecorder, export::ExportStream, fields, timing};
 #[non_exhaustive]
 pub enum BodyError {
     /// The response of a function was cut off.
-    #[error("the response broke off: {0}")]
+    #[error("the response was cut off: {0}")]
     Response(InvokeError),
     /// An export was cut off.
-    #[error("the export broke off: {0}")]
+    #[error("the export was cut off: {0}")]
     Export(ParcelError),
 }
 

@@ -117,7 +117,7 @@ impl ExportStream {
                 Some(Ok(piece.into()))
             }
             Err(error) => {
-                tracing::warn!(error = %Line(&error), "an export broke off");
+                tracing::warn!(error = %Line(&error), "an export was cut off");
                 Some(Err(error))
             }
         }

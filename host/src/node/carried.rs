@@ -118,7 +118,7 @@ impl Core {
         let component = match unpacking.await.map_err(DeployError::from)? {
             Ok(component) => component,
             Err(error) => {
-                tracing::error!(engine = carried.name, %error, "a carried engine cannot be \
+                tracing::error!(engine = carried.name, %error, "a built-in engine cannot be \
                      unpacked");
                 return Ok(());
             }

@@ -189,8 +189,8 @@ impl Core {
         for (name, version, record) in functions {
             let log = self.new_log(&name);
             if let Err(error) = self.check_hosts(&name, &record.options) {
-                tracing::warn!(function = %name, %error, "a host that it was deployed with is not \
-                     its own");
+                tracing::warn!(function = %name, %error, "a host of the function belongs to \
+                     another function");
             }
             let stores = self.stores(&name, &record);
             let outbound_grants = self.outbound_grants(&record);

@@ -55,11 +55,12 @@ impl Core {
         };
         if options.init_export().is_some() {
             return Err(
-                OptionsError::Init("a script's engine initialises it: no export is named").into(),
+                OptionsError::Init("a script has no --init: its engine initialises it").into(),
             );
         }
         if options.freeze_policy() == FreezePolicy::BeforeInit {
-            let why = "a script is frozen after it was initialised: before-init is for modules";
+            let why = "a script is always frozen after initialisation: --freeze before-init needs \
+                 a module";
             return Err(OptionsError::Init(why).into());
         }
         Ok(Some(engine))

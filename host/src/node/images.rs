@@ -33,14 +33,12 @@ impl Default for TransferPermits {
 }
 
 /// Advice if this node keeps no images.
-const NONE_KEPT: &str =
-    "this node keeps none; it takes a data directory and an --image-disk that is not 0";
+const NONE_KEPT: &str = "this node stores none; use a data directory and an --image-disk above 0";
 
 /// Advice if this function has no image.
-const NONE_OF_IT: &str = "it is written in the background after its seed is made: look again in a \
-     moment, or after a request. No image is kept if it takes more than an eighth of --image-disk, \
-     if the seed was not warmed up as requested, or if less than a twentieth of the disk would \
-     stay free";
+const NONE_OF_IT: &str = "it is written after the seed is made: retry in a moment, or after \
+     a request. None is written if it exceeds an eighth of --image-disk, if the warm-up failed, \
+     or if less than a twentieth of the disk would stay free";
 
 impl Core {
     /// Describes the image of a function's current version.

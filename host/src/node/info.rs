@@ -164,8 +164,11 @@ fn secrets_notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String
     let names: Vec<&str> = unset.iter().map(SecretName::as_str).collect();
     match names.as_slice() {
         [] => None,
-        [name] => Some(format!("its secret {name} is not set yet")),
-        names => Some(format!("its secrets {} are not set yet", names.join(", "))),
+        [name] => Some(format!("its secret {name} has no value yet")),
+        names => Some(format!(
+            "its secrets {} have no value yet",
+            names.join(", ")
+        )),
     }
 }
 
@@ -184,7 +187,7 @@ fn stores_notice(record: &VersionRecord) -> Option<String> {
 fn outbound_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.outbound().is_empty();
     (has_one && !makes_requests(record)).then(|| {
-        "it may make requests, but does not import wasi:http/outgoing-handler to make them"
+        "it has grants for outbound calls, but does not import wasi:http/outgoing-handler"
             .to_owned()
     })
 }
@@ -203,16 +206,16 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
     let drawn = freeze.drawn.trim().lines().collect::<Vec<_>>().join("; ");
     // A store's answer, like a random number, must not be the same for all requests.
     let what = if freeze.drawn.contains("key-value#") || freeze.drawn.contains("wasi:keyvalue/") {
-        "what a key-value store answers"
+        "answers of a key-value store"
     } else {
         "entropy"
     };
     let cost = freeze.instantiation.as_secs_f64() * 1e3;
     match (record.options.freeze_policy(), freeze.after_init) {
         (FreezePolicy::Auto, false) => Some(format!(
-            "initialising it draws {what} ({drawn}), so its seed is frozen before that and each \
-             request initialises anew, which takes {cost:.3} ms; --freeze after-init saves that \
-             and shares what was drawn between all requests"
+            "its initialisation uses {what} ({drawn}). Therefore its seed is frozen before that, \
+             and each request initialises again, which takes {cost:.3} ms; --freeze after-init \
+             avoids this, but all requests share the values"
         )),
         (FreezePolicy::AfterInit, true) => {
             let why = match record.initialised {
@@ -220,8 +223,8 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
                 _ => "its seed is frozen after that",
             };
             Some(format!(
-                "initialising it draws {what} ({drawn}), which all requests share because {why}, \
-                 as asked"
+                "its initialisation uses {what} ({drawn}); as configured, all requests share the \
+                 values because {why}"
             ))
         }
         _ => None,

@@ -28,15 +28,15 @@ use crate::{
 #[non_exhaustive]
 pub enum SecretError {
     /// The value is longer than the limit.
-    #[error("a secret has {SECRET_BYTES} bytes at most")]
+    #[error("a secret has at most {SECRET_BYTES} bytes")]
     TooLong,
     /// The value is not text in UTF-8, which functions read.
-    #[error("a secret is text in UTF-8; encode what is none, in Base64 for one")]
+    #[error("a secret must be UTF-8 text; encode other data, for example in Base64")]
     NoText,
     /// The secrets of the function exceed their limit together.
     #[error(
-        "a function's secrets and their names take {SECRETS_MAX} bytes at most, all together: \
-         remove one that it does not need"
+        "a function's secrets and their names may take {SECRETS_MAX} bytes in all: remove an \
+         unused one"
     )]
     TooMany,
     /// The function has no secret of this name.

@@ -78,7 +78,7 @@ impl Core {
             let storage = self.storage.clone();
             let noted = blocking(move || storage.registry.record_image_base(base)).await;
             if let Err(error) = noted {
-                tracing::debug!(%error, "func-images are looked at again at the next start");
+                tracing::debug!(%error, "func-images are checked again at the next start");
             }
         }
     }
@@ -111,7 +111,7 @@ impl Core {
             .inspect_err(|error| {
                 tracing::error!(
                     function = %function.name, error = %Line(error),
-                    "it was not made ready; the next request for it tries again"
+                    "a function could not be prepared; its next request retries"
                 );
             })
             .ok()
@@ -135,7 +135,7 @@ impl Core {
         });
         looking
             .await
-            .inspect_err(|error| tracing::warn!(%error, "nothing is renewed"))
+            .inspect_err(|error| tracing::warn!(%error, "func-images are not renewed"))
             .ok()
     }
 

@@ -71,7 +71,7 @@ impl Caches {
     pub(super) fn read(&self, name: &FunctionName, generation: &str) -> Option<Vec<u8>> {
         let file = file(name, generation);
         let kept = self.files.read(&file).unwrap_or_else(|error| {
-            tracing::warn!(%error, "what was kept of a compilation cannot be read");
+            tracing::warn!(%error, "the compile cache of a function cannot be read");
             None
         })?;
         let (digest, cache) = kept.split_at_checked(DIGEST)?;
@@ -89,7 +89,7 @@ impl Caches {
         match self.files.write_unsynced(&file, &content) {
             Ok(()) => order.push(file),
             Err(error) => {
-                tracing::warn!(%error, function = %name, "nothing was kept of a compilation");
+                tracing::warn!(%error, function = %name, "a compile cache could not be stored");
             }
         }
         let beyond = order.len().saturating_sub(self.kept);
@@ -122,7 +122,8 @@ impl Caches {
 
     fn remove_but(&self, kept: &[String]) {
         if let Err(error) = self.files.retain(|file| kept.iter().any(|one| one == file)) {
-            tracing::warn!(%error, "what was kept of compilations stays until the next one");
+            tracing::warn!(%error, "an unused compile cache could not be removed; the next \
+                 deployment retries");
         }
     }
 

@@ -16,12 +16,12 @@ use super::record::FORMAT_WITH_FILES;
 pub enum RegistryError {
     /// The data directory's file system is full, or the user's quota on it is.
     #[error(
-        "no space is left on the file system of the data directory, so nothing was changed: make \
-         room there (removing functions does, too) and try again"
+        "the file system of the data directory is full, and nothing was changed: free space, for \
+         example by removing functions, and retry"
     )]
     NoSpace,
     /// The store failed.
-    #[error("the registry's store failed: {0}")]
+    #[error("the registry's database failed: {0}")]
     Store(#[source] Box<redb::Error>),
     /// A file beside the store failed.
     #[error("the registry's file {path:?} failed: {error}")]
@@ -33,7 +33,7 @@ pub enum RegistryError {
     },
     /// The registry was written by another version of faasw.
     #[error(
-        "the registry has format {found}, this version of faasw has formats up to \
+        "the registry has format {found}; this version of faasw supports formats up to \
          {FORMAT_WITH_FILES}: use the version that wrote it, or another data directory"
     )]
     Format {
@@ -49,7 +49,7 @@ pub enum RegistryError {
         error: serde_json::Error,
     },
     /// A function's current version has no record.
-    #[error("the registry has no version {version} of {name:?}, which should be current")]
+    #[error("the registry lacks version {version} of {name:?}, the current one")]
     VersionMissing {
         /// The function.
         name: String,
@@ -66,7 +66,7 @@ pub enum RegistryError {
     #[error("the stored component of the language engine {0} is missing or damaged: add it again")]
     Engine(FunctionName),
     /// The task of the registry panicked or was cancelled.
-    #[error("the registry's work was interrupted")]
+    #[error("the registry's operation was interrupted")]
     Interrupted,
 }
 

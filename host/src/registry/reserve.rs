@@ -57,8 +57,8 @@ impl DiskReserve {
         }
         if let Err(error) = write(path) {
             let _ = fs::remove_file(path);
-            tracing::warn!(%error, "no room could be reserved; removing functions may fail while \
-                 the disk is full");
+            tracing::warn!(%error, "no disk space could be reserved; removing functions may fail \
+                 while the disk is full");
         }
     }
 }

@@ -232,7 +232,7 @@ impl Connections {
             while in_all > self.unread
                 && let Some((bytes, peer)) = unread.pop()
             {
-                tracing::debug!(bytes, "a connection is closed: too much was not read");
+                tracing::debug!(bytes, "a connection is closed: too many bytes are unread");
                 peer.close();
                 in_all -= bytes;
             }

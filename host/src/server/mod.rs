@@ -270,7 +270,7 @@ impl Servers {
         background.shutdown().await;
         let all = async { while listeners.join_next().await.is_some() {} };
         if tokio::time::timeout(timeout, all).await.is_err() {
-            tracing::warn!("requests were still under way; they are cut off");
+            tracing::warn!("requests were still running; they are cut off");
         }
         listeners.shutdown().await;
     }

@@ -7,10 +7,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum TrustError {
     /// The file contains no certificate.
-    #[error("there is no certificate in PEM")]
+    #[error("it contains no PEM certificate")]
     None,
     /// A certificate cannot be read.
-    #[error("a certificate in PEM cannot be read: {0}")]
+    #[error("a PEM certificate is invalid: {0}")]
     Pem(String),
     /// A certificate cannot be used as that of an authority.
     #[error("a certificate cannot be trusted: {0}")]

@@ -74,7 +74,7 @@ impl EntryStore {
         match self.find(&subject) {
             Ok(Some(found)) => return Ok(EntryState::Exists(found)),
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "an entry is made anew"),
+            Err(error) => tracing::warn!(%error, "an entry is made again"),
         }
         // A damaged entry, or anything else, may be in its place.
         self.remove_if_present(&subject.namespace, self.place(&subject)?.id)?;
@@ -152,8 +152,8 @@ async fn make(
         }
     }
     if !requests.is_empty() && !wait_for_working_set(node, name).await {
-        tracing::warn!(function = %name, "what its requests use was not learnt in time; all of it \
-             is read at once");
+        tracing::warn!(function = %name, "the working set was not recorded in time; pods read the \
+             whole func-image at once");
     }
     Ok(node.shared_version(name).await?)
 }
@@ -267,8 +267,8 @@ impl Drop for UnfinishedEntry {
     fn drop(&mut self) {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(folder = ?self.folder, %error, "what is no entry stays until the \
-                     next one is added");
+                tracing::warn!(folder = ?self.folder, %error, "an incomplete entry could not be \
+                     removed; the next addition retries");
             }
             _ => {}
         }

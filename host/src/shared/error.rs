@@ -23,13 +23,13 @@ pub enum SharedError {
         error: io::Error,
     },
     /// The store is accessible to users other than root.
-    #[error("{0:?} is open to others than root: chmod 700 makes it a store")]
+    #[error("{0:?} is accessible to users other than root: run chmod 700")]
     Open(PathBuf),
     /// The store does not belong to root.
-    #[error("{0:?} belongs to user {1}, and is no store: that is root's")]
+    #[error("{0:?} belongs to user {1}; a store must belong to root")]
     Owner(PathBuf, u32),
     /// The note of an entry cannot be opened.
-    #[error("the note of {path:?} is not used: {error}")]
+    #[error("the description of {path:?} is not used: {error}")]
     Note {
         /// The path of the entry.
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum SharedError {
         error: ParcelError,
     },
     /// The note was sealed with the right key but is not valid.
-    #[error("the note of {path:?} makes no sense: {why}")]
+    #[error("the description of {path:?} is invalid: {why}")]
     Senseless {
         /// The path of the entry.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum SharedError {
         why: String,
     },
     /// The entry is of something other than its place says.
-    #[error("{0:?} is an entry of something else")]
+    #[error("{0:?} is an entry of another function")]
     Misplaced(PathBuf),
 }
 
@@ -72,7 +72,7 @@ pub enum AddError {
     #[error(transparent)]
     Function(#[from] FunctionError),
     /// The function answered a request with a server error, or its response broke off.
-    #[error("the function answered {path} with {status}")]
+    #[error("the function responded to {path} with {status}")]
     Answer {
         /// The path of the request.
         path: String,

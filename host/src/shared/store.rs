@@ -232,7 +232,8 @@ impl EntryStore {
             if name.starts_with(UNFINISHED_PREFIX)
                 && let Err(error) = fs::remove_dir_all(of.join(&name))
             {
-                tracing::warn!(%namespace, name, %error, "what is no entry stays");
+                tracing::warn!(%namespace, name, %error, "an incomplete entry could not be \
+                     removed");
             }
         }
     }
@@ -287,7 +288,7 @@ pub fn read_key(path: &Path) -> Result<[u8; Entry::KEY], SharedError> {
         let mut key = Vec::new();
         let file = open_trusted(path)?;
         file.take(Entry::KEY as u64 + 1).read_to_end(&mut key)?;
-        let size = |_| io::Error::other(format!("it has not {} bytes", Entry::KEY));
+        let size = |_| io::Error::other(format!("it does not have {} bytes", Entry::KEY));
         key.try_into().map_err(size)
     };
     read().map_err(|error| SharedError::file(path, error))

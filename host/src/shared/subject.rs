@@ -20,8 +20,8 @@ pub struct Namespace(String);
 /// The text is not a valid namespace.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is no namespace: that is 1 to {LONGEST} lower-case letters, digits and hyphens, with no \
-     hyphen in front or behind"
+    "{0:?} is not a namespace: use 1 to {LONGEST} lower-case letters, digits and hyphens, without \
+     a hyphen at the start or end"
 )]
 pub struct NamespaceError(String);
 

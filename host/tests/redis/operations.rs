@@ -8,7 +8,7 @@ use crate::{
     store_node::{SHARED, StoreNode, StoreReply, failed, value},
 };
 
-const NO_NUMBER: &str = "the value is no number of 64 bits";
+const NO_NUMBER: &str = "the value is not a 64-bit number";
 
 fn narrow(keys: u64, bytes: u64) -> Limits {
     let mut limits = Limits::default();
@@ -274,7 +274,7 @@ pub async fn the_largest_of_all_passes() {
     );
     assert_eq!(node.set("l", "x").await, StoreReply::Done);
     let both = Operation::Get(vec![key.as_bytes(), b"l"]);
-    let much = "the values take more than 1048576 bytes together: ask for fewer at a time";
+    let much = "the values exceed 1048576 bytes together: read fewer keys at a time";
     assert_eq!(node.execute(both).await, failed(much));
     let swap = Operation::Swap {
         key: key.as_bytes(),

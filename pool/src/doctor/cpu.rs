@@ -30,18 +30,17 @@ pub fn finding() -> Finding {
         has_module("kvm_pvm") && !has_module("kvm_amd") && !has_module("kvm_intel");
     let what = "CPUID";
     let why = if runs_on_the_cpu && !has_flag(&cpu, "cpuid_fault") {
-        "this CPU answers guests itself, whatever KVM is told (kvm-pvm)"
+        "this CPU answers CPUID of guests itself (kvm-pvm)"
     } else {
         match Kvm::new().map_err(Into::into).and_then(Template::new) {
             Ok(template) if template.tells_more() => {
-                "KVM tells guests more of this CPU than it is given (kvm-pvm)"
+                "KVM reports more CPU features to guests than configured (kvm-pvm)"
             }
             Ok(_) => {
                 return Finding {
                     what,
                     state: FindingState::Good,
-                    detail: "guests are told of what functions are compiled for, and of \
-                             nothing else"
+                    detail: "guests see only the CPU features that functions are compiled for"
                         .to_owned(),
                 };
             }
@@ -49,7 +48,7 @@ pub fn finding() -> Finding {
                 return Finding {
                     what,
                     state: FindingState::Poor,
-                    detail: format!("KVM could not be asked what guests are told: {error}"),
+                    detail: format!("KVM's CPUID table cannot be read: {error}"),
                 };
             }
         }
@@ -62,8 +61,8 @@ pub fn finding() -> Finding {
         what,
         state: FindingState::Poor,
         detail: format!(
-            "{why}: they reach all instructions that the host has on; each reset brings back all \
-             state of those: {}",
+            "{why}: guests can use all instructions that the host enables; each reset restores \
+             their state: {}",
             names(states)
         ),
     }

@@ -47,7 +47,7 @@ fn exits(template: &Template) -> Finding {
         }
         Err(error) => (
             FindingState::Poor,
-            format!("no guest could be timed: {error}"),
+            format!("guests could not be measured: {error}"),
         ),
     };
     Finding {
@@ -85,15 +85,15 @@ fn private_pages() -> Finding {
     let (state, detail) = match search_time() {
         Ok((true, time)) => {
             let detail = format!(
-                "a reset that looks for an instance's private pages finds them in {}",
+                "a reset that searches for an instance's private pages takes {} for that",
                 micros(time)
             );
             (FindingState::Good, detail)
         }
         Ok((false, time)) => {
             let detail = format!(
-                "PAGEMAP_SCAN is missing (Linux 6.7 and later have it): a reset that looks for an \
-                 instance's private pages takes {} for that",
+                "PAGEMAP_SCAN is missing (Linux 6.7 and later have it): a reset that searches for \
+                 an instance's private pages takes {} for that",
                 micros(time)
             );
             (FindingState::Poor, detail)

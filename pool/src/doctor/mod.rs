@@ -181,16 +181,16 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
 /// Reports whether requests have to wait until a seed is completely read from disk.
 fn paging() -> (FindingState, String) {
     let poor = |why: String| {
-        let then = "a seed is read from disk whole before its first request runs";
+        let then = "a seed is read completely from disk before its first request runs";
         (FindingState::Poor, format!("{why}: {then}"))
     };
     match Device::open() {
         Err(error) => poor(format!("/dev/userfaultfd cannot be used ({error})")),
         Ok(_) if !has_small_pages() => {
-            poor("files in memory get large pages unasked (shmem_enabled)".to_owned())
+            poor("shared memory always gets large pages (shmem_enabled)".to_owned())
         }
         Ok(_) => {
-            let detail = "requests begin before all of a seed is read from disk";
+            let detail = "requests begin before a seed is fully loaded from disk";
             (FindingState::Good, detail.to_owned())
         }
     }

@@ -62,7 +62,7 @@ fn users(confinement: Confinement) -> Finding {
         found(
             what,
             FindingState::Good,
-            "each microVM's process has a user of its own",
+            "each microVM's process has its own user",
         )
     } else {
         found(
@@ -83,10 +83,10 @@ fn namespaces(confinement: Confinement) -> Option<Finding> {
         Confinement::Reduced => (FindingState::Poor, "not needed for --confinement reduced"),
         Confinement::Jailed | Confinement::InProcess => (
             FindingState::Bad,
-            "nothing runs without them but with --confinement reduced",
+            "without them only --confinement reduced works",
         ),
     };
-    let detail = format!("namespaces cannot be made ({then}): {advice}");
+    let detail = format!("namespaces are not allowed ({then}): {advice}");
     Some(found("namespaces", state, detail))
 }
 
@@ -107,8 +107,8 @@ fn groups() -> (Finding, Finding) {
                 CgroupVersion::Two => 2,
             };
             let hot = match groups.check_background_support() {
-                Ok(()) => "microVMs may look for requests behind everything else (--poll)".into(),
-                Err(why) => format!("no microVM looks for requests by itself (--poll): {why}"),
+                Ok(()) => "microVMs can poll for requests on idle processors (--poll)".into(),
+                Err(why) => format!("microVMs cannot poll for requests (--poll): {why}"),
             };
             let detail = format!(
                 "version {version}: the kernel holds each microVM's process to its memory; {hot}"

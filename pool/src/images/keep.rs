@@ -68,7 +68,7 @@ impl Images {
             return Ok(None);
         }
         if !self.make_room_for(&name, most)? {
-            tracing::debug!(bytes = most, "there is no room for a func-image");
+            tracing::debug!(bytes = most, "no disk space for a func-image");
             return Ok(None);
         }
         // A file that an earlier attempt could not remove.
@@ -82,7 +82,7 @@ impl Images {
         // The header takes space, too.
         if !self.evict_to(self.budget.saturating_sub(bytes), &name) {
             self.remove_unfinished();
-            tracing::debug!(bytes, "there is no room for a func-image");
+            tracing::debug!(bytes, "no disk space for a func-image");
             return Ok(None);
         }
         {
@@ -134,7 +134,7 @@ impl Images {
                 folder = %self.folder.display(),
                 free = room.free,
                 left_free = left_free(room),
-                "the disk has too little free for func-images: until it has more, the seeds \
+                "the disk has too little free space for func-images: until it has more, the seeds \
                  that no image has are made again after a start"
             );
         } else if leaves_enough(room, self.budget / SHARE, over) {
@@ -171,7 +171,7 @@ impl Images {
         match self.disk.room(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.disk.make_folder(&self.folder)?;
-                tracing::warn!("the folder of func-images was gone, and is there again");
+                tracing::warn!("the folder of func-images was missing and is created again");
                 lock(&self.account).clear();
                 Ok(self.disk.room(&self.folder)?)
             }
@@ -211,7 +211,7 @@ impl Images {
         match self.disk.remove(&self.folder.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 let error = Line(&error);
-                tracing::warn!(%error, "a func-image that is not needed cannot be removed");
+                tracing::warn!(%error, "an unused func-image cannot be removed");
                 false
             }
             _ => {

@@ -103,14 +103,11 @@ impl Images {
             }
         }
         if removed > 0 {
-            tracing::debug!(
-                files = removed,
-                "func-images were removed that nobody needs"
-            );
+            tracing::debug!(files = removed, "unused func-images were removed");
         }
         if let Some(error) = left {
             let error = Line(&error);
-            tracing::warn!(%error, "func-images cannot be looked at, or not removed");
+            tracing::warn!(%error, "func-images cannot be checked or removed");
         }
         // A use time in the future must not keep an image forever.
         found.sort_by_key(|file| file.used.min(now));

@@ -46,10 +46,10 @@ impl Origin {
 #[non_exhaustive]
 pub enum ExportError {
     /// There is no image of the function.
-    #[error("there is no image of it")]
+    #[error("it has no func-image")]
     NoImage,
     /// The function's image is damaged or cannot be read.
-    #[error("its image is not used: {0}")]
+    #[error("its func-image is not used: {0}")]
     Image(#[from] ImageError),
     /// The parcel cannot be sealed.
     #[error(transparent)]
@@ -290,7 +290,7 @@ impl Drop for Unfinished {
         {
             // The file is removed at the next start.
             let error = Line(&error);
-            tracing::warn!(%error, "a part of a func-image cannot be removed");
+            tracing::warn!(%error, "an incomplete func-image cannot be removed");
         }
     }
 }

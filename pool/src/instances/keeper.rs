@@ -199,7 +199,7 @@ impl Keeper {
         }
         if machine_is_short() || self.account.memory().is_short() {
             let half = self.count().div_ceil(2);
-            tracing::warn!(count = half, "memory is short: warm instances are ended");
+            tracing::warn!(count = half, "little memory is left: warm instances end");
             for _ in 0..half {
                 self.end_oldest();
             }

@@ -26,7 +26,7 @@ pub struct RequestBudget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BudgetError {
     /// The request has caused as many invocations as it may.
-    #[error("the client's request has caused {0} invocations, the most that one request may cause")]
+    #[error("the client's request has caused {0} invocations, the limit of a request")]
     Invocations(u64),
     /// The request and its invocations have used the CPU time that the request may use.
     #[error(
@@ -35,7 +35,7 @@ pub enum BudgetError {
     )]
     Cpu(Duration),
     /// The deadline of the request has passed.
-    #[error("the time of the client's request is over")]
+    #[error("the total time of the client's request is used up")]
     Deadline,
 }
 

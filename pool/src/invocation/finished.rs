@@ -85,7 +85,7 @@ fn read_contents(
     };
     if rest.is_none() && result.is_ok() {
         result = Err(InvokeError::GuestFailed(
-            "it said that it was done in the middle of its response".to_owned(),
+            "it reported its end in the middle of its response".to_owned(),
         ));
     }
     Ok(MailboxContents {

@@ -82,13 +82,13 @@ impl Pump {
         // A head that was seen must not change, taken or not.
         if before.head != 0 && before.head != now.head {
             return Err(InvokeError::GuestFailed(
-                "it took the head of a message back".to_owned(),
+                "it withdrew the head of a message".to_owned(),
             ));
         }
         let has_sent = (before.written, before.end) != (now.written, now.end);
         if has_sent && before.end != 0 {
             return Err(InvokeError::GuestFailed(
-                "it went on with a message that it had ended".to_owned(),
+                "it continued a message that it had ended".to_owned(),
             ));
         }
         let waits = Waits::from_word(guest.wait_for);

@@ -37,7 +37,7 @@ impl Secrets {
         pages.advise(Advice::DontDump)?;
         if let Err(error) = pages.lock() {
             // The system may allow fewer locked pages than there are functions with secrets.
-            tracing::warn!(%error, "a function's secrets may be swapped out");
+            tracing::warn!(%error, "a function's secrets may be written to swap");
         }
         let mut spelled = encode(secrets);
         pages.copy_from_slice(&spelled);

@@ -135,7 +135,7 @@ impl Mailbox {
                 Ok(())
             }
             _ => {
-                let what = "the sandbox said unasked that its guest looks for a request".to_owned();
+                let what = "the sandbox reported without an order that its guest polls".to_owned();
                 Err(PlatformError::Protocol(what))
             }
         }

@@ -21,7 +21,7 @@ pub fn fatal(mailbox: &Mailbox) -> InvokeError {
 
 /// Returns the error of a guest that rings with an undefined number.
 pub fn meaningless() -> InvokeError {
-    InvokeError::GuestFailed("it rang with a number that has no meaning".to_owned())
+    InvokeError::GuestFailed("it rang with an unknown number".to_owned())
 }
 
 /// Returns how a guest that is done has ended, as it reports.
@@ -55,7 +55,7 @@ pub fn outcome(mailbox: &Mailbox, guest: &GuestWords) -> Result<(), InvokeError>
         Outcome::LoadFailed => InvokeError::LoadFailed { report: report()? },
         Outcome::GuestFailed => InvokeError::GuestFailed(report()?),
         Outcome::Unset => {
-            InvokeError::GuestFailed("it said that it was done, but not how".to_owned())
+            InvokeError::GuestFailed("it reported its end without an outcome".to_owned())
         }
     })
 }

@@ -191,7 +191,8 @@ impl Pool {
                         pending.keep_warm(instance, frozen.bytes_of_new(), Instant::now());
                     }
                     Err(error) => {
-                        tracing::debug!(error = %Line(error), "no instance could be made ahead");
+                        tracing::debug!(error = %Line(error), "an instance could not be made ahead \
+                             of requests");
                     }
                 }
             }

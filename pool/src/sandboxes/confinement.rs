@@ -79,8 +79,8 @@ impl Confinement {
         };
         (self == Self::Reduced).then(|| {
             format!(
-                "confinement is reduced, as was asked for: the processes of microVMs, compiler \
-                 and egress have no namespaces, and system-call filters {landlock} keep them \
+                "confinement is reduced, as configured: the processes of microVMs, compiler and \
+                 egress have no namespaces, and system-call filters {landlock} keep them \
                  from the host's network, files and processes (docs/threat-model.md)"
             )
         })

@@ -46,12 +46,12 @@ impl fmt::Display for Exit {
             Self {
                 out_of_memory: true,
                 ..
-            } => f.write_str("the system ended it for want of memory"),
+            } => f.write_str("the kernel ended it for lack of memory"),
             Self {
                 signal: 0, code, ..
             } => write!(f, "it exited with code {code}"),
             Self { signal, .. } if *signal == FORBIDDEN_CALL => {
-                f.write_str("it made a system call that its jail does not allow")
+                f.write_str("it made a forbidden system call")
             }
             Self { signal, .. } => write!(f, "signal {signal} ended it"),
         }

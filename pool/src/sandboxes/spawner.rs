@@ -378,14 +378,12 @@ impl Spawner {
                 let [usage, ..] = packet.take_fds();
                 self.groups.introduced(usage);
                 if !own_users.is_yes() {
-                    tracing::warn!(
-                        "without root all jails share this user: one kind of protection less"
-                    );
+                    tracing::warn!("without root all jails share one user, which protects less");
                 }
                 match groups {
                     GroupVersion::None => tracing::warn!(
-                        "no control groups: the kernel does not hold jails to limits of memory, \
-                         and does not share processors by function"
+                        "no control groups: the kernel neither enforces memory limits of jails nor \
+                             shares processors by function"
                     ),
                     GroupVersion::One | GroupVersion::Two => {
                         tracing::debug!(version = groups as u64, "jails have control groups");
@@ -432,16 +430,16 @@ impl Spawner {
                         token,
                         used = memory.used,
                         max = memory.max,
-                        "the system ended a process for want of memory"
+                        "the kernel ended a process for lack of memory"
                     );
                 }
                 if signal == FORBIDDEN_CALL {
                     self.forbidden_calls.fetch_add(1, Ordering::Relaxed);
                     tracing::error!(
                         token,
-                        "a process made a system call that its jail does not allow, and was ended: \
-                         somebody broke out of a microVM, or took the compiler, the connector or a \
-                         worker over"
+                        "a process made a forbidden system call and was ended: an attacker may \
+                         have broken out of a microVM, or compromised the compile helper, the \
+                         connector or an egress worker"
                     );
                 }
                 let expected = self.expected().remove(&token);
@@ -531,7 +529,7 @@ async fn listen(
             heard.map_err(|error| error.to_string())
         });
         if let Err(error) = heard {
-            tracing::debug!(%error, "the spawner is gone");
+            tracing::debug!(%error, "the spawner has ended");
             accounts = listening.end();
             break;
         }

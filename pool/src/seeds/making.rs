@@ -435,7 +435,7 @@ impl Making {
                 let own =
                     own.filter(|own| overlay_layer(parent.windows(), own, 0).len() <= WINDOWS_MAX);
                 let own = own.ok_or_else(|| {
-                    let what = "a new layer's pages make no sense";
+                    let what = "a new layer's pages are invalid";
                     PlatformError::Protocol(what.to_owned())
                 })?;
                 let layer = ram.freeze_at(own).map_err(system)?;

@@ -14,7 +14,7 @@ struct OwnLog;
 impl LogSink for OwnLog {
     fn line(&self, _: u64, _: LogStream, line: &[u8]) {
         tracing::warn!(line = %Line(String::from_utf8_lossy(line)), "a guest without a function \
-             speaks");
+             wrote to its log");
     }
 }
 

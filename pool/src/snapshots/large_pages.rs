@@ -50,7 +50,7 @@ pub fn gather(file: impl AsFd, offset: u64, bytes: u64) {
         if mapped != libc::MAP_FAILED && !collapse(mapped, length) {
             tracing::debug!(
                 error = %std::io::Error::last_os_error(),
-                "no large pages for what guests share"
+                "shared guest memory has no large pages"
             );
         }
         libc::munmap(reserved, room);

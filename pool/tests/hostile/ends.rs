@@ -57,7 +57,7 @@ impl Battlefield<'_> {
 }
 
 fn went_on(error: &InvokeError) -> bool {
-    matches!(error, InvokeError::GuestFailed(why) if why.contains("went on after"))
+    matches!(error, InvokeError::GuestFailed(why) if why.contains("continued after"))
 }
 
 pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &Bench) {

@@ -15,7 +15,7 @@ fn lies() -> Vec<(&'static str, Script, &'static str)> {
     let new = Script::new;
     let head = ResponseHead::default().encode().len() as u64;
     let mut lies = vec![
-        ("nothing was said", new(), "but not how"),
+        ("nothing was said", new(), "without an outcome"),
         ("all bits", all_bits(), "bytes written"),
         ("no head", new().end_without_head(), "in the middle"),
         (
@@ -194,7 +194,7 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
     let _ = field.send(order).await;
     let ended = log.stream_result().await;
     assert!(
-        matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("went on")),
+        matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("continued after")),
         "{ended:?}"
     );
     field.nothing_is_left().await;
@@ -223,7 +223,7 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
             Err(error) => Err(error),
         };
         assert!(
-            matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("took the head")),
+            matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("withdrew")),
             "{head}: {ended:?}"
         );
         field.other_functions_are_unaffected().await;

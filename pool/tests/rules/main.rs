@@ -127,7 +127,7 @@ fn is_missed(missing: usize) -> bool {
 /// Whether an error reports a sandbox that was killed for a system call. The error may arrive
 /// before the call is counted.
 fn is_told(error: &impl ToString) -> bool {
-    error.to_string().contains("does not allow")
+    error.to_string().contains("forbidden system call")
 }
 
 /// Does everything that sandboxes do, each a few times: the first instance of a function records

@@ -65,8 +65,7 @@ impl AccessFile {
         if has_name && let Err(error) = fs::rename(&self.path, rotated_path(&self.path)) {
             // The file may be writable although its folder is not. No line is lost.
             if !std::mem::replace(&mut self.grows, true) {
-                tracing::warn!(%error, "the access log has no room by its size, and cannot be \
-                     renamed: it grows");
+                tracing::warn!(%error, "the access log is full, and cannot be renamed: it grows");
             }
             return Ok(());
         }
@@ -87,7 +86,7 @@ fn append(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
-        Err(io::Error::other("it is no regular file"))
+        Err(io::Error::other("it is not a regular file"))
     }
 }
 

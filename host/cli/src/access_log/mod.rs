@@ -46,7 +46,7 @@ impl AccessLog {
             Exit::failure(format_args!(
                 "the access log {path} cannot be written: {error}"
             ))
-            .hint("its folder has to be there, and its user's who runs the node")
+            .hint("its folder must exist and belong to the node's user")
         };
         if path == Path::new(STDOUT) {
             let mut written = Lines::default();

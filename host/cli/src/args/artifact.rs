@@ -14,20 +14,20 @@ const INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub struct Deploy {
-    /// A WebAssembly component, a WASI command, the text form of either; a script, or a
-    /// folder of one; an artifact, oci://REGISTRY/REPOSITORY[:TAG]
+    /// Component, WASI command, script, folder of a script, or oci://REGISTRY/REPOSITORY[:TAG]
     pub file: PathBuf,
-    /// Begin with this file of the folder [default: its handler, index, main or app]
-    #[arg(long, value_name = "PATH")]
+    /// Entry file of a script's folder [default: handler, index, main or app]
+    #[arg(long, value_name = "PATH", help_heading = "Function")]
     pub entry: Option<String>,
-    /// Name of the function, which is also its path [default: the file's or the repository's]
-    #[arg(long, value_parser = name)]
+    /// Name of the function and of its path [default: the file's or the repository's]
+    #[arg(long, help_heading = "Function", value_parser = name)]
     pub name: Option<FunctionName>,
     #[command(flatten)]
     pub options: Options,
-    /// Let the function's instances look for the next request by themselves for at most this long:
-    /// off, auto (200us) or a time [default: as the node's --poll has it]
-    #[arg(long, value_name = "TIME", value_parser = spelling::poll::parse)]
+    /// Busy-wait this long for the next request: off, auto (200us) or a time [default: the node's]
+    ///
+    /// Polling uses idle processors only. The maximum is 10ms.
+    #[arg(long, help_heading = "Limits", value_name = "TIME", value_parser = spelling::poll::parse)]
     pub poll: Option<Duration>,
     #[command(flatten)]
     pub accept: Accept,
@@ -43,9 +43,9 @@ pub struct Deploy {
 
 #[derive(Debug, Args)]
 pub struct Push {
-    /// A WebAssembly component or a WASI command
+    /// WebAssembly component or WASI command
     pub file: PathBuf,
-    /// Where it goes: REGISTRY/REPOSITORY[:TAG]
+    /// Destination: REGISTRY/REPOSITORY[:TAG]
     #[arg(value_parser = reference)]
     pub reference: Reference,
     #[command(flatten)]
@@ -58,10 +58,10 @@ pub struct Push {
 
 #[derive(Debug, Args)]
 pub struct Pull {
-    /// REGISTRY/REPOSITORY[:TAG], or @sha256:… instead of the tag
+    /// Source: REGISTRY/REPOSITORY[:TAG], or @sha256:… instead of the tag
     #[arg(value_parser = reference)]
     pub reference: Reference,
-    /// Write the module to this file [default: the repository's last part, and .wasm]
+    /// Write the module to this file [default: the repository's last part and .wasm]
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -70,22 +70,28 @@ pub struct Pull {
     pub format: Format,
 }
 
-/// How registries are spoken to.
+/// The connection to a registry.
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 #[command(next_help_heading = "Registry")]
 pub struct Registries {
-    /// Speak without TLS, as with a registry of this machine (localhost) unless --ca is given
+    /// Connect without TLS
+    ///
+    /// Registries on this machine (localhost) need no TLS, unless --ca is set.
     #[arg(long)]
     pub plain_http: bool,
-    /// Trust the authorities of this PEM file, too; SSL_CERT_FILE has others than the system's
+    /// Also trust the certificate authorities in this PEM file
+    ///
+    /// SSL_CERT_FILE replaces the system's authorities.
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// Let this host, too, see the registry's credentials, if it is where the registry has its
-    /// clients get tokens, any number of times
+    /// Also send the registry's credentials to this token server (repeatable)
+    ///
+    /// Without this option a token server receives them only if its host is related to the
+    /// registry's.
     #[arg(long = "token-host", value_name = "HOST")]
     pub token_hosts: Vec<String>,
-    /// Give up a registry that neither sends nor takes anything for so long [default: 30s]
+    /// Fail if the registry sends and receives nothing for this long [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub registry_timeout: Option<Duration>,
 }
@@ -98,15 +104,15 @@ impl Registries {
     }
 }
 
-/// Whether a tag is followed.
+/// The polling of a tag.
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 #[command(next_help_heading = "Artifact")]
 pub struct Follow {
-    /// Go on asking where the tag leads, and deploy what that is then, until interrupted
+    /// Keep polling the tag and deploy each new digest until interrupted
     #[arg(long)]
     pub watch: bool,
-    /// Ask so often; less often after errors [default: 30s]
+    /// Polling interval, at least 1s; backs off after errors [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = interval, requires = "watch")]
     pub interval: Option<Duration>,
 }
@@ -123,32 +129,34 @@ impl Follow {
     }
 }
 
-/// What an artifact can ask for.
+/// A kind of permission that an artifact can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
-    /// Requests to hosts, and to other functions
+    /// Outbound calls to hosts and to other functions
     Outbound,
-    /// Secrets, to read or bound to hosts
+    /// Secrets, readable or bound to hosts
     Secrets,
-    /// Key-value stores that others use, too
+    /// Shared key-value stores
     Kv,
-    /// Hosts for its own
+    /// Hosts at which the function is served
     Hosts,
-    /// More memory or time than functions have by default
+    /// More memory or time than the node's defaults, and polling
     Limits,
-    /// All of these
+    /// All kinds
     All,
-    /// None of these
+    /// No kind
     None,
 }
 
-/// What an artifact is given of what it asks for.
+/// The permissions that an artifact receives.
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 #[command(next_help_heading = "Artifact")]
 pub struct Accept {
-    /// Give the function what its artifact asks for of these kinds, and deploy it without the
-    /// others; unless this is said an artifact that asks is not deployed
+    /// Grant these kinds of permission that the artifact requests
+    ///
+    /// The function is deployed without the others. Without this option, an artifact that requests
+    /// permissions is rejected.
     #[arg(
         long = "accept",
         value_name = "KIND[,KIND]",

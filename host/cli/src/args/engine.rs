@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use faasw_client::{Extension, FunctionName};
 
-use super::{DataDir, Format, Ls, name};
+use super::{DataDir, Format, Ls, help, name};
 
 /// A language engine that `up` adds at its start.
 #[derive(Clone, Debug)]
@@ -18,28 +18,22 @@ pub struct EngineFile {
 
 #[derive(Debug, Subcommand)]
 pub enum Engine {
-    /// Add a language engine, or replace the one of its name
-    #[command(after_help = "\
-An engine is a component that takes scripts; docs/engines.md shows how one is made.
-Scripts that are deployed keep the engine that they were deployed with.
-
-Examples:
-  faasw engine add lua.wasm --extension .lua
-  faasw engine add js-2.wasm --name js --extension .js --extension .mjs")]
+    /// Add a language engine, or replace the one with this name
+    #[command(after_help = help::ENGINE_ADD)]
     Add(EngineAdd),
     /// List the language engines of the running node
     Ls(Ls),
-    /// Compile an engine and make its seed ahead: the next script waits for neither
+    /// Compile an engine and make its seed, so that the next script need not wait
     Warm(EngineName),
-    /// Remove a language engine; scripts that are deployed keep it
+    /// Remove a language engine; deployed scripts keep it
     Rm(EngineName),
 }
 
 #[derive(Debug, Args)]
 pub struct EngineAdd {
-    /// A component that exports wasi:http/incoming-handler and faasw:engine/script
+    /// Component that exports wasi:http/incoming-handler and faasw:engine/script
     pub file: PathBuf,
-    /// What the first files of its scripts end with, any number of times
+    /// Extension of its scripts' entry files (repeatable)
     #[arg(long, required = true, value_name = ".EXT", value_parser = extension)]
     pub extension: Vec<Extension>,
     /// Name of the engine [default: the file's]

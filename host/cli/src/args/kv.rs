@@ -10,13 +10,13 @@ use crate::exit::Exit;
 
 #[derive(Debug, Subcommand)]
 pub enum Kv {
-    /// List the stores that have anything, or the keys of one
+    /// List the stores that contain keys, or the keys of one store
     Ls(KvLs),
-    /// Print the value of a key: its exact bytes to a pipe or a file, escaped to a terminal
+    /// Print the value of a key; on a terminal, control characters are escaped
     Get(KvGet),
-    /// Set a key; it is on disk, or on the key-value server, when this comes back
+    /// Set a key; returns once the value is on disk or on the key-value server
     Set(KvSet),
-    /// Remove keys of a store, or all of them
+    /// Remove some or all keys of a store
     Rm(KvRm),
 }
 
@@ -24,7 +24,7 @@ pub enum Kv {
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 pub struct Which {
-    /// STORE is the name of one that functions share, not a function
+    /// Use the shared store with this name instead of a function's own store
     #[arg(long)]
     pub shared: bool,
     #[command(flatten)]
@@ -46,7 +46,7 @@ impl Which {
 
 #[derive(Debug, Args)]
 pub struct KvLs {
-    /// A function, whose own store it is, or with --shared a store [default: all stores]
+    /// Function that owns the store, or with --shared a store's name [default: all stores]
     pub store: Option<String>,
     #[command(flatten)]
     pub which: Which,
@@ -56,11 +56,11 @@ pub struct KvLs {
 
 #[derive(Debug, Args)]
 pub struct KvGet {
-    /// A function, whose own store it is, or with --shared a store
+    /// Function that owns the store, or with --shared a store's name
     pub store: String,
-    /// The key
+    /// Name of the key
     pub key: String,
-    /// Write the exact bytes to a terminal, too, which obeys control characters in them
+    /// Write the exact bytes to a terminal; control characters then take effect
     #[arg(long)]
     pub raw: bool,
     #[command(flatten)]
@@ -69,11 +69,11 @@ pub struct KvGet {
 
 #[derive(Debug, Args)]
 pub struct KvSet {
-    /// A function, whose own store it is, or with --shared a store
+    /// Function that owns the store, or with --shared a store's name
     pub store: String,
-    /// The key
+    /// Name of the key
     pub key: String,
-    /// The value: this text, or the file after an @; @- is standard input
+    /// This text, or the content of @FILE; @- is standard input
     #[arg(value_name = "VALUE|@FILE")]
     pub value: String,
     #[command(flatten)]
@@ -82,22 +82,22 @@ pub struct KvSet {
 
 #[derive(Debug, Args)]
 pub struct KvRm {
-    /// A function, whose own store it is, or with --shared a store
+    /// Function that owns the store, or with --shared a store's name
     pub store: String,
-    /// The keys
+    /// Keys to remove
     #[arg(value_name = "KEY", required_unless_present = "all")]
     pub keys: Vec<String>,
-    /// Remove all keys there are
+    /// Remove all keys of the store
     #[arg(long, conflicts_with = "keys")]
     pub all: bool,
     #[command(flatten)]
     pub which: Which,
 }
 
-/// Where a node has its connections to. Over its standard input it asks for them.
+/// The server to which a node requests connections, over standard input.
 #[derive(Debug, Args)]
 pub struct DialKv {
-    /// A name or an address and a port, or a socket's path
+    /// Name or address, and port; or a socket's path
     #[arg(num_args = 1..=2)]
     pub at: Vec<OsString>,
 }

@@ -2,6 +2,7 @@
 
 mod artifact;
 mod engine;
+mod help;
 mod image;
 mod kv;
 mod pod;
@@ -27,9 +28,9 @@ pub use self::{
 };
 use super::{exit, options::variable, serving::Level};
 
-/// A serverless node: every request runs as WebAssembly in a microVM of its own.
+/// A serverless node that runs every request in its own microVM
 #[derive(Debug, Parser)]
-#[command(name = "faasw", version, after_help = exit::HELP)]
+#[command(name = "faasw", version, after_help = exit::HELP, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -37,160 +38,85 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a node with these functions, in the foreground
-    #[command(after_help = "\
-Examples:
-  faasw up hello.wasm                  then: curl http://127.0.0.1:8080/hello/
-  faasw up hello.wasm --watch          deploy it again whenever it changes
-  faasw up a.wasm b.wasm -e LEVEL=debug --timeout 2s")]
-    Up(Box<Up>),
-    /// Run a node with the functions of its data directory, in the foreground
-    #[command(after_help = "\
-Examples:
-  faasw serve                          then: faasw deploy hello.wasm
-  faasw serve --listen 0.0.0.0:80 --data-dir /var/lib/faasw --metrics 127.0.0.1:9090
-  faasw serve --log-format json --timeout 2s --memory 64
-  faasw serve --listen 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem --redirect-http 0.0.0.0:80")]
-    Serve(Box<Serve>),
-    /// Run a node with one function at /, as a container of its own
-    #[command(after_help = "\
-What the container may have of memory and processors is divided among seeds, instances and
-clients, unless an option says otherwise; what came of it is told when the node is ready.
-Clients cannot connect before the function's seed is there. On SIGTERM /readyz fails at once,
-clients are accepted for --drain-delay, then requests under way have 10 s.
-
-Examples:
-  faasw pod hello.wasm                   then: curl http://127.0.0.1:8080/
-  PORT=3000 faasw pod app.js --memory 64 --health-listen [::]:9090
-  faasw pod /function.wasm -e LEVEL=warn --log-format json --drain-delay 5s")]
-    Pod(Box<Pod>),
-    /// Make a function once for all pods of this host that serve the same
+    /// Run a node with these functions in the foreground
     #[command(
-        subcommand,
-        after_help = "\
-A store is a folder of root's. `add` compiles and seeds a file, in jails of its own; a pod that is
-given the entry (`pod --shared --shared-key`) reads that instead. docs/kubernetes.md
-
-Examples:
-  faasw share add hello.wasm --store /var/lib/faasw/shared --namespace shop -e LEVEL=warn
-  faasw share find hello.wasm --store /var/lib/faasw/shared --namespace shop -e LEVEL=warn
-  faasw share rm --store /var/lib/faasw/shared --stale"
+        mut_args(help::show_only(help::SHORT_UP)),
+        after_help = help::short(help::UP),
+        after_long_help = help::UP
     )]
+    Up(Box<Up>),
+    /// Run a node with the functions of its data directory
+    #[command(
+        mut_args(help::show_only(help::SHORT_SERVE)),
+        after_help = help::short(help::SERVE),
+        after_long_help = help::SERVE
+    )]
+    Serve(Box<Serve>),
+    /// Run a node with one function at /, for a container
+    #[command(
+        mut_args(help::show_only(help::SHORT_POD)),
+        after_help = help::short(help::POD),
+        after_long_help = help::POD
+    )]
+    Pod(Box<Pod>),
+    /// Cache compiled functions and their seeds for this host's pods
+    #[command(subcommand, after_help = help::SHARE)]
     Share(Share),
-    /// Make a function of a file, or a new version of one, on the running node
-    #[command(after_help = "\
-Deploying to a name that exists makes its next version; requests under way end
-on the one before, and `faasw rollback` goes back to it.
-
-Examples:
-  faasw deploy hello.wasm
-  faasw deploy hello.js                               a script, by its language engine
-  faasw deploy shop/ --entry main.lua                 one of several files
-  faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20
-  faasw deploy shop.wasm --host shop.example.org --host www.example.org
-  faasw deploy python.wasm --files app:/app -e PYTHONHOME=/app --args /app/main.py
-  faasw deploy oci://registry.example.com/team/hello:v1           an artifact of a registry
-  faasw deploy oci://registry.example.com/team/hello:main --watch   and what the tag leads to later")]
+    /// Deploy a file as a function on the running node
+    #[command(
+        mut_args(help::show_only(help::SHORT_DEPLOY)),
+        after_help = help::short(help::DEPLOY),
+        after_long_help = help::DEPLOY
+    )]
     Deploy(Box<Deploy>),
-    /// Send a module to a registry, with the options that it is to be deployed with
-    #[command(after_help = "\
-Whoever may read the repository may read all of it, the values of --env too. What --allow-outbound,
---secret, --bind-secret, --kv, --host and higher limits say is what the function asks for: whoever
-deploys it gives it that, or does not (`deploy --accept`).
-
-Log-ins are those of `docker login` and `podman login`.
-
-Examples:
-  faasw push hello.wasm registry.example.com/team/hello:v1
-  faasw push shop.wasm localhost:5000/shop:v2 -e LEVEL=info --memory 64 --files site:/site")]
+    /// Push a module to a registry, with options for its deployment
+    #[command(
+        mut_args(help::show_only(help::SHORT_PUSH)),
+        after_help = help::short(help::PUSH),
+        after_long_help = help::PUSH
+    )]
     Push(Box<Push>),
-    /// Get a module from a registry
-    #[command(after_help = "\
-Examples:
-  faasw pull registry.example.com/team/hello:v1                   writes hello.wasm
-  faasw pull registry.example.com/team/hello@sha256:… -o app.wasm")]
+    /// Pull a module from a registry
+    #[command(after_help = help::PULL)]
     Pull(Pull),
     /// Send a request to a function and print its response
     Invoke(Invoke),
     /// List the functions of the running node
     Ls(Ls),
-    /// Show a function: its versions, options, limits, imports and seed
+    /// Show a function: versions, options, limits, imports and seed
     Inspect(Inspect),
-    /// Go back to an earlier version of a function
-    #[command(after_help = "\
-The next deployment still gets a new number. `faasw inspect NAME` lists the
-versions that are kept: the newest 10.")]
+    /// Restore an earlier version of a function
+    #[command(after_help = help::ROLLBACK)]
     Rollback(Rollback),
-    /// Remove a function, its versions and its log
+    /// Remove a function with all versions and its log
     Rm(Rm),
     /// Print the newest lines of a function's log
-    #[command(after_help = "\
-A line is time, instance, stream and text. The stream is out or err of the
-function, or node: what the node says about it. Instance 0 is the making of the
-seed.")]
+    #[command(after_help = help::LOGS)]
     Logs(Logs),
-    /// Summarise what the running node has done
+    /// Print a summary of the running node's metrics
     Stats(Stats),
-    /// Draw the running node's tree of seeds: sizes, working sets, instances
-    #[command(after_help = "\
-Level 0 is the booted guest, level 1 the engine with everything linked, level 2 a
-function version. OWN is what a seed takes beside its parents, DISK its image, HOLDS
-OWN and the private pages of its warm instances, by account; WRITE and READ are the pages that its instances use, HITS the requests that a warm instance served. A seed
-that is not in memory was evicted for others; when it is used it is read from its
-image, or made again where it has none.")]
+    /// Show the running node's seed tree: sizes, working sets, instances
+    #[command(after_help = help::TREE)]
     Tree(Tree),
-    /// Look at a function's image, its seed on disk, and take it to another node
+    /// Inspect, export and import func-images, the seeds on disk
     #[command(subcommand)]
     Image(Image),
-    /// Look into the key-value stores of functions, and change them
-    #[command(
-        subcommand,
-        after_help = "\
-STORE is a function, whose own store it is, or with --shared the name of one that functions
-were deployed with (`deploy --kv`).
-
-Examples:
-  faasw kv ls                          the stores that have anything
-  faasw kv ls greeter                  the keys of a function's own store
-  faasw kv set greeter greeting hello
-  faasw kv get --shared users alice"
-    )]
+    /// List, read and change key-value stores
+    #[command(subcommand, after_help = help::KV)]
     Kv(Kv),
-    /// Set, list and remove the secrets of functions; nothing shows what they are
-    #[command(
-        subcommand,
-        after_help = "\
-A function reads those that it was deployed with (`deploy --secret NAME`) like its
-configuration. What is set here holds for requests that begin after it, whatever the
-version; it need not wait for the function, and goes with it.
-
-Examples:
-  faasw secret set shop api_key < key.txt
-  pass show shop/api | faasw secret set shop api_key
-  faasw secret ls"
-    )]
+    /// Set, list and remove secrets of functions; values cannot be read back
+    #[command(subcommand, after_help = help::SECRET)]
     Secret(Secret),
-    /// Add, list, warm and remove language engines, which run scripts
+    /// Add, list, prepare and remove language engines, which run scripts
     #[command(subcommand)]
     Engine(Engine),
-    /// Initialise a module once and for all, and write the module that begins there
-    #[command(after_help = "\
-The export runs in a microVM of this host, with the limits of a deployment; no node
-needs to run. What it leaves is part of the module then, wherever that runs. `deploy
---init` does the same and deploys it.
-
-Examples:
-  faasw wizen app.wasm -o ready.wasm                  by its wizer-initialize
-  faasw wizen app.wasm -o ready.wasm --init prepare
-  faasw wizen app.wasm -o ready.wasm --init my:app/setup@1.0.0#run -e LEVEL=debug")]
+    /// Pre-initialise a module and save the result
+    #[command(after_help = help::WIZEN)]
     Wizen(Wizen),
-    /// Make a folder to begin a function with: a handler, a request, how to go on
-    #[command(after_help = "\
-Examples:
-  faasw new js hello                                  then: faasw up hello --watch
-  faasw new rust hello")]
+    /// Create a project: handler, sample request, README
+    #[command(after_help = help::NEW)]
     New(New),
-    /// Say what this host offers, and run a function as a test
+    /// Report what this host supports, and run a self-test
     Doctor(Doctor),
     /// Connect to a key-value server for the node that starts this
     #[command(hide = true)]
@@ -200,11 +126,11 @@ Examples:
 /// A language that `new` knows.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum Language {
-    /// A script, which faasw runs as it is
+    /// A JavaScript file, which needs no build
     Js,
-    /// A script, which faasw runs as it is
+    /// A Python file, which needs no build
     Python,
-    /// A component
+    /// A component, which cargo builds
     Rust,
 }
 
@@ -212,29 +138,28 @@ pub enum Language {
 pub struct New {
     /// Language of the function
     pub language: Language,
-    /// Name of the function, and of the folder
+    /// Name of the function and of its folder
     #[arg(value_parser = name)]
     pub name: FunctionName,
 }
 
 #[derive(Debug, Args)]
 pub struct Wizen {
-    /// A WebAssembly component, a WASI command, or the text form of either
+    /// WebAssembly component, WASI command, or the text form of either
     pub file: PathBuf,
     /// Write the module to this file
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: PathBuf,
-    /// Call this export; one of an exported interface is INTERFACE#NAME
-    /// [default: wizer-initialize, of a module]
+    /// Call this export, or INTERFACE#NAME of an exported interface [default: wizer-initialize]
     #[arg(long, value_name = "EXPORT")]
     pub init: Option<String>,
-    /// Set an environment variable of the initialisation, any number of times
+    /// Set an environment variable of the initialisation (repeatable)
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
-    /// Let its memories grow to this many MiB [default: 128]
+    /// Limit the memories of the module to this many MiB [default: 128]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: Option<u32>,
-    /// Let it draw randomness and read the clock; whoever runs the module finds the same
+    /// Allow the initialisation to draw randomness and read the clock; the module keeps the values
     #[arg(long)]
     pub allow_draws: bool,
 }
@@ -244,22 +169,28 @@ pub struct Invoke {
     /// Name of the function
     #[arg(value_parser = name)]
     pub name: FunctionName,
-    /// Path and query that the function sees
+    /// Path and query of the request
     #[arg(long, default_value = "/", help_heading = "Request")]
     pub path: String,
     /// Method of the request [default: GET, or POST with --data]
     #[arg(long, help_heading = "Request")]
     pub method: Option<Method>,
-    /// Add a header field, any number of times
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = header, help_heading = "Request")]
+    /// Add a header field (repeatable)
+    #[arg(
+        long = "header",
+        short = 'H',
+        value_name = "NAME: VALUE",
+        value_parser = header,
+        help_heading = "Request"
+    )]
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Send this text as the body, or the file after an @; @- is standard input
+    /// Send this text as the body, or the content of @FILE; @- is standard input
     #[arg(long, short = 'd', value_name = "TEXT|@FILE", help_heading = "Request")]
     pub data: Option<String>,
     /// Print status, header fields and timing to standard error
     #[arg(long, short = 'v', help_heading = "Output")]
     pub verbose: bool,
-    /// Write the exact bytes of the body to a terminal, too, which obeys control characters in them
+    /// Write the exact bytes of the body to a terminal; control characters then take effect
     #[arg(long, help_heading = "Output", conflicts_with = "json")]
     pub raw: bool,
     #[command(flatten)]
@@ -292,7 +223,7 @@ pub struct Rollback {
     /// Name of the function
     #[arg(value_parser = name)]
     pub name: FunctionName,
-    /// Number of the version [default: the one before the current]
+    /// Number of the version [default: the previous one]
     pub version: Option<u64>,
     #[command(flatten)]
     pub node: DataDir,
@@ -338,8 +269,7 @@ pub struct Logs {
         value_name = "LINES"
     )]
     pub lines: usize,
-    /// Go on printing lines as they come, until interrupted; with --json, one
-    /// object a line
+    /// Print new lines until interrupted; with --json, one object per line
     #[arg(long, short = 'f')]
     pub follow: bool,
     #[command(flatten)]
@@ -350,7 +280,7 @@ pub struct Logs {
 
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Look at the host and run the self-test for nodes with this confinement
+    /// Check the host and run the self-test for nodes with this confinement
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Level::Full)]
     pub confinement: Level,
     #[command(flatten)]

@@ -13,29 +13,36 @@ use super::super::{options::Options, serving::Serving, values::time};
 
 #[derive(Debug, Args)]
 pub struct Pod {
-    /// A WebAssembly component, a WASI command, the text form of either; a script, or a
-    /// folder of one
+    /// WebAssembly component, WASI command, script, or folder of a script
     pub file: PathBuf,
-    /// Begin with this file of the folder [default: its handler, index, main or app]
-    #[arg(long, value_name = "PATH")]
+    /// Entry file of a script's folder [default: handler, index, main or app]
+    #[arg(long, value_name = "PATH", help_heading = "Function")]
     pub entry: Option<String>,
     /// Name of the function in logs and metrics [default: the file's]
-    #[arg(long, value_parser = super::name)]
+    #[arg(long, help_heading = "Function", value_parser = super::name)]
     pub name: Option<FunctionName>,
-    /// Serve the function on this address, with all paths, once its seed is there; port 0 takes any
-    /// free one [default: port $PORT, or 8080, of all addresses]
+    /// Serve the function on this address [default: port $PORT or 8080 of all addresses]
+    ///
+    /// The node accepts connections once the function's seed is ready. Port 0 takes any free port.
     #[arg(long, value_name = "ADDR", help_heading = "Pod")]
     pub listen: Option<SocketAddr>,
-    /// Serve /livez, /readyz and /metrics on this address, from the start on
-    /// [default: port 9090 of all addresses]
+    /// Serve /livez, /readyz and /metrics on this address [default: port 9090 of all addresses]
     #[arg(long, value_name = "ADDR", help_heading = "Pod")]
     pub health_listen: Option<SocketAddr>,
-    /// Accept connections for this long after SIGTERM, while /readyz says that none should come:
-    /// others hear of that with a delay
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = delay, help_heading = "Pod")]
+    /// Keep accepting connections for this long after SIGTERM, while /readyz fails
+    ///
+    /// Load balancers notice the failing check with a delay.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = delay,
+        help_heading = "Pod"
+    )]
     pub drain_delay: Duration,
-    /// Read code and seed from this folder, the entry of a host's store that `faasw share` has
-    /// found, as far as they are good here, instead of making them
+    /// Read code and seed from this entry of the host's store instead of making them
+    ///
+    /// `faasw share find` prints the entry. If it is not valid here, the node makes code and seed.
     #[arg(
         long,
         value_name = "DIR",
@@ -44,13 +51,14 @@ pub struct Pod {
         help_heading = "Pod"
     )]
     pub shared: Option<PathBuf>,
-    /// Open what is shared with the key in this file, which is root's and which nobody else may
-    /// write to
+    /// Decrypt the entry with the key in this file
+    ///
+    /// The file must belong to root, and only root may write to it.
     #[arg(long, value_name = "FILE", requires = "shared", help_heading = "Pod")]
     pub shared_key: Option<PathBuf>,
     #[command(flatten)]
     pub serving: Serving,
-    /// Keep the function, its code and logs in DIR; without it they are in memory
+    /// Keep the function, its code and logs in DIR [default: in memory]
     #[arg(long, value_name = "DIR", help_heading = "Node")]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -9,9 +9,9 @@ use super::{DataDir, Format, name};
 
 #[derive(Debug, Subcommand)]
 pub enum Secret {
-    /// Set a secret to what comes on standard input, without the line break at its end
+    /// Set a secret to the text on standard input, without its final line break
     Set(SecretSet),
-    /// List secrets: whose they are, their names, when they were set
+    /// List secrets: function, name, and when each was set
     Ls(SecretLs),
     /// Remove secrets of a function
     Rm(SecretRm),
@@ -19,13 +19,13 @@ pub enum Secret {
 
 #[derive(Debug, Args)]
 pub struct SecretSet {
-    /// The function, which need not be there yet
+    /// Name of the function, which need not exist yet
     #[arg(value_parser = name)]
     pub function: FunctionName,
-    /// The secret's name
+    /// Name of the secret
     #[arg(value_parser = secret)]
     pub name: SecretName,
-    /// Take the value from this file instead, as it is, line breaks included
+    /// Read the value from this file instead, unchanged; it may be empty
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub struct SecretSet {
 
 #[derive(Debug, Args)]
 pub struct SecretLs {
-    /// Only those of this function
+    /// List only the secrets of this function
     #[arg(value_parser = name)]
     pub function: Option<FunctionName>,
     #[command(flatten)]
@@ -45,10 +45,10 @@ pub struct SecretLs {
 
 #[derive(Debug, Args)]
 pub struct SecretRm {
-    /// The function
+    /// Name of the function
     #[arg(value_parser = name)]
     pub function: FunctionName,
-    /// The secrets' names
+    /// Names of the secrets
     #[arg(value_name = "NAME", required = true, value_parser = secret)]
     pub names: Vec<SecretName>,
     #[command(flatten)]

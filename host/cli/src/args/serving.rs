@@ -18,26 +18,31 @@ use super::{
 
 #[derive(Debug, Args)]
 pub struct Up {
-    /// WebAssembly components, WASI commands, their text form; scripts, or folders of them
+    /// WebAssembly components, WASI commands, scripts, or folders of scripts
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Begin with this file of a folder [default: its handler, index, main or app]
-    #[arg(long, value_name = "PATH")]
+    /// Entry file of a script's folder [default: handler, index, main or app]
+    #[arg(long, value_name = "PATH", help_heading = "Function")]
     pub entry: Option<String>,
-    /// Run scripts that end like this by this engine, any number of times
-    #[arg(long = "engine", value_name = ".EXT[,.EXT]=FILE", value_parser = engine_file)]
+    /// Run scripts with these extensions by this engine (repeatable)
+    #[arg(
+        help_heading = "Function",
+        long = "engine",
+        value_name = ".EXT[,.EXT]=FILE",
+        value_parser = engine_file
+    )]
     pub engines: Vec<EngineFile>,
-    /// Name of the function, where there is one file [default: the file's]
-    #[arg(long, value_parser = name)]
+    /// Name of the function, if there is one file [default: the file's]
+    #[arg(long, help_heading = "Function", value_parser = name)]
     pub name: Option<FunctionName>,
     /// Deploy a file again when it changes
-    #[arg(long)]
+    #[arg(long, help_heading = "Function")]
     pub watch: bool,
     #[command(flatten)]
     pub addresses: Addresses,
     #[command(flatten)]
     pub serving: Serving,
-    /// Keep functions, code and logs in DIR; without it they end with the node
+    /// Keep functions, code and logs in DIR [default: until the node ends]
     #[arg(long, value_name = "DIR", help_heading = "Node")]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -65,21 +70,21 @@ pub struct Serve {
     pub addresses: Addresses,
     #[command(flatten)]
     pub serving: Serving,
-    /// Tell clients that ask with X-Faasw-Timing: 1 where their requests' time went,
-    /// which shows how busy others keep the node; `up` does
+    /// Send Server-Timing to clients that send X-Faasw-Timing: 1
+    ///
+    /// This reveals how busy the node is. `up` always does it.
     #[arg(long, help_heading = "Node")]
     pub timing: bool,
-    /// Send clients the whole reason of a function's failure: its error's text, which may quote
-    /// secrets, its exit code, the backtrace of a trap. Without it only the function's log has
-    /// them. `up` sends them
+    /// Send clients the full reason of a function's failure
+    ///
+    /// The reason includes the error's text, which may quote secrets, the exit code and the
+    /// backtrace of a trap. Without this option only the function's log has it. `up` always sends
+    /// it.
     #[arg(long, help_heading = "Node")]
     pub verbose_errors: bool,
     #[command(flatten)]
     pub node: DataDir,
-    #[command(
-        flatten,
-        next_help_heading = "Functions that set no limits of their own"
-    )]
+    #[command(flatten, next_help_heading = "Default limits of functions")]
     pub own: OwnLimits,
     #[command(flatten)]
     pub format: Format,

@@ -6,20 +6,23 @@ use clap::{Args, Subcommand};
 use faasw::shared::Namespace;
 use faasw_client::{Digest, FunctionName};
 
-use super::{super::options::Options, Format};
+use super::{super::options::Options, Format, help};
 
 #[derive(Debug, Subcommand)]
 pub enum Share {
-    /// Make the entry of a function, unless there is one
-    #[command(after_help = "\
-The function is compiled and initialised as a pod with the same options would, by a node that ends with the
-command. Only root adds; the store is made where there is none. What the entry is of decides which pods find it:
-namespace, name, file, options, this faasw and this processor and kernel.")]
+    /// Make the entry of a function, unless it exists
+    #[command(
+        mut_args(help::show_only(help::SHORT_SHARE)),
+        after_help = help::short(help::SHARE_ADD),
+        after_long_help = help::SHARE_ADD
+    )]
     Add(Box<ShareAdd>),
-    /// Print where the entry of a function is: its folder, then the file with its key
-    #[command(after_help = "\
-Exits with 5 where there is none: such a pod makes its function itself. Give a pod the folder, read only, and the
-key, and nothing else of the store.")]
+    /// Print the folder and the key file of a function's entry
+    #[command(
+        mut_args(help::show_only(help::SHORT_SHARE)),
+        after_help = help::short(help::SHARE_FIND),
+        after_long_help = help::SHARE_FIND
+    )]
     Find(Box<ShareFind>),
     /// List the entries of a store
     Ls(ShareLs),
@@ -27,28 +30,28 @@ key, and nothing else of the store.")]
     Rm(ShareRm),
 }
 
-/// Which store.
+/// The store of a command.
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct InStore {
-    /// The store, a folder that root alone can come into
+    /// Folder of the store, which only root can access
     #[arg(long, value_name = "DIR")]
     pub store: PathBuf,
 }
 
-/// What of a store.
+/// The function of an entry.
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct Of {
     #[command(flatten)]
     pub within: InStore,
-    /// Whose it is: nothing is shared between namespaces
+    /// Namespace of the entry; namespaces share nothing
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Namespace,
-    /// Name of the function, as pods have it [default: the file's]
+    /// Name of the function, equal to that in pods [default: the file's]
     #[arg(long, value_parser = super::name)]
     pub name: Option<FunctionName>,
-    /// Begin with this file of the folder [default: its handler, index, main or app]
+    /// Entry file of a script's folder [default: handler, index, main or app]
     #[arg(long, value_name = "PATH")]
     pub entry: Option<String>,
     #[command(flatten)]
@@ -65,11 +68,12 @@ impl Of {
 
 #[derive(Debug, Args)]
 pub struct ShareAdd {
-    /// What a pod is given: a component, a WASI command, the text form of either; a script, or a
-    /// folder of one
+    /// The pod's component, WASI command, script, or folder of a script
     pub file: PathBuf,
-    /// Ask the function for this path when it is made, any number of times, so that what such
-    /// requests use is read first; what it does for them it does
+    /// Request this path from the function, to record its working set (repeatable)
+    ///
+    /// The pages that such requests use are read first when a pod restores the seed. The requests
+    /// are real: their side effects happen.
     #[arg(long = "request", value_name = "PATH")]
     pub requests: Vec<String>,
     #[command(flatten)]
@@ -80,11 +84,17 @@ pub struct ShareAdd {
 
 #[derive(Debug, Args)]
 pub struct ShareFind {
-    /// What the pod is given
+    /// The pod's function file or folder
     #[arg(required_unless_present = "digest")]
     pub file: Option<PathBuf>,
-    /// The SHA-256 of that, as the layer of an image has it, in place of the file
-    #[arg(long, value_name = "[sha256:]DIGEST", value_parser = digest, requires = "name", conflicts_with_all = ["file", "folder"])]
+    /// SHA-256 of the file, for example of an artifact's layer, instead of the file itself
+    #[arg(
+        long,
+        value_name = "[sha256:]DIGEST",
+        value_parser = digest,
+        requires = "name",
+        conflicts_with_all = ["file", "folder"]
+    )]
     pub digest: Option<Digest>,
     #[command(flatten)]
     pub of: Of,
@@ -96,7 +106,7 @@ pub struct ShareFind {
 pub struct ShareLs {
     #[command(flatten)]
     pub within: InStore,
-    /// Those of this namespace alone
+    /// List only entries of this namespace
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Option<Namespace>,
     #[command(flatten)]
@@ -105,18 +115,18 @@ pub struct ShareLs {
 
 #[derive(Debug, Args)]
 pub struct ShareRm {
-    /// Entries, as `share ls` calls them
+    /// Entries, as `share ls` prints them
     #[arg(required_unless_present_any = ["stale", "all"])]
     pub entries: Vec<Digest>,
     #[command(flatten)]
     pub within: InStore,
-    /// Those of this namespace alone
+    /// Remove only entries of this namespace
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Option<Namespace>,
-    /// Remove what no pod of this faasw finds on this machine, and what is damaged
+    /// Remove damaged entries, and those that no pod of this faasw version on this host uses
     #[arg(long, conflicts_with_all = ["entries", "all"])]
     pub stale: bool,
-    /// Remove all of a namespace
+    /// Remove all entries of the namespace
     #[arg(long, requires = "namespace", conflicts_with = "entries")]
     pub all: bool,
 }

@@ -106,7 +106,7 @@ impl Files {
             made.map_err(|error| {
                 let path = path.display();
                 Exit::failure(format_args!(
-                    "the data directory {path} cannot be made: {error}"
+                    "cannot create the data directory {path}: {error}"
                 ))
             })?;
         }
@@ -159,20 +159,20 @@ pub fn finding() -> Finding {
         Some(LandlockStatus::Available { effective_abi, .. }) => (
             FindingState::Good,
             format!(
-                "Landlock {}: a node reaches its own files alone",
+                "Landlock {}: a node can access only its own files",
                 effective_abi as i32
             ),
         ),
         Some(LandlockStatus::NotEnabled) => (
             FindingState::Poor,
-            "Landlock is turned off (lsm= of the kernel): a node that is taken over reaches all \
-             files of its user"
+            "Landlock is disabled (the kernel's lsm=): a compromised node can access all files of \
+             its user"
                 .to_owned(),
         ),
         _ => (
             FindingState::Poor,
-            "the kernel has no Landlock (5.13 and later may): a node that is taken over reaches \
-             all files of its user"
+            "the kernel has no Landlock (Linux 5.13 and later may have it): a compromised node can \
+             access all files of its user"
                 .to_owned(),
         ),
     };

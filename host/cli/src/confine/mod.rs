@@ -88,7 +88,7 @@ impl Confinement {
     /// Returns an error if a process cannot be started or a right cannot be dropped.
     pub fn begin(needs: &Needs) -> Result<Self, Exit> {
         let launcher = Launcher::start()
-            .map_err(|error| Exit::failure(format_args!("the launcher does not start: {error}")))?;
+            .map_err(|error| Exit::failure(format_args!("cannot start the launcher: {error}")))?;
         let dialer = needs
             .key_value_server
             .as_ref()
@@ -96,7 +96,7 @@ impl Confinement {
             .transpose();
         let dialer = dialer.map_err(|error| {
             Exit::failure(format_args!(
-                "what connects to the key-value server does not start: {error}"
+                "cannot start faasw-dial, which connects to the key-value server: {error}"
             ))
         })?;
         confine_daemon(needs.capabilities()).map_err(|error| {
@@ -134,13 +134,14 @@ impl Confinement {
         };
         let (ended, what) = tokio::select! {
             ended = self.launcher.ended() => {
-                (ended, "the launcher has ended, and with it what makes microVMs")
+                (ended, "the launcher, which makes microVMs, has ended")
             }
-            ended = dialer => (ended, "what connects to the key-value server has ended"),
+            ended = dialer => (ended, "faasw-dial, which connects to the key-value server, has \
+                 ended"),
         };
         if let Err(error) = ended {
-            tracing::warn!(%error, "nobody notices if the launcher or what connects to the \
-                 key-value server ends");
+            tracing::warn!(%error, "the node cannot detect the end of the launcher and of \
+                 faasw-dial");
             return std::future::pending().await;
         }
         Exit::failure(what).hint("start the node again")

@@ -77,9 +77,7 @@ pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String>
         .clone()
         .map(|(parameter, value)| parameter.len() + value.len());
     if bytes.sum::<usize>() > OPTIONS_BYTES_MAX {
-        return Err(format!(
-            "its options have more than {OPTIONS_BYTES_MAX} bytes"
-        ));
+        return Err(format!("its options exceed {OPTIONS_BYTES_MAX} bytes"));
     }
     pairs_of(ours).map_err(|why| {
         let why: String = why.chars().take(MESSAGE_MAX).collect();
@@ -97,7 +95,7 @@ fn pairs_of<'a>(
         }
         if LISTS.contains(&parameter) {
             let values: Vec<String> = serde_json::from_str(value)
-                .map_err(|_| format!("{PREFIX}{parameter} is no list of texts in JSON"))?;
+                .map_err(|_| format!("{PREFIX}{parameter} is not a JSON list of strings"))?;
             pairs.extend(
                 values
                     .into_iter()

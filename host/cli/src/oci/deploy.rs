@@ -41,17 +41,15 @@ pub(super) struct Target {
 /// Deploys an artifact. With `--watch`, also deploys the artifacts to which the tag leads later.
 pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     if args.entry.is_some() {
-        return Err(Exit::usage("--entry is for a folder"));
+        return Err(Exit::usage("--entry needs a folder"));
     }
     if args.follow.watch && matches!(reference.tag_or_digest(), TagOrDigest::Digest(_)) {
-        return Err(Exit::usage(
-            "a digest leads to the same for ever: --watch is for a tag",
-        ));
+        return Err(Exit::usage("a digest never changes: --watch needs a tag"));
     }
     let name = match args.name {
         Some(name) => name,
         None => FunctionName::from_file(Path::new(reference.repository()))
-            .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+            .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
     };
     let freeze = args.options.freeze;
     let files = args.options.files.clone();
@@ -173,7 +171,7 @@ impl Target {
         }
         if !taken.refused.is_empty() {
             say(format_args!(
-                "{name}: goes without: {}",
+                "{name}: not granted: {}",
                 shown(&taken.refused)
             ));
         }

@@ -41,7 +41,7 @@ pub(super) async fn follow(
                 registry = None;
                 pause = next_pause(pause, every);
                 say(format_args!(
-                    "{}: {exit}; it is asked again in {}",
+                    "{}: {exit}; next attempt in {}",
                     target.name,
                     duration(pause)
                 ));

@@ -66,11 +66,11 @@ impl From<OciError> for Exit {
             OciError::Realm { realm, .. } => {
                 let host = realm.split(':').next().unwrap_or(realm);
                 exit.hint(format_args!(
-                    "if that is whose it should be: --token-host {host}"
+                    "if this token server is correct: --token-host {host}"
                 ))
             }
             OciError::Connection { why, .. } if why.contains("certificate") => {
-                exit.hint("--ca FILE trusts another authority, too")
+                exit.hint("to trust another authority: --ca FILE")
             }
             _ => exit,
         }

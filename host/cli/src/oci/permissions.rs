@@ -64,10 +64,10 @@ impl ArtifactGrants {
             let kinds: BTreeSet<&str> = asked.iter().filter_map(kind_of).map(kind_word).collect();
             let kinds: Vec<&str> = kinds.into_iter().collect();
             return Err(
-                Exit::failure(format_args!("its artifact asks for {}", shown(&asked))).hint(
+                Exit::failure(format_args!("its artifact requests {}", shown(&asked))).hint(
                     format_args!(
-                        "--accept {} deploys it with that, --accept none without; what the command \
-                     line says itself needs no such word",
+                        "use --accept {} to grant this, or --accept none to deploy without; \
+                         options given here need no --accept",
                         kinds.join(",")
                     ),
                 ),
@@ -90,10 +90,10 @@ impl ArtifactGrants {
                 let more: Vec<Pair> = granted.difference(first).cloned().collect();
                 if !more.is_empty() {
                     return Err(Exit::failure(format_args!(
-                        "its artifact asks for more than the first one did: {}",
+                        "its artifact requests more than the first one: {}",
                         shown(&more)
                     ))
-                    .hint("who wants that starts `faasw deploy --watch` again"));
+                    .hint("to grant this, restart `faasw deploy --watch`"));
                 }
             }
         }

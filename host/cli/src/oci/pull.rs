@@ -56,7 +56,7 @@ pub async fn pull(args: Pull) -> Result<(), Exit> {
         size(module.len() as u64)
     ));
     if artifact.has_files() {
-        say("the artifact has files, too, which `faasw deploy oci://…` gives the function");
+        say("the artifact also has files; `faasw deploy oci://…` deploys them");
     }
     if args.format.json {
         return print_json(&PullOutput {

@@ -30,15 +30,13 @@ struct PushOutput {
 /// Pushes a module.
 pub async fn push(args: Push) -> Result<(), Exit> {
     let TagOrDigest::Tag(tag) = args.reference.tag_or_digest() else {
-        return Err(Exit::usage(
-            "a digest is of what is there already: push to a tag",
-        ));
+        return Err(Exit::usage("cannot push to a digest: push to a tag"));
     };
     let file = args.file.display();
     let module = read_module(&args.file)?;
     if os_of(&module).is_none() {
         return Err(Exit::failure(format_args!(
-            "{file} is no WebAssembly: artifacts have nothing else"
+            "{file} is not WebAssembly; artifacts contain nothing else"
         )));
     }
     let layer = args

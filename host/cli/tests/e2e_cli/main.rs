@@ -97,7 +97,7 @@ fn up_prints_a_command_line_that_works() {
     assert!(folder.join("faasw.sock").exists());
     for text in [
         "hello: compiling ",
-        "hello: making its seed",
+        "hello: making the seed",
         "hello: version 1, compiled in ",
         "ready on ",
     ] {

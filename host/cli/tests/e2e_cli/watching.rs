@@ -45,7 +45,7 @@ pub fn up_deploys_a_file_again_when_it_changes() {
     assert_eq!(get(address, "/hello/").body, "hello once more\n");
     // A file that is not a module changes nothing, and the next change is noticed.
     write("(module $half");
-    up.said("hello was not redeployed, the version before serves on: ");
+    up.said("hello was not redeployed; the previous version still serves: ");
     assert_eq!(get(address, "/hello/").body, "hello once more\n");
     write(&text);
     up.line();

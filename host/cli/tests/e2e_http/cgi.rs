@@ -106,7 +106,7 @@ pub fn commands_receive_the_length_of_a_chunked_body() {
         "urn:faasw:problem:request-body-too-large"
     );
     let detail = more.problem("detail");
-    assert!(detail.contains("send Content-Length"), "{detail}");
+    assert!(detail.contains("needs Content-Length"), "{detail}");
     // A body with a length may be longer.
     let body = "x".repeat(3 << 20);
     let many = BENCH.request("POST", "/c/echo", "", &body);

@@ -160,7 +160,7 @@ fn reduced_confinement_works_and_is_reported() {
         ];
         let mut node = Running::start_command(restriction.faasw(folder.path(), &words));
         let address = node.address();
-        node.said("confinement is reduced, as was asked for");
+        node.said("confinement is reduced, as configured");
         // The instances come from a seed, or were reset.
         for _ in 0..3 {
             assert_eq!(get(address, "/hello/").status, 200, "{restriction:?}");

@@ -85,7 +85,7 @@ fn secrets_are_read_like_the_configuration() {
     let options = reading(&["api_key", "lines", "not_set"]).config("colour", "green");
     let deployed = BENCH.deploy("reader", &e2e::file(PROBE), options);
     let notice = deployed.notice.as_deref();
-    assert_eq!(notice, Some("its secret not_set is not set yet"));
+    assert_eq!(notice, Some("its secret not_set has no value yet"));
     assert!(deployed.function.frozen_after_init, "{deployed:?}");
     assert_eq!(
         deployed.function.secrets,
@@ -262,17 +262,17 @@ fn secrets_survive_a_restart_only_with_their_key() {
         assert_eq!(secrets(bench, "kept"), ["colour", "key"]);
     };
     let bench = start(Some([7; 32]));
-    refused(&bench, "sealed with another key");
+    refused(&bench, "encrypted with another key");
     let why = try_to_set(&bench, "other", "key", b"x").unwrap_err();
-    assert!(why.to_string().contains("put that one back"), "{why}");
+    assert!(why.to_string().contains("restore that key"), "{why}");
     bench.end();
     drop(bench);
     // A damaged key file is left for the operator to repair.
     fs::write(&own, &right[1..]).unwrap();
     let bench = start(None);
-    refused(&bench, "has not the size of a key");
+    refused(&bench, "does not have the size of a key");
     let why = try_to_set(&bench, "kept", "key", b"x").unwrap_err();
-    assert!(why.to_string().contains("put the right one back"), "{why}");
+    assert!(why.to_string().contains("restore the right one"), "{why}");
     bench.end();
     drop(bench);
     assert_eq!(fs::read(&own).unwrap(), &right[1..]);
@@ -393,7 +393,7 @@ fn commands_explain_errors() {
         String::from_utf8(command.stderr).unwrap()
     };
     let said = failed(&["secret", "set", "f", "key"]);
-    assert!(said.contains("nothing came"), "{said}");
+    assert!(said.contains("standard input is empty"), "{said}");
     for secret in ["a", "b"] {
         secrets_are_set_by_a_command(data_dir, &["several", secret], "x");
     }
@@ -406,7 +406,7 @@ fn commands_explain_errors() {
     fs::write(&large, vec![b'x'; SECRET_BYTES + 1]).unwrap();
     let large = large.to_str().unwrap();
     let said = failed(&["secret", "set", "f", "key", "--file", large]);
-    assert!(said.contains("16384 bytes at most"), "{said}");
+    assert!(said.contains("at most 16384 bytes"), "{said}");
     let said = failed(&["deploy", PROBE, "--secret", "a", "--config", "a=b"]);
     assert!(said.contains("both a secret and a key"), "{said}");
     // The line break at the end of standard input is not part of the value; every byte of a file

@@ -87,13 +87,16 @@ pub fn a_key_opens_only_its_own_entry() {
         fs::remove_file(&key).unwrap();
     };
     spoil(flip, "sealed with another");
-    spoil(truncate, "has not 32 bytes");
-    spoil(grow, "has not 32 bytes");
-    spoil(pipe, "is no file");
-    spoil(device, "is no file");
+    spoil(truncate, "does not have 32 bytes");
+    spoil(grow, "does not have 32 bytes");
+    spoil(pipe, "is not a file");
+    spoil(device, "is not a file");
     spoil(give_away, "belongs to user 1000");
-    spoil(open_up, "others than its owner");
-    spoil(|path| fs::write(path, "").unwrap(), "has not 32 bytes");
+    spoil(open_up, "users other than its owner");
+    spoil(
+        |path| fs::write(path, "").unwrap(),
+        "does not have 32 bytes",
+    );
     let gone = Entry { key, ..own };
     does_without("no key", HELLO, &gone, &[], "No such file");
 }
@@ -120,8 +123,12 @@ const SPOILT: &[Spoilt] = &[
         |entry| fs::remove_file(entry.note()).unwrap(),
         "No such file",
     ),
-    ("note a pipe", |entry| pipe(&entry.note()), "is no file"),
-    ("note a device", |entry| device(&entry.note()), "is no file"),
+    ("note a pipe", |entry| pipe(&entry.note()), "is not a file"),
+    (
+        "note a device",
+        |entry| device(&entry.note()),
+        "is not a file",
+    ),
     ("note a link", |entry| link(&entry.note()), "symbolic link"),
     (
         "note another's",
@@ -131,7 +138,7 @@ const SPOILT: &[Spoilt] = &[
     (
         "note open",
         |entry| open_up(&entry.note()),
-        "others than its owner",
+        "users other than its owner",
     ),
     (
         "folder another's",
@@ -141,7 +148,7 @@ const SPOILT: &[Spoilt] = &[
     (
         "folder open",
         |entry| open_up(&entry.folder),
-        "others than its owner",
+        "users other than its owner",
     ),
     ("folder a link", |entry| link(&entry.folder), "entry"),
     (
@@ -157,7 +164,7 @@ const SPOILT: &[Spoilt] = &[
     (
         "images open",
         |entry| open_up(&entry.folder.join("images")),
-        "others than its owner",
+        "users other than its owner",
     ),
     (
         "images gone",
@@ -184,8 +191,12 @@ const SPOILT: &[Spoilt] = &[
         |entry| fs::remove_file(entry.code()).unwrap(),
         "stored code is missing",
     ),
-    ("code a pipe", |entry| pipe(&entry.code()), "is no file"),
-    ("code a device", |entry| device(&entry.code()), "is no file"),
+    ("code a pipe", |entry| pipe(&entry.code()), "is not a file"),
+    (
+        "code a device",
+        |entry| device(&entry.code()),
+        "is not a file",
+    ),
     ("code a link", |entry| link(&entry.code()), "symbolic link"),
     (
         "code another's",
@@ -224,7 +235,11 @@ pub fn changed_or_foreign_entries_are_not_used() {
     for (what, spoil) in SPOILT_IMAGES {
         for at in 0..images {
             let spoil = |entry: &Entry| spoil(&entry.images()[at]);
-            spoilt(&format!("image {at} {what}"), &spoil, "was not good");
+            spoilt(
+                &format!("image {at} {what}"),
+                &spoil,
+                "func-image is invalid",
+            );
         }
     }
     // Each of the two images has the other's name.
@@ -236,7 +251,7 @@ pub fn changed_or_foreign_entries_are_not_used() {
         fs::rename(last, first).unwrap();
         fs::rename(aside, last).unwrap();
     };
-    spoilt("images swapped", &swap, "was not good");
+    spoilt("images swapped", &swap, "func-image is invalid");
 }
 
 /// The entry is complete when it is opened, and parts are missing when they are read.

@@ -103,7 +103,7 @@ pub fn serve(file: &str, entry: &Entry, options: &[&str]) -> (Pod, String) {
 }
 
 /// The log message of a pod that has used all of an entry.
-pub const USED: &str = "as the host has made it before";
+pub const USED: &str = "the shared entry is used";
 
 /// Asserts that a function is not compiled and initialised again in a pod with its entry, and that
 /// it gives the same answer.

@@ -76,7 +76,7 @@ pub async fn requests_of_an_artifact_need_accept() {
     let output = desk.faasw(&["deploy", &from, "--accept", "outbound,limits"]);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(
-        told.contains("goes without: host theirs.test, kv users, secret key"),
+        told.contains("not granted: host theirs.test, kv users, secret key"),
         "{told}"
     );
     let function = desk.inspected("a");

@@ -107,7 +107,7 @@ pub async fn a_tag_is_watched() {
         "three",
         &["--allow-outbound", "https://a.test"],
     );
-    follower.says("asks for");
+    follower.says("its artifact requests");
     assert_eq!(desk.inspected("a")["version"], 2);
     let last = push(&desk, &tag, "four", &[]);
     comes_from(&desk, &last);
@@ -123,7 +123,7 @@ pub async fn an_unavailable_registry_is_retried() {
     push(&desk, &tag, "one", &[]);
     let follower = Follower::start(&desk, &tag, &[]);
     registry.kill();
-    let told = follower.says("is asked again in");
+    let told = follower.says("next attempt in");
     assert!(told.contains("cannot be connected to"), "{told}");
     registry.run();
     let second = push(&desk, &tag, "two", &[]);
@@ -144,7 +144,7 @@ pub async fn a_watched_tag_gets_no_further_grants() {
         "three",
         &["--allow-outbound", "https://*.test"],
     );
-    let told = follower.says("asks for more");
+    let told = follower.says("requests more");
     assert!(told.contains("https://*.test"), "{told}");
     comes_from(&desk, &second);
 }

@@ -253,7 +253,7 @@ pub async fn errors_are_one_line() {
     let script = desk.write("a.js", "x");
     let tag = reference(&registry, "a:v1");
     let told = desk.refused(&["push", &script, &tag]);
-    assert!(told.contains("no WebAssembly"), "{told}");
+    assert!(told.contains("not WebAssembly"), "{told}");
     for words in [
         &["pull", &tag, "-o", "out.wasm"][..],
         &["deploy", &format!("oci://{tag}")],

@@ -123,7 +123,7 @@ impl Core {
             Err(why) => (self.seed(compiled, log.clone()).await?, Some(why)),
         };
         if let Some(why) = &rebuilt {
-            tracing::info!(function = %name, why = %Line(why), "an image was not used");
+            tracing::info!(function = %name, why = %Line(why), "a func-image was not used");
         }
         Ok(ImportOutcome {
             deployed: self.commit(seeded, slot).await?,
@@ -206,7 +206,7 @@ pub(super) fn manifest_mismatch(
 fn describe_image_error(error: &ImageError, is_script: bool) -> String {
     match error {
         ImageError::Purpose => {
-            "it was made of other code, or under other limits of the node".to_owned()
+            "it was made from other code, or under other limits of the node".to_owned()
         }
         ImageError::Parent if is_script => {
             format!("its language engine's seed is another here: {SHARED}")

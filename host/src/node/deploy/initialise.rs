@@ -153,7 +153,7 @@ impl Core {
         let log = Arc::new(FunctionLog::new(name.clone(), None, self.observer.clone()));
         let detected = self.detect(&name, module, options, false)?;
         if detected.engine.is_some() {
-            let why = "a script is no module: its engine initialises it when it is deployed";
+            let why = "a script is not a module: its engine initialises it at deployment";
             return Err(DeployError::NotInitialised(why.to_owned()));
         }
         let _slot = self.deployments.begin(&name, detected.module.len()).await;

@@ -125,7 +125,7 @@ impl Core {
         match self.backend.load(stored).await {
             Ok(code) => Ok(code.map(|code| DeployableCode::stored(code, artifact, held))),
             Err(error) => {
-                tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is \
+                tracing::warn!(%digest, error = %Line(error), "stored code is invalid; it is \
                      compiled again");
                 Ok(None)
             }

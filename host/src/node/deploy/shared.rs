@@ -77,12 +77,11 @@ impl Core {
                 slot,
             }) => {
                 if is_read {
-                    tracing::info!(function = %name, "it is as the host has made it before")
+                    tracing::info!(function = %name, "the shared entry is used")
                 } else {
                     tracing::warn!(
                         function = %name,
-                        "its seed was made here: the image that the host has made of it was not \
-                         good"
+                        "the shared func-image is invalid; the seed was made here"
                     )
                 }
                 return Some((seeded, slot));
@@ -90,8 +89,8 @@ impl Core {
             Err(EntryUnusable::Unfit(why)) => why.to_owned(),
             Err(EntryUnusable::Failed(error)) => error.to_string(),
         };
-        tracing::warn!(function = %name, why = %Line(why), "what the host has made is not used; it \
-             is made here");
+        tracing::warn!(function = %name, why = %Line(why), "the shared entry is not used; the \
+             function is made here");
         None
     }
 
@@ -111,7 +110,7 @@ impl Core {
         let note = entry.note();
         if note.generation != self.backend.generation() {
             return Err(EntryUnusable::Unfit(
-                "it was compiled for another instruction set",
+                "the code is for another instruction set",
             ));
         }
         let slot = self.deployments.begin(name, upload.len()).await;
@@ -126,13 +125,13 @@ impl Core {
         };
         if self::digest(&module).await? != note.record.digest {
             return Err(EntryUnusable::Unfit(
-                "its module is another than its note says",
+                "its module differs from its description",
             ));
         }
         let has_files = note.record.files.is_some();
         let mut detected = self.detect(name, module, options.clone(), has_files)?;
         if detected.engine != note.record.engine {
-            return Err(EntryUnusable::Unfit("its language engine is another here"));
+            return Err(EntryUnusable::Unfit("its language engine differs here"));
         }
         if has_files {
             detected.files = Some(PackedFiles::of(entry.bundle().clone()).await?);

@@ -136,7 +136,7 @@ impl Core {
         });
         match stored.await {
             Ok(()) => ready.is_stored_at(self.source(digest, owner)),
-            Err(error) => tracing::warn!(%digest, %error, "compiled code was not kept"),
+            Err(error) => tracing::warn!(%digest, %error, "compiled code could not be stored"),
         }
     }
 

@@ -42,10 +42,10 @@ pub(super) struct SelfCallBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum SelfCallBodyError {
     /// The sender was dropped, or reported that the body ends early.
-    #[error("the function that sent it has not sent all of it")]
+    #[error("the calling function did not send all of it")]
     Unfinished,
     /// The body is longer or shorter than announced.
-    #[error("it has another length than was said")]
+    #[error("its length differs from Content-Length")]
     Length,
 }
 

@@ -155,7 +155,8 @@ pub(super) async fn serve<L: Listener, H: Handler>(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) if is_out_of_files(&error) && spare.give_up() => {
-                    tracing::warn!(%error, "a connection finds no open file; the node makes room");
+                    tracing::warn!(%error, "no open file is left for a connection; the node closes \
+                         an idle one");
                     continue;
                 }
                 Err(error) => {
@@ -169,7 +170,7 @@ pub(super) async fn serve<L: Listener, H: Handler>(
         let is_scarce = descriptor >= watermark;
         if is_scarce && !slots.make_room() {
             tracing::warn!(
-                "a connection was refused: the open files that are left are kept for the operator"
+                "a connection was refused: the remaining open files are reserved for the operator"
             );
             drop(connection);
             spare.refill();

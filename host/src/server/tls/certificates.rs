@@ -237,13 +237,13 @@ mod tests {
                 good.key.clone(),
                 good.key.clone(),
                 "good.key",
-                "no certificate",
+                "no valid certificate",
             ),
             (
                 file("der", not_der),
                 good.key.clone(),
                 "der",
-                "no certificate",
+                "no valid certificate",
             ),
             (
                 folder.path().join("gone"),
@@ -262,13 +262,13 @@ mod tests {
                 good.certificate.clone(),
                 good.certificate.clone(),
                 "good.pem",
-                "no private key",
+                "no usable private key",
             ),
             (
                 good.certificate.clone(),
                 other.key.clone(),
                 "other.key",
-                "does not belong",
+                "does not match",
             ),
             (
                 file("large", &vec![b'x'; 2 << 20]),

@@ -17,7 +17,7 @@ pub enum TlsError {
         error: io::Error,
     },
     /// A file is larger than any certificate chain.
-    #[error("{path:?} is larger than the {limit} bytes that are taken")]
+    #[error("{path:?} is larger than the limit of {limit} bytes")]
     TooLarge {
         /// The path of the file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum TlsError {
         limit: u64,
     },
     /// A file contains no certificate, or a damaged one.
-    #[error("{path:?} has no certificate that can be read: {reason} (it should be PEM)")]
+    #[error("{path:?} has no valid certificate: {reason} (PEM is required)")]
     Certificate {
         /// The path of the file.
         path: PathBuf,
@@ -34,8 +34,8 @@ pub enum TlsError {
     },
     /// A file contains no private key, or an unusable one.
     #[error(
-        "{path:?} has no private key that can be used: {reason} (it should be PEM, of an RSA, \
-         ECDSA or Ed25519 key without a passphrase)"
+        "{path:?} has no usable private key: {reason} (PEM of an RSA, ECDSA or Ed25519 key without \
+         a passphrase is required)"
     )]
     Key {
         /// The path of the file.
@@ -44,7 +44,7 @@ pub enum TlsError {
         reason: String,
     },
     /// The key belongs to another certificate.
-    #[error("the key of {key:?} does not belong to the certificate of {certificate:?}")]
+    #[error("the key in {key:?} does not match the certificate in {certificate:?}")]
     Mismatch {
         /// The file of the certificate.
         certificate: PathBuf,

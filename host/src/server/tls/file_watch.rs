@@ -22,9 +22,9 @@ impl Tls {
             let looked = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
             match looked {
                 Ok(None) => {}
-                Ok(Some(Ok(()))) => tracing::info!("certificates have changed and are in use"),
+                Ok(Some(Ok(()))) => tracing::info!("changed certificates reloaded"),
                 Ok(Some(Err(error))) => tracing::error!(
-                    %error, "certificates have changed and are not taken; those before stay in use"
+                    %error, "changed certificates are invalid; the previous ones stay in use"
                 ),
                 // The runtime ends.
                 Err(_) => return,

@@ -21,7 +21,7 @@ pub enum StoreError {
         most: u64,
     },
     /// The value to be incremented is not a number of 64 bits, or would not be one afterwards.
-    #[error("the value is no number of 64 bits")]
+    #[error("the value is not a 64-bit number")]
     NoNumber,
     /// The file system of the data directory is full, or the user's quota on it is.
     #[error("no space is left on the file system of the data directory")]
@@ -35,14 +35,14 @@ pub enum StoreError {
         why: String,
     },
     /// The requested values are too large for one answer.
-    #[error("the values take more than {0} bytes together: ask for fewer at a time")]
+    #[error("the values exceed {0} bytes together: read fewer keys at a time")]
     TooMuch(usize),
     /// A list would start behind more keys than are counted.
     #[error("a list begins behind {0} keys at most; the newer draft's go on behind a key")]
     TooFar(u64),
     /// Whether the write was made is unknown: its last step failed and the file cannot be read
     /// either, or a server did not answer.
-    #[error("the key-value store failed, and whether this was written is not known")]
+    #[error("the key-value store failed; it is unknown whether the value was written")]
     Unknown,
     /// The server cannot be reached, or does not answer in time. Nothing was changed.
     #[error("the key-value server {server} cannot be reached: {why}")]
@@ -53,7 +53,7 @@ pub enum StoreError {
         why: String,
     },
     /// The server answers, but rejects the command. Nothing was changed.
-    #[error("the key-value server {server} refuses: {why}")]
+    #[error("the key-value server {server} rejected the command: {why}")]
     Refused {
         /// The server, without its user name and password.
         server: String,
@@ -61,7 +61,7 @@ pub enum StoreError {
         why: String,
     },
     /// The writer ended, or the file was closed after the failure of another call.
-    #[error("the key-value store's work was interrupted")]
+    #[error("the key-value store's operation was interrupted")]
     Interrupted,
 }
 

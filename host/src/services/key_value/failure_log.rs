@@ -31,8 +31,8 @@ impl FailureLog {
         if told.is_none_or(|told| told.elapsed() >= EACH) {
             *told = Some(Instant::now());
             self.is_failing.store(true, Ordering::Relaxed);
-            tracing::error!(error = %Line(error), "the key-value stores of functions cannot be \
-                 used");
+            tracing::error!(error = %Line(error), "the key-value server is unavailable to \
+                 functions");
         }
     }
 
@@ -40,7 +40,7 @@ impl FailureLog {
     pub(super) fn log_recovery(&self) {
         if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
         {
-            tracing::info!("the key-value stores of functions can be used again");
+            tracing::info!("the key-value server is available to functions again");
         }
     }
 }

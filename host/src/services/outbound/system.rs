@@ -136,8 +136,7 @@ impl NameConfig {
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     let path = Path::new(path).display();
-                    tracing::warn!(%error, "{path} cannot be read: functions' requests go without \
-                         it");
+                    tracing::warn!(%error, "{path} cannot be read: outbound calls do not use it");
                 }
                 Vec::new()
             }
@@ -154,8 +153,8 @@ fn servers(file: &[u8]) -> Vec<SocketAddr> {
     let servers = match resolv_conf::Config::parse(file) {
         Ok(config) => config.nameservers,
         Err(error) => {
-            tracing::warn!(%error, "/etc/resolv.conf cannot be understood: functions' requests \
-                 find no names");
+            tracing::warn!(%error, "/etc/resolv.conf is invalid: outbound calls cannot resolve \
+                 names");
             return Vec::new();
         }
     };

@@ -284,7 +284,7 @@ impl WorkerSlot {
 
 /// Logs the error. The guest receives a failure without details of the system.
 fn start_failure(error: std::io::Error) -> Failure {
-    tracing::warn!(%error, "a function's request is not made: a process for it does not start");
+    tracing::warn!(%error, "an outbound call failed: its egress worker could not be started");
     Failure::with_text(
         FailureCode::InternalError,
         "the node cannot make requests now",

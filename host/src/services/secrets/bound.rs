@@ -94,7 +94,7 @@ impl BoundSecrets {
         for (name, hosts, value) in secrets {
             let mut random = [0; RANDOM];
             let drawn = SystemRandom::new().fill(&mut random);
-            drawn.map_err(|_| io::Error::other("the system gives no random bytes"))?;
+            drawn.map_err(|_| io::Error::other("the system returned no random bytes"))?;
             let token = format!("{PREFIX}{:032x}", u128::from_le_bytes(random));
             all.push(BoundSecret { name, token, hosts });
             opened.push(value);

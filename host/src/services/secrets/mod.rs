@@ -26,8 +26,8 @@ pub(crate) const KEY: usize = 32;
 /// Binds a record to its purpose, besides its function and name.
 const PURPOSE: &[u8] = b"faasw secret 1";
 
-const WRONG_KEY: &str = "they were sealed with another key: put that one back, or remove all of \
-     them and set them again";
+const WRONG_KEY: &str = "they were encrypted with another key: restore that key, or remove all \
+     secrets and set them again";
 
 /// Why a secret cannot be sealed or opened.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -35,11 +35,11 @@ pub(crate) enum SealError {
     #[error("{0}")]
     NoKey(Arc<str>),
     #[error(
-        "the secret {0} cannot be opened: it was sealed with another key, or its record is \
-         damaged; put the right key back, or set it again"
+        "the secret {0} cannot be decrypted: the key is another one, or the record is damaged; \
+         restore the key, or set the secret again"
     )]
     Unopened(SecretName),
-    #[error("the system gives no random bytes")]
+    #[error("the system returned no random bytes")]
     NoNonce,
 }
 

@@ -109,10 +109,10 @@ pub enum ResetOutcome {
 #[derive(Debug, thiserror::Error)]
 pub enum ResetError {
     /// The guest went on instead of stopping.
-    #[error("it went on after it had said that it was done")]
+    #[error("it continued after it had reported its end")]
     WentOn,
     /// The guest was to poll for its next request, and did something else.
-    #[error("it strayed: {0}")]
+    #[error("it did not poll as ordered: {0}")]
     Strayed(String),
     /// Any other failure.
     #[error(transparent)]

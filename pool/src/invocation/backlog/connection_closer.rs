@@ -73,7 +73,7 @@ impl ConnectionCloser {
             tracing::debug!(
                 closed,
                 bytes = freed,
-                "clients that take nothing are closed"
+                "connections of clients that read nothing are closed"
             );
             return closed;
         }
@@ -85,7 +85,10 @@ impl ConnectionCloser {
         let Some((_, slowest)) = slowest else {
             return 0;
         };
-        tracing::debug!(bytes = slowest.held(), "the slowest client is closed");
+        tracing::debug!(
+            bytes = slowest.held(),
+            "the slowest client's connection is closed"
+        );
         slowest.close();
         1
     }

@@ -272,8 +272,8 @@ impl Pool {
                 if is_first {
                     tracing::warn!(
                         error = %Line(&error),
-                        "no sandbox could be made for an instance ahead of requests; it is tried \
-                         again later, ever more rarely"
+                        "a sandbox for an instance ahead of requests could not be made; the node \
+                             retries with a growing backoff"
                     );
                 }
                 provided.note_failing();
@@ -344,8 +344,8 @@ impl Pool {
         let is_first = lock(&provided.backoff).note(Instant::now());
         if is_first && !self.inner.keeper.has_stopped() {
             let (function, why) = (version.name(), Line(why));
-            tracing::warn!(function, %why, "instances ahead of requests failed; they are made \
-                 again later, ever more rarely");
+            tracing::warn!(function, %why, "instances ahead of requests failed; the node retries \
+                 with a growing backoff");
         }
     }
 

@@ -131,7 +131,7 @@ impl Sandbox {
             None => (Some(mailbox.as_fd()), frozen.layers()),
             Some(parent) => {
                 let steps = parent.steps_to(frozen).ok_or_else(|| {
-                    protocol("a sandbox was preset with what a seed does not descend from")
+                    protocol("a sandbox is specialised for a seed that is not a parent")
                 })?;
                 order.origin = Origin::Preset;
                 put_difference(&mut order, &frozen.difference_below(steps))?;
@@ -196,7 +196,7 @@ impl Sandbox {
         self.paged = attached.map_err(|error| match error {
             Errno::CANCELED => PlatformError::SeedUnreadable,
             error => PlatformError::System {
-                what: "an instance could not be had to wait for its memory",
+                what: "an instance could not be made to wait for its memory",
                 error,
             },
         })?;
@@ -366,7 +366,7 @@ impl Sandbox {
                 Err(PlatformError::SandboxEnded(failure(&packet)))
             }
             Err(FriError::System(Errno::AGAIN)) => Ok(()),
-            _ => Err(protocol("the sandbox said what it may not say now")),
+            _ => Err(protocol("the sandbox sent a message out of order")),
         }
     }
 
@@ -440,7 +440,7 @@ impl Sandbox {
                 Ok(Event::Rang(rang.into()))
             }
             Some(Kind::Failed) => Ok(Event::Failed(failure(&packet))),
-            _ => Err(protocol("the sandbox said what it may not say now")),
+            _ => Err(protocol("the sandbox sent a message out of order")),
         }
     }
 
@@ -546,7 +546,7 @@ async fn receive_by(
         .await;
     match received {
         Ok(Some(packet)) => Ok(packet),
-        Ok(None) => Err(protocol("the sandbox sent what is no packet")),
+        Ok(None) => Err(protocol("the sandbox sent an invalid packet")),
         Err(_) => Err(process.ended().await?.into()),
     }
 }

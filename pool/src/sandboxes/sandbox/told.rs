@@ -123,7 +123,7 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
                     },
                 }
             }
-            None => protocol("a step of closing a jail that there is not"),
+            None => protocol("an unknown step of closing a jail"),
         },
         _ => not_begun(packet),
     }
@@ -175,7 +175,7 @@ pub fn failure(packet: &Packet) -> String {
         instruction,
     }) = packet.message()
     else {
-        return "its report makes no sense".to_owned();
+        return "its report is invalid".to_owned();
     };
     let errno = || {
         i32::try_from(detail).map_or_else(
@@ -184,11 +184,11 @@ pub fn failure(packet: &Packet) -> String {
         )
     };
     match failure {
-        Failure::Create => format!("the VM could not be made: {}", errno()),
-        Failure::Preset => format!("the sandbox could not be preset: {}", errno()),
+        Failure::Create => format!("the VM could not be created: {}", errno()),
+        Failure::Preset => format!("the sandbox could not be specialised: {}", errno()),
         Failure::Seal => match errno_from_report(detail) {
             Errno::TOOBIG => {
-                "it has written to more places, far apart, than a seed can have".to_owned()
+                "it has written to more separate ranges than a seed can have".to_owned()
             }
             errno => format!("its memory could not be made a seed: {errno}"),
         },
@@ -203,8 +203,8 @@ pub fn failure(packet: &Packet) -> String {
             format!("the guest has written its own text or tables at {detail:#x}")
         }
         Failure::Changed => format!("the guest has changed its vCPU (class {detail})"),
-        Failure::Jail => format!("its jail could not be closed: {}", errno()),
-        Failure::Strayed if detail == 0 => "it went on looking for a request".to_owned(),
+        Failure::Jail => format!("its jail could not be set up: {}", errno()),
+        Failure::Strayed if detail == 0 => "it continued to poll".to_owned(),
         Failure::Strayed => format!("it rang {detail} without a request"),
         Failure::Message => format!("the sandbox was sent message {detail} out of order"),
     }

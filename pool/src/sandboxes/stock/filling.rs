@@ -25,7 +25,7 @@ impl Stock {
                         return;
                     }
                     // The next request makes its own sandbox and reports what is wrong.
-                    tracing::warn!(error = %Line(error), "no zygote could be made");
+                    tracing::warn!(error = %Line(error), "a zygote could not be made");
                     None
                 }
             };
@@ -112,7 +112,7 @@ impl Stock {
             self.abandoned.fetch_add(1, Ordering::Relaxed);
             tracing::error!(
                 %why,
-                "no more zygotes are specialised for a seed: the first requests of its functions \
+                "zygotes are no longer specialised for a seed: first requests of its functions \
                  take longer"
             );
         } else {

@@ -301,8 +301,8 @@ impl Stock {
         if open_files::are_scarce() {
             tracing::warn!(
                 limit = open_files::limit(),
-                "no microVM is made: the open files that are left are kept for the operator; \
-                 raise the hard limit (ulimit -Hn, LimitNOFILE of systemd)"
+                "no microVM is made: the remaining open files are reserved for the operator; raise \
+                 the hard limit (ulimit -Hn, LimitNOFILE of systemd)"
             );
             return Err(PlatformError::OpenFiles);
         }

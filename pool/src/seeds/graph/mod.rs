@@ -472,7 +472,10 @@ impl Seeds {
         let gone = self.lock().evict(keys);
         for (_, frozen) in &gone {
             let bytes = frozen.bytes();
-            tracing::debug!(bytes, "a seed was evicted: its function held too much");
+            tracing::debug!(
+                bytes,
+                "a seed was evicted: its function exceeded its memory"
+            );
         }
         self.let_go(gone.into_iter().map(|(_, frozen)| frozen).collect());
     }

@@ -122,7 +122,7 @@ impl Seeds {
                     Outcome::Whole(late) => {
                         let (seed, asked) = (recipe.name(), late.asked);
                         let took = begun.elapsed();
-                        tracing::debug!(seed, late = asked, ?took, "a seed is whole");
+                        tracing::debug!(seed, late = asked, ?took, "a seed is fully loaded");
                         if let (Some(frozen), Some(seeds)) = (told.upgrade(), seeds.upgrade()) {
                             frozen.state().is_brought(asked);
                             let set = frozen.working_set();
@@ -148,7 +148,7 @@ impl Seeds {
                 },
             );
             if let Err(error) = started {
-                tracing::warn!(%error, "no thread for the rest of a seed");
+                tracing::warn!(%error, "cannot start a thread that loads the rest of a seed");
                 return Ok((None, all_of(code, kept).await?));
             }
         }
@@ -205,7 +205,7 @@ impl Seeds {
             (Unreadable::Parent, ..) => {}
             (error, ..) => {
                 let (seed, told) = (recipe.name(), Line(error));
-                tracing::warn!(seed, error = %told, "a seed could not be read to its end");
+                tracing::warn!(seed, error = %told, "a seed could not be read completely");
             }
         }
         if let (Unreadable::Code(_), Some(kept), Some(code)) =

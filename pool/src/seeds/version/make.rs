@@ -49,7 +49,8 @@ impl Version {
                 Err(error) if !was_made || error.fault().0 == Fault::Platform => return Err(error),
                 Err(error) => {
                     let (function, error) = (self.name(), Line(&error));
-                    tracing::warn!(function, %error, "its seeds are not warmed up any more");
+                    tracing::warn!(function, %error, "warm-up requests fail; seeds are made \
+                         without them");
                     self.learnt().is_cold = true;
                     making = self.in_time(self.initialised(context, parent)).await?;
                 }

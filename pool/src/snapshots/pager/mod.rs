@@ -92,10 +92,10 @@ pub enum Unreadable {
     #[error("its code: {0}")]
     Code(#[from] CodeError),
     /// An ancestor is unreadable.
-    #[error("what it descends from: {0}")]
+    #[error("its parent: {0}")]
     Above(Box<Unreadable>),
     /// An ancestor is unreadable, as the ancestor's own pager has reported.
-    #[error("an ancestor cannot be read to its end")]
+    #[error("its parent cannot be read completely")]
     Parent,
     /// A reading thread failed.
     #[error(transparent)]

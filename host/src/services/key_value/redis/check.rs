@@ -38,9 +38,7 @@ impl ConnectionPool {
         }
         let replication = self.text(&["INFO", "replication"]).await?;
         if field(&replication, "role") == Some("slave") {
-            tracing::warn!(
-                "the key-value server is a replica: functions can read there, and write nothing"
-            );
+            tracing::warn!("the key-value server is a replica: functions can read but not write");
         }
         // Tests that scripts run, and that this login may run them.
         let names = Redis::names("");
@@ -60,17 +58,16 @@ impl ConnectionPool {
     async fn say_what_is_kept(&self) {
         if self.setting("appendonly").await.as_deref() == Some("no") {
             tracing::warn!(
-                "the key-value server has no append-only file (appendonly no): what functions \
-                 write may be gone when it restarts"
+                "the key-value server has no append-only file (appendonly no): a restart may lose \
+                 what functions wrote"
             );
         }
         let policy = self.setting("maxmemory-policy").await;
         if let Some(policy) = policy.filter(|policy| policy.starts_with("allkeys")) {
             tracing::warn!(
                 policy,
-                "the key-value server removes parts of stores when its memory is full, and what is \
-                 left cannot be relied upon (maxmemory-policy): noeviction has it refuse writes \
-                 instead"
+                "the key-value server drops parts of stores when its memory is full \
+                 (maxmemory-policy): use noeviction, which rejects writes instead"
             );
         }
     }

@@ -167,17 +167,17 @@ impl Egress {
                 let connector = self.connector.lock().await;
                 if let Some((connector, _)) = &*connector {
                     let (hosts, servers) = self.names();
-                    tracing::info!(?servers, "names are resolved otherwise than before");
+                    tracing::info!(?servers, "the configuration of name resolution has changed");
                     if let Err(error) = connector.send_names(&hosts, &servers) {
-                        tracing::warn!(%error, "what connects for functions is not told how names \
-                             are resolved");
+                        tracing::warn!(%error, "the connector did not receive the new \
+                             configuration of name resolution");
                     }
                 }
             }
             Err(error) => {
                 if self.name_config().fails() {
-                    tracing::warn!(%error, "how names are resolved now cannot be read: what was \
-                         known before holds");
+                    tracing::warn!(%error, "the configuration of name resolution cannot be read: \
+                         the previous one stays in use");
                 }
             }
         }
@@ -207,9 +207,7 @@ impl Egress {
             return Ok(connector.clone());
         }
         if current.take().is_some() {
-            tracing::warn!(
-                "what connects for functions has ended, or does not listen: another one is started"
-            );
+            tracing::warn!("the connector has ended or does not react; the node starts another");
         }
         let NewConnector { process, socket } = self.processes.connector().await?;
         let (hosts, servers) = self.names();

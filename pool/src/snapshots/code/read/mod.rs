@@ -42,7 +42,7 @@ const ALIGNED: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
     /// The file is too short or too long, or the number of digests does not match its pieces.
-    #[error("it has not the size that it had")]
+    #[error("its size has changed")]
     Size,
     /// A piece differs from what was stored.
     #[error("piece {0} of it is damaged")]
@@ -51,7 +51,7 @@ pub enum CodeError {
     #[error("it cannot be read: {0}")]
     Read(#[from] io::Error),
     /// There is no memory for the code, or it is larger than guests can have.
-    #[error("it cannot be in memory: {0}")]
+    #[error("it cannot be loaded: {0}")]
     Memory(#[from] Errno),
 }
 
