@@ -110,5 +110,5 @@ pub use snapshots::{
 };
 pub use stats::{
     GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, ResetStats,
-    SeedInfo, StockStats,
+    SeedInfo, ZygotePoolStats,
 };

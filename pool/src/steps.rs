@@ -13,7 +13,7 @@ use faasw_seedtree::{Key, Owner};
 use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{Compiled, Pool};
-use crate::sandboxes::{CodePages, Event, Ready, Stock};
+use crate::sandboxes::{CodePages, SandboxEvent, Zygote, ZygotePool};
 use crate::seeds::{
     For, FunctionSpec, Guest, Held, Making, MakingContext, Origin, Recipe, SeedPermit, SeedSlots,
     Seeds, Step,
@@ -43,7 +43,7 @@ impl Steps {
             wanted: spec.memory_limit,
             most: u64::MAX,
         })?;
-        let (stock, linked) = pool.sandboxes().await?;
+        let (zygote_pool, linked) = pool.sandboxes().await?;
         let config = SeedConfig {
             kind: compiled.kind,
             tells_state: false,
@@ -67,7 +67,7 @@ impl Steps {
         let log = LogLines::new(spec.log.clone(), 0);
         let permit = Arc::new(SeedPermit::unbounded());
         let context = MakingContext {
-            stock: &stock,
+            zygote_pool: &zygote_pool,
             permit: &permit,
         };
         let mut making = Making::fork(context, &linked, ram, mailbox, Some(&code), log).await?;
@@ -97,7 +97,7 @@ impl Steps {
 /// A tree of seeds of one function's code, in a graph of its own, with the sandboxes of a pool.
 #[derive(Debug)]
 pub struct StepTree {
-    stock: Arc<Stock>,
+    zygote_pool: Arc<ZygotePool>,
     seeds: Arc<Seeds>,
     booted: Key,
     load: Vec<Command>,
@@ -138,9 +138,9 @@ impl StepTree {
             wanted: spec.memory_limit,
             most: u64::MAX,
         })?;
-        let (stock, _) = pool.sandboxes().await?;
+        let (zygote_pool, _) = pool.sandboxes().await?;
         let slots = SeedSlots::new(1, 1);
-        let seeds = Seeds::new(&stock, slots, u64::MAX.into(), None);
+        let seeds = Seeds::new(&zygote_pool, slots, u64::MAX.into(), None);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
         let load = vec![
             Command::Link,
@@ -162,7 +162,7 @@ impl StepTree {
             Command::Instantiate,
         ];
         Ok(Self {
-            stock,
+            zygote_pool,
             seeds,
             booted,
             load,
@@ -282,7 +282,7 @@ impl StepTree {
         export: &str,
     ) -> Result<Forked, SeedError> {
         let frozen = self.seed(key).await?;
-        let mut ready = self.stock.take_bare().await?;
+        let mut ready = self.zygote_pool.take_generic().await?;
         if let Some(steps) = steps {
             let mut line = std::iter::successors(Some(&*frozen), |at| at.parent());
             let above = line.nth(steps).cloned().ok_or_else(|| {
@@ -307,22 +307,24 @@ impl StepTree {
     pub async fn serve(&self, key: Key, export: &str) -> Result<Forked, SeedError> {
         let frozen = self.seed(key).await?;
         let origin = Origin::own(frozen.clone());
-        let (ready, was_ready) = self.stock.take(&frozen, origin.parent()).await?;
+        let (ready, was_ready) = self.zygote_pool.take(&frozen, origin.parent()).await?;
         self.run(&frozen, ready, was_ready, export).await
     }
 
     async fn run(
         &self,
         frozen: &Frozen,
-        ready: Ready,
+        ready: Zygote,
         was_ready: bool,
         export: &str,
     ) -> Result<Forked, SeedError> {
-        let Ready {
+        let Zygote {
             mut sandbox,
             mut mailbox,
         } = ready;
-        let steps = sandbox.image().and_then(|image| image.steps_to(frozen));
+        let steps = sandbox
+            .specialised_for()
+            .and_then(|image| image.steps_to(frozen));
         let Guest {
             code,
             ram_bytes,
@@ -339,17 +341,17 @@ impl StepTree {
                 *ram_bytes,
                 &working_set,
                 &mailbox,
-                Some((&code, CodePages::AsTheyAre)),
+                Some((&code, CodePages::AsStored)),
                 None,
             )
             .await?;
         sandbox.activate(1, frozen.monotonic_nanoseconds()).await?;
         let mut log = LogLines::new(spec.log.clone(), 1);
         let report = loop {
-            match sandbox.event_while_resting(None).await? {
-                Event::Progress => {}
-                Event::Rang(report) => break report,
-                Event::Failed(why) => return Err(PlatformError::Protocol(why).into()),
+            match sandbox.next_event(None).await? {
+                SandboxEvent::Progress => {}
+                SandboxEvent::Rang(report) => break report,
+                SandboxEvent::Failed(why) => return Err(PlatformError::Protocol(why).into()),
             }
         };
         let guest = mailbox.guest()?;

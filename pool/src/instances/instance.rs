@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::sandboxes::{CodePages, Ready, Sandbox};
+use crate::sandboxes::{CodePages, Sandbox, Zygote};
 use crate::seeds::FunctionVersion;
 use crate::sink::LogSink;
 use crate::snapshots::{Code, Frozen};
@@ -37,8 +37,8 @@ pub struct Instance {
 impl Instance {
     /// Returns a sandbox that is to be forked from `from`, with this code. `is_own` means that
     /// `from` is its function's seed.
-    pub fn new(ready: Ready, from: Arc<Frozen>, is_own: bool, code: Option<Arc<Code>>) -> Self {
-        let Ready { sandbox, mailbox } = ready;
+    pub fn new(ready: Zygote, from: Arc<Frozen>, is_own: bool, code: Option<Arc<Code>>) -> Self {
+        let Zygote { sandbox, mailbox } = ready;
         Self {
             sandbox,
             mailbox,
@@ -48,7 +48,7 @@ impl Instance {
             code,
             generation: 0,
             is_claimed: false,
-            code_pages: CodePages::AsTheyAre,
+            code_pages: CodePages::AsStored,
             had_large_code: false,
         }
     }
@@ -66,7 +66,7 @@ impl Instance {
         self.code_pages = if self.is_own && self.from.working_set().is_wanted() {
             CodePages::Small
         } else {
-            CodePages::AsTheyAre
+            CodePages::AsStored
         };
         let working_set = self.from.working_set().current();
         self.generation = working_set.generation;
@@ -89,7 +89,7 @@ impl Instance {
     pub fn has_code_in_large_pages(&self) -> bool {
         let code = self.from.state().code();
         if self.had_large_code {
-            self.code_pages == CodePages::AsTheyAre
+            self.code_pages == CodePages::AsStored
         } else {
             code.is_some_and(|code| code.is_being_gathered())
         }

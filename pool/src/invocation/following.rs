@@ -35,7 +35,7 @@ use super::timeline::{Limit, Phase, Timeline};
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::{Instance, Settling, UnderWay};
 use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
-use crate::sandboxes::{Event, Report};
+use crate::sandboxes::{RingReport, SandboxEvent};
 use crate::seeds::FunctionVersion;
 use crate::sink::{Served, Timing};
 
@@ -50,7 +50,7 @@ pub enum Begun {
 /// How the node learnt that the function is done.
 pub enum Done {
     /// The guest has stopped.
-    Stopped(Report),
+    Stopped(RingReport),
     /// The guest has reported the end, and stops in a moment.
     Told,
 }
@@ -190,7 +190,7 @@ impl Invocation {
             self.note_wait(self.client_owes());
             tokio::select! {
                 biased;
-                event = self.instance.sandbox.event_while_resting(rest) => {
+                event = self.instance.sandbox.next_event(rest) => {
                     if let Some(done) = self.happened(event)? {
                         return Ok(Begun::Done(done));
                     }
@@ -280,7 +280,7 @@ impl Invocation {
             });
             tokio::select! {
                 biased;
-                event = self.instance.sandbox.event_while_resting(rest) => {
+                event = self.instance.sandbox.next_event(rest) => {
                     if let Some(done) = self.happened(event)? {
                         return Ok(done);
                     }
@@ -417,10 +417,10 @@ impl Invocation {
     /// Handles an event of the sandbox. Returns how the function ended, if it did.
     fn happened(
         &mut self,
-        event: Result<Event, PlatformError>,
+        event: Result<SandboxEvent, PlatformError>,
     ) -> Result<Option<Done>, InvokeError> {
         let report = match event? {
-            Event::Progress => {
+            SandboxEvent::Progress => {
                 self.look()?;
                 if self.guest.wait_for != 0 {
                     self.turn = None;
@@ -433,8 +433,8 @@ impl Invocation {
                     && self.instance.mailbox.has_asked_for_end();
                 return Ok(is_told.then_some(Done::Told));
             }
-            Event::Rang(report) => report,
-            Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
+            SandboxEvent::Rang(report) => report,
+            SandboxEvent::Failed(why) => return Err(InvokeError::GuestFailed(why)),
         };
         match report.doorbell {
             Some(Doorbell::Done) => Ok(Some(Done::Stopped(report))),

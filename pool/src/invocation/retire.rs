@@ -15,7 +15,7 @@ use super::call::Admitted;
 use crate::ablation::Mechanism;
 use crate::error::InvokeError;
 use crate::instances::{Back, Instance, Looking, Order, PendingInstance, Settling, Unsettled};
-use crate::sandboxes::Report;
+use crate::sandboxes::RingReport;
 use crate::seeds::{Busy, FunctionVersion};
 use crate::sink::{Effort, LogSink};
 use crate::snapshots::is_whole;
@@ -30,7 +30,7 @@ pub struct Retiring {
     /// The function version of the instance.
     pub version: FunctionVersion,
     /// The sandbox's report, if the guest has stopped already.
-    pub report: Option<Report>,
+    pub report: Option<RingReport>,
     /// The limits of the guest until it stops.
     pub settling: Settling,
     /// Nothing in the request speaks against using the instance again.
@@ -244,7 +244,7 @@ impl Retiring {
     }
 
     /// Waits until a guest that has reported its end has stopped.
-    async fn stopped(&mut self) -> Option<Report> {
+    async fn stopped(&mut self) -> Option<RingReport> {
         let stopped = self.settling.stopped(&mut self.instance).await;
         stopped.inspect_err(|error| self.failed(error)).ok()
     }

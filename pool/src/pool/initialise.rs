@@ -51,7 +51,7 @@ impl Pool {
         };
         let _slot = self.compile_slot(&work.owner).await;
         let input = Input::new(&task, &work.upload, work.cache.as_deref())?;
-        let spawner = self.inner.stock.spawner()?;
+        let spawner = self.inner.zygote_pool.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
         let (report, code, cache) = compile::compile(&spawner, input, isa, limits).await?;
         let export = || task.export().unwrap_or_default().to_owned();
@@ -85,7 +85,7 @@ impl Pool {
     pub async fn pack(&self, owner: &str, files: &[u8]) -> Result<Bytes, CompileError> {
         let _slot = self.compile_slot(owner).await;
         let input = Input::new(&Task::Pack, files, None)?;
-        let spawner = self.inner.stock.spawner()?;
+        let spawner = self.inner.zygote_pool.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
         compile::pack(&spawner, input, isa, limits).await
     }
@@ -123,7 +123,7 @@ impl Pool {
         self.take_state(&version, &spec, &mut input).await?;
         drop((version, frozen));
         let _slot = self.compile_slot(&spec.name).await;
-        let spawner = self.inner.stock.spawner()?;
+        let spawner = self.inner.zygote_pool.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
         let rewritten = compile::rewrite(&spawner, input, isa, limits, most_bytes).await?;
         Ok((rewritten, report))

@@ -31,7 +31,7 @@ use crate::invocation::{
 };
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
-use crate::sandboxes::{First, Outside, Stock};
+use crate::sandboxes::{EgressSpawner, FirstSandbox, ZygotePool};
 use crate::seeds::{
     FreezeReport, FunctionSpec, FunctionVersion, Held, Known, LanguageEngine, Tree, adopt,
 };
@@ -116,13 +116,13 @@ impl Compiled {
 
 #[derive(Debug)]
 struct Inner {
-    stock: Arc<Stock>,
-    outside: Outside,
+    zygote_pool: Arc<ZygotePool>,
+    egress_spawner: EgressSpawner,
     keeper: Arc<Keeper>,
     provisioning: Provisioning,
     tree: Tree,
     /// The first microVM on its way; `None` once [`Pool::started`] has taken it.
-    first: Mutex<Option<First>>,
+    first: Mutex<Option<FirstSandbox>>,
     options: PoolOptions,
     isa: Isa,
     /// Created by [`Pool::started`] or on first use: the system's memory limit for microVMs is not
@@ -144,7 +144,7 @@ impl Inner {
             } else {
                 TURNS * self.processors
             };
-            let mut memory = self.stock.memory();
+            let mut memory = self.zygote_pool.memory();
             if let (None, Some(admitted)) = (memory.used, self.options.admitted_memory) {
                 memory.max = memory.max.min(admitted);
             }
@@ -528,11 +528,11 @@ impl Pool {
             warm_bytes,
             seed_budget: self.inner.options.seed_memory,
             function_budget: self.inner.options.function_memory,
-            zygotes: self.inner.stock.ready(),
-            preset: self.inner.stock.preset(),
-            stock: self.inner.stock.stats(),
-            groups: self.inner.stock.groups(),
-            memory: self.inner.stock.memory(),
+            zygotes: self.inner.zygote_pool.ready(),
+            preset: self.inner.zygote_pool.specialised(),
+            zygote_pool: self.inner.zygote_pool.stats(),
+            groups: self.inner.zygote_pool.groups(),
+            memory: self.inner.zygote_pool.memory(),
             warm: self.inner.keeper.count(),
             lacking: self.inner.provisioning.lacking(),
             polling: self.inner.keeper.polling().stats(),
@@ -541,8 +541,8 @@ impl Pool {
             waiting: admission.map_or(0, Admission::waiting),
             evicted: admission.map_or(0, Admission::evicted),
             memory_taken: admission.map_or(0, Admission::memory_taken),
-            forbidden_calls: self.inner.stock.forbidden_calls()
-                + self.inner.outside.forbidden_calls(),
+            forbidden_calls: self.inner.zygote_pool.forbidden_calls()
+                + self.inner.egress_spawner.forbidden_calls(),
         }
     }
 
@@ -553,16 +553,16 @@ impl Pool {
     #[cfg(any(feature = "measuring", feature = "trial"))]
     pub(crate) async fn sandboxes(
         &self,
-    ) -> Result<(Arc<Stock>, Arc<crate::snapshots::Frozen>), PlatformError> {
+    ) -> Result<(Arc<ZygotePool>, Arc<crate::snapshots::Frozen>), PlatformError> {
         let linked = self.inner.tree.linked().await?;
-        Ok((self.inner.stock.clone(), linked))
+        Ok((self.inner.zygote_pool.clone(), linked))
     }
 
     /// Ends every process and thread of this pool, and waits until they are gone.
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();
         self.inner.provisioning.stop();
-        self.inner.outside.stop().await;
-        self.inner.stock.stop().await;
+        self.inner.egress_spawner.stop().await;
+        self.inner.zygote_pool.stop().await;
     }
 }

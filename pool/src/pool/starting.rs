@@ -17,15 +17,15 @@ use crate::images::Images;
 use crate::instances::{InstanceNumbers, Keeper, Polling, WarmRules};
 use crate::invocation::relay_slots;
 use crate::options::PoolOptions;
-use crate::sandboxes::{First, Outside, Stock, StockRules};
+use crate::sandboxes::{EgressSpawner, FirstSandbox, ZygotePool, ZygotePoolOptions};
 use crate::seeds::{SeedSlots, Tree};
 
 /// A pool whose processes are being started. Dropping it ends them.
 #[derive(Debug)]
 pub struct Starting {
-    stock: Arc<Stock>,
-    outside: Outside,
-    first: First,
+    zygote_pool: Arc<ZygotePool>,
+    egress_spawner: EgressSpawner,
+    first: FirstSandbox,
     isa: Isa,
     options: PoolOptions,
 }
@@ -41,7 +41,7 @@ impl Pool {
         #[cfg(feature = "ablation")]
         Mechanism::switch_off(&options.without);
         let isa = doctor::choose_isa(options.isa)?;
-        let (stock, first) = Stock::begin(StockRules {
+        let (zygote_pool, first) = ZygotePool::start(ZygotePoolOptions {
             confinement: options.confinement,
             zygotes: options.zygotes,
             groups_kept: options.groups_kept,
@@ -50,8 +50,11 @@ impl Pool {
             wall_clock: options.wall_clock,
         })?;
         Ok(Starting {
-            outside: Outside::new(options.launcher.clone(), options.confinement.level()),
-            stock,
+            egress_spawner: EgressSpawner::new(
+                options.launcher.clone(),
+                options.confinement.level(),
+            ),
+            zygote_pool,
             first,
             isa,
             options,
@@ -71,7 +74,7 @@ impl Pool {
             first.made().await.map_err(StartError::Sandbox)?;
             // Created with what the spawner has reported about this host.
             self.inner.admission();
-            Stock::start_filling(&self.inner.stock);
+            ZygotePool::start_refill(&self.inner.zygote_pool);
             self.start_providing();
         }
         Ok(())
@@ -93,8 +96,8 @@ impl Starting {
     /// a bug.
     pub fn with(self, images: Option<Arc<Images>>) -> Result<Pool, StartError> {
         let Self {
-            stock,
-            outside,
+            zygote_pool,
+            egress_spawner,
             first,
             isa,
             options,
@@ -113,9 +116,9 @@ impl Starting {
             options.poll
         };
         let polling = Polling::new(poll, processors);
-        let keeper = Keeper::start(rules, polling, stock.account());
+        let keeper = Keeper::start(rules, polling, zygote_pool.account());
         let tree = Tree::new(
-            &stock,
+            &zygote_pool,
             keeper.clone(),
             SeedSlots::new(processors, options.max_instances),
             Budget {
@@ -129,8 +132,8 @@ impl Starting {
             inner: Arc::new(Inner {
                 tree: tree.map_err(StartError::Sandbox)?,
                 first: Mutex::new(Some(first)),
-                stock,
-                outside,
+                zygote_pool,
+                egress_spawner,
                 keeper,
                 provisioning: Provisioning::default(),
                 isa,
@@ -148,6 +151,6 @@ impl Starting {
     /// Ends what was begun, and waits until nothing is left of it.
     pub async fn stop(self) {
         drop(self.first);
-        self.stock.stop().await;
+        self.zygote_pool.stop().await;
     }
 }

@@ -12,7 +12,7 @@ use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::Instance;
 use crate::invocation::{Begun, Invocation, Secrets};
-use crate::sandboxes::Ready;
+use crate::sandboxes::Zygote;
 use crate::seeds::{FunctionVersion, Held, Origin};
 use crate::sink::Served;
 
@@ -66,7 +66,11 @@ impl Pool {
             Some(held) => Origin::own(Arc::clone(held)),
             None => self.origin(version).await?,
         };
-        let taken = self.inner.stock.take(&origin.from, origin.parent()).await;
+        let taken = self
+            .inner
+            .zygote_pool
+            .take(&origin.from, origin.parent())
+            .await;
         let (ready, was_ready) = taken.inspect_err(|error| {
             // The next request then finds the descriptors that this one lacked.
             if matches!(error, PlatformError::OpenFiles) {
@@ -100,7 +104,7 @@ impl Pool {
 
     /// Returns a sandbox that is to be forked from `origin` and has the commands for the missing
     /// steps.
-    fn instance(mut ready: Ready, origin: Origin) -> Result<Instance, PlatformError> {
+    fn instance(mut ready: Zygote, origin: Origin) -> Result<Instance, PlatformError> {
         for recipe in &origin.missing {
             recipe.command(&mut ready.mailbox)?;
         }
@@ -131,7 +135,7 @@ impl Pool {
         } else {
             Served::Ancestor
         };
-        let mut ready = self.inner.stock.make().await?;
+        let mut ready = self.inner.zygote_pool.make().await?;
         let quiet = self.is_quiet();
         ready
             .mailbox
@@ -158,7 +162,7 @@ impl Pool {
     /// Forks an instance that no request waits for.
     pub(super) async fn fork_ahead(
         version: &FunctionVersion,
-        ready: Ready,
+        ready: Zygote,
         origin: Origin,
     ) -> Result<Instance, PlatformError> {
         let mut instance = Self::instance(ready, origin)?;
@@ -177,12 +181,12 @@ impl Pool {
         let Some(making) = version.warm_instances().make_more() else {
             return;
         };
-        let (stock, version) = (self.inner.stock.clone(), version.clone());
+        let (zygote_pool, version) = (self.inner.zygote_pool.clone(), version.clone());
         tokio::spawn(async move {
             if let Some(pending) = version.warm_instances().announce(0) {
                 let origin = Origin::own(frozen.clone());
                 let made = async {
-                    let (ready, _) = stock.take(&frozen, origin.parent()).await?;
+                    let (ready, _) = zygote_pool.take(&frozen, origin.parent()).await?;
                     Self::fork_ahead(&version, ready, origin).await
                 };
                 match made.await {

@@ -23,7 +23,7 @@ use super::boot_image;
 use super::slots::{Priority, SeedPermit};
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
-use crate::sandboxes::{CodePages, Event, Ready, Sandbox, Stock};
+use crate::sandboxes::{CodePages, Sandbox, SandboxEvent, Zygote, ZygotePool};
 use crate::snapshots::{Code, Frozen};
 
 /// The draws that have to be an instance's own: a seed frozen after one of them would share it
@@ -38,7 +38,7 @@ const OBSERVED_EVERY: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug)]
 pub struct MakingContext<'a> {
     /// The source of its sandboxes.
-    pub stock: &'a Stock,
+    pub zygote_pool: &'a ZygotePool,
     /// The slots of the making.
     pub permit: &'a Arc<SeedPermit>,
 }
@@ -178,10 +178,10 @@ impl Making {
                     self.observe();
                     continue;
                 }
-                event = sandbox.event_while_resting(rate_limit.limited_until()) => event?,
+                event = sandbox.next_event(rate_limit.limited_until()) => event?,
             };
             let report = match event {
-                Event::Progress => {
+                SandboxEvent::Progress => {
                     let guest = mailbox.guest()?;
                     let records = mailbox.take_log(&guest)?;
                     rate_limit.count_look(&records);
@@ -195,8 +195,8 @@ impl Making {
                     }
                     continue;
                 }
-                Event::Rang(report) => report,
-                Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
+                SandboxEvent::Rang(report) => report,
+                SandboxEvent::Failed(why) => return Err(InvokeError::GuestFailed(why)),
             };
             let guest = mailbox.guest()?;
             log.take(&mailbox.take_log(&guest)?);
@@ -230,10 +230,10 @@ impl Making {
     ) -> Result<Self, PlatformError> {
         let ram = LayerBuilder::new("faasw-level-0", ram_bytes).map_err(system)?;
         let state = boot_image::write(&ram).map_err(system)?;
-        let Ready {
+        let Zygote {
             mut sandbox,
             mailbox,
-        } = context.stock.take_bare().await?;
+        } = context.zygote_pool.take_generic().await?;
         sandbox.boot(&ram, &mailbox, &state).await?;
         sandbox.activate(0, 0).await?;
         Ok(Self {
@@ -261,7 +261,7 @@ impl Making {
         log: LogLines,
     ) -> Result<Self, PlatformError> {
         // The pages of a specialised zygote would count as the seed's own.
-        let Ready { mut sandbox, .. } = context.stock.take_bare().await?;
+        let Zygote { mut sandbox, .. } = context.zygote_pool.take_generic().await?;
         parent.count_fork();
         sandbox
             .fork(
@@ -269,7 +269,7 @@ impl Making {
                 ram_bytes,
                 &PageSets::default(),
                 &mailbox,
-                code.map(|code| (code, CodePages::AsTheyAre)),
+                code.map(|code| (code, CodePages::AsStored)),
                 None,
             )
             .await?;

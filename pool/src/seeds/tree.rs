@@ -27,7 +27,7 @@ use super::spec::{FreezeReport, FunctionSpec, Known};
 use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::instances::Keeper;
-use crate::sandboxes::Stock;
+use crate::sandboxes::ZygotePool;
 use crate::snapshots::{Frozen, KeptCode, describe};
 use crate::stats::SeedInfo;
 
@@ -70,14 +70,14 @@ impl Tree {
     /// # Errors
     /// Returns an error if the graph rejects a shared seed, which would be a bug.
     pub fn new(
-        stock: &Arc<Stock>,
+        zygote_pool: &Arc<ZygotePool>,
         keeper: Arc<Keeper>,
         slots: Arc<SeedSlots>,
         budget: Budget,
         function_budget: u64,
         images: Option<Arc<Images>>,
     ) -> Result<Self, PlatformError> {
-        let seeds = Seeds::new(stock, slots, budget, images);
+        let seeds = Seeds::new(zygote_pool, slots, budget, images);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?;
         let linked = seeds.define(Some(booted.key), Owner::Shared, Recipe::Link)?;
         Ok(Self {

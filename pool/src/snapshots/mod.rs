@@ -19,7 +19,7 @@ pub use self::code::{
 };
 pub use self::frozen::{Frozen, describe, has_failed, is_whole, whole};
 pub use self::large_pages::gather;
-pub use self::pager::{Bases, Ending, Outcome, Paged, Pager, Unreadable};
+pub use self::pager::{Bases, InstanceEnder, Outcome, Paged, Pager, Unreadable};
 pub use self::parent::Parent;
 pub use self::small_pages::has_small_pages;
 pub use self::template::Template;

@@ -37,8 +37,8 @@ fn forks(bench: &Bench) -> u64 {
 /// Returns how many sandboxes were ever taken or made for requests, or for seeds that found none
 /// ready.
 fn taken(bench: &Bench) -> u64 {
-    let stock = bench.pool.stats().stock;
-    stock.hits + stock.misses
+    let zygote_pool = bench.pool.stats().zygote_pool;
+    zygote_pool.hits + zygote_pool.misses
 }
 
 /// Returns a function that has all its instances before its first request.

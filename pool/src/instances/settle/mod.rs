@@ -18,7 +18,7 @@ use super::look::look_for;
 use super::warm::{Held, PendingInstance};
 use crate::error::PlatformError;
 use crate::mailbox::{Mailbox, RateLimit};
-use crate::sandboxes::{Event, Reached, Report};
+use crate::sandboxes::{ResetProgress, RingReport, SandboxEvent};
 use crate::sink::Effort;
 
 /// CPU time that a guest may use after it has reported that it is done: a thousand times what it
@@ -187,28 +187,28 @@ impl Settling {
                     instance.sandbox.order_reset(&order.message).await?;
                     is_ordered = true;
                 }
-                instance.sandbox.reset_news(rest).await
+                instance.sandbox.next_reset_event(rest).await
             };
             let mut found = Find::Not;
             tokio::select! {
                 biased;
                 news = news => match news? {
-                    Some(Reached::Stopped) => self.note_told()?,
-                    Some(Reached::Warm(effort, polled)) => {
+                    Some(ResetProgress::Stopped) => self.note_told()?,
+                    Some(ResetProgress::Warm(effort, polled)) => {
                         if let Some((held, _)) = held {
                             pending.give_back(held);
                         }
                         let polled = polled.min(poll);
                         return Ok(Back::Warm(effort, polled, order.at_rest(polled)));
                     }
-                    Some(Reached::Offered) => {
+                    Some(ResetProgress::Offered) => {
                         instance.mailbox.note_told_of()?;
                         if let Some((held, _)) = held.take() {
                             pending.give_back(held);
                         }
                         found = find(instance, pending).await;
                     }
-                    Some(Reached::Failed { why, by_guest }) => {
+                    Some(ResetProgress::Failed { why, by_guest }) => {
                         return Err(if by_guest && instance.mailbox.is_offered() {
                             Unsettled::Strayed(why)
                         } else {
@@ -251,7 +251,7 @@ impl Settling {
                 Find::Found(effort, looked, waiting) => {
                     if !was_given {
                         // The guest may have rung before the order came.
-                        instance.sandbox.forget_ring()?;
+                        instance.sandbox.discard_ring()?;
                     }
                     return Ok(Back::Found(effort, looked, waiting));
                 }
@@ -299,18 +299,22 @@ impl Settling {
     ///
     /// # Errors
     /// Returns an [`Unsettled`] that says why it does not. The instance must then be ended.
-    pub async fn stopped(&mut self, instance: &mut Instance) -> Result<Report, Unsettled> {
+    pub async fn stopped(&mut self, instance: &mut Instance) -> Result<RingReport, Unsettled> {
         // Using CPU time does not extend the timeout here: the guest could wait again and again.
         self.used = Duration::MAX;
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
             tokio::select! {
                 biased;
-                event = instance.sandbox.event_while_resting(rest) => match event? {
-                    Event::Progress => self.rate_limit.count_ring(),
-                    Event::Rang(report) if report.doorbell == Some(Doorbell::Done) => return Ok(report),
-                    Event::Rang(_) => return Err(Unsettled::WentOn),
-                    Event::Failed(why) => return Err(PlatformError::SandboxEnded(why).into()),
+                event = instance.sandbox.next_event(rest) => match event? {
+                    SandboxEvent::Progress => self.rate_limit.count_ring(),
+                    SandboxEvent::Rang(report) if report.doorbell == Some(Doorbell::Done) => {
+                        return Ok(report);
+                    }
+                    SandboxEvent::Rang(_) => return Err(Unsettled::WentOn),
+                    SandboxEvent::Failed(why) => {
+                        return Err(PlatformError::SandboxEnded(why).into());
+                    }
                 },
                 () = sleep_until(deadline) => self.goes_on(instance)?,
             }

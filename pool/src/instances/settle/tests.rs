@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 use super::*;
 use crate::instances::{Keeper, WarmInstances, WarmRules};
 use crate::mailbox::Mailbox;
-use crate::sandboxes::{Ready, Sandbox, StandIn};
+use crate::sandboxes::{FakeSandbox, Sandbox, Zygote};
 use crate::snapshots::Frozen;
 
 const POLL: Duration = Duration::from_millis(10);
@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(10);
 /// An instance, a stand-in for its process, and the warm that it goes to.
 struct Field {
     instance: Instance,
-    sandbox: StandIn,
+    sandbox: FakeSandbox,
     /// The page that both share, as the sandbox maps it.
     control: Control,
     warm_instances: Arc<WarmInstances>,
@@ -52,10 +52,10 @@ impl Field {
         let mut mailbox = Mailbox::new().unwrap();
         mailbox.map().unwrap();
         let control = Control::map(&mailbox).unwrap();
-        let (sandbox, stand_in) = Sandbox::standing_in();
+        let (sandbox, stand_in) = Sandbox::fake();
         let keeper = Keeper::of_tests(WarmRules::of_tests(), POLL);
         Self {
-            instance: Instance::new(Ready { sandbox, mailbox }, Arc::new(frozen), true, None),
+            instance: Instance::new(Zygote { sandbox, mailbox }, Arc::new(frozen), true, None),
             sandbox: stand_in,
             control,
             warm_instances: keeper.warm_instances(None),
@@ -180,7 +180,7 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
     let Field {
         instance, sandbox, ..
     } = &mut field;
-    drop(std::mem::replace(sandbox, Sandbox::standing_in().1));
+    drop(std::mem::replace(sandbox, Sandbox::fake().1));
     let reset = settling(true)
         .reset(order(instance), instance, &pending)
         .await;

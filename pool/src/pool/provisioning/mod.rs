@@ -297,7 +297,7 @@ impl Pool {
             return Ok(false);
         }
         let origin = Origin::own(frozen.clone());
-        let making = self.inner.stock.make_for(origin.parent());
+        let making = self.inner.zygote_pool.make_for(origin.parent());
         let ready = in_time("making a sandbox", making).await?;
         let ready = ready.map_err(Failed::Sandbox)?;
         // A sandbox is made when nothing else wants to run, so time has passed. If it is not needed

@@ -32,7 +32,7 @@ use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::fair_slots::Urgency;
 use crate::images::Images;
-use crate::sandboxes::Stock;
+use crate::sandboxes::ZygotePool;
 use crate::snapshots::{Frozen, has_failed, whole};
 
 /// A waiter that receives the result for a seed.
@@ -92,8 +92,8 @@ pub trait Account: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Seeds {
     graph: Mutex<Graph<Frozen, Recipe, Waiter>>,
-    /// The pool's stock. Functions hold these seeds for longer than the pool may exist.
-    stock: Weak<Stock>,
+    /// The zygote pool. Functions hold these seeds for longer than the pool may exist.
+    zygote_pool: Weak<ZygotePool>,
     slots: Arc<SeedSlots>,
     budget: Budget,
     /// The seeds that are being made.
@@ -113,14 +113,14 @@ impl Seeds {
     /// stay forever. Must be called inside a Tokio runtime; tasks of the runtime make the seeds or
     /// read them from `images`.
     pub fn new(
-        stock: &Arc<Stock>,
+        zygote_pool: &Arc<ZygotePool>,
         slots: Arc<SeedSlots>,
         budget: Budget,
         images: Option<Arc<Images>>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             graph: Mutex::default(),
-            stock: Arc::downgrade(stock),
+            zygote_pool: Arc::downgrade(zygote_pool),
             slots,
             budget,
             under_way: Mutex::default(),
@@ -323,10 +323,13 @@ impl Seeds {
                         Arc::new(seeds.current_slots().permit(request, &progress).await)
                     }
                 };
-                let stock = seeds.stock.upgrade().ok_or(PlatformError::SpawnerGone)?;
+                let zygote_pool = seeds
+                    .zygote_pool
+                    .upgrade()
+                    .ok_or(PlatformError::SpawnerGone)?;
                 let started = Instant::now();
                 let context = MakingContext {
-                    stock: &stock,
+                    zygote_pool: &zygote_pool,
                     permit: &permit,
                 };
                 let made = recipe.make(context, parent.as_ref()).await?;
@@ -346,8 +349,8 @@ impl Seeds {
             match &made {
                 // Functions descend from this seed.
                 Some(Ok((frozen, _))) if matches!(*recipe, Recipe::Link) => {
-                    if let Some(stock) = seeds.stock.upgrade() {
-                        stock.set_base(frozen);
+                    if let Some(zygote_pool) = seeds.zygote_pool.upgrade() {
+                        zygote_pool.set_base(frozen);
                     }
                 }
                 // The seed is there, or its making was abandoned.
@@ -485,8 +488,8 @@ impl Seeds {
     /// Drops seeds that have left the graph, and the sandboxes that are specialised for them. The
     /// graph's lock is not held, however long that takes.
     fn let_go(&self, gone: Vec<Arc<Frozen>>) {
-        if let Some(stock) = self.stock.upgrade() {
-            stock.forget(&gone);
+        if let Some(zygote_pool) = self.zygote_pool.upgrade() {
+            zygote_pool.forget(&gone);
         }
     }
 

@@ -61,8 +61,9 @@ impl Seeds {
 
     /// Returns the slots, with the current limit of memory.
     pub(super) fn current_slots(&self) -> &Arc<SeedSlots> {
-        if let Some(stock) = self.stock.upgrade() {
-            self.slots.limit_memory(memory_of_guests(stock.memory()));
+        if let Some(zygote_pool) = self.zygote_pool.upgrade() {
+            self.slots
+                .limit_memory(memory_of_guests(zygote_pool.memory()));
         }
         &self.slots
     }

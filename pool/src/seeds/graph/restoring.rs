@@ -21,25 +21,26 @@ use crate::snapshots::{
 impl Seeds {
     /// Returns whether requests may start before all of a seed is read from its image.
     pub fn reads_in_parts(&self) -> bool {
-        let stock = self.stock.upgrade();
-        stock.is_some_and(|stock| stock.tells_faults())
+        let zygote_pool = self.zygote_pool.upgrade();
+        zygote_pool.is_some_and(|zygote_pool| zygote_pool.reports_faults())
     }
 
     /// Waits until it is known whether page faults of guests can be answered, and returns that.
-    async fn tells_faults(&self) -> bool {
-        match self.stock.upgrade() {
-            Some(stock) => stock.will_tell_faults().await,
+    async fn wait_for_fault_support(&self) -> bool {
+        match self.zygote_pool.upgrade() {
+            Some(zygote_pool) => zygote_pool.wait_for_fault_support().await,
             None => false,
         }
     }
 
-    /// Returns a closure with the result of [`Self::tells_faults`]. The closure may block, so it
-    /// has to run on a thread that may wait.
+    /// Returns a closure with the result of [`Self::wait_for_fault_support`]. The closure may
+    /// block, so it has to run on a thread that may wait.
     fn will_read_in_parts(&self) -> impl FnOnce() -> bool + Send + 'static {
-        let (stock, runtime) = (self.stock.clone(), self.runtime.clone());
+        let (zygote_pool, runtime) = (self.zygote_pool.clone(), self.runtime.clone());
         move || {
-            let stock = stock.upgrade();
-            stock.is_some_and(|stock| runtime.block_on(stock.will_tell_faults()))
+            let zygote_pool = zygote_pool.upgrade();
+            zygote_pool
+                .is_some_and(|zygote_pool| runtime.block_on(zygote_pool.wait_for_fault_support()))
         }
     }
 
@@ -175,7 +176,7 @@ impl Seeds {
                 _ => kept.get_in_parts(None).await,
             };
         }
-        let first = if self.tells_faults().await {
+        let first = if self.wait_for_fault_support().await {
             used.await.ok()
         } else {
             None

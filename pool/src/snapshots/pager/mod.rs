@@ -20,7 +20,7 @@ use faasw_seedtree::image::{Filling, ImageError};
 use faasw_seedtree::reading::in_turns;
 use rustix::io::Errno;
 
-pub use self::waiting::{Bases, Ending, Paged};
+pub use self::waiting::{Bases, InstanceEnder, Paged};
 
 use self::waiting::Waiters;
 use super::code::{CodeError, CodeFilling};

@@ -17,7 +17,7 @@ use super::{Pager, Unreadable, lock};
 const RANGES_MAX: usize = 64;
 
 /// Ends an instance that will never have all of its memory.
-pub trait Ending: std::fmt::Debug + Send + Sync {
+pub trait InstanceEnder: std::fmt::Debug + Send + Sync {
     /// Starts ending the instance's process.
     fn end(&self);
 }
@@ -37,7 +37,7 @@ pub(super) struct Waiter {
     faults: Arc<Faults>,
     bases: Bases,
     ranges: Vec<Addresses>,
-    ending: Box<dyn Ending>,
+    ender: Box<dyn InstanceEnder>,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ impl Pager {
         self: &Arc<Self>,
         faults: Arc<Faults>,
         bases: Bases,
-        ending: Box<dyn Ending>,
+        ender: Box<dyn InstanceEnder>,
     ) -> Result<Option<Paged>, Errno> {
         let mut waiters = self.waiters();
         let (missing, missing_code) = (self.missing(), self.missing_code());
@@ -121,7 +121,7 @@ impl Pager {
             faults,
             bases,
             ranges,
-            ending,
+            ender,
         });
         let paged = Paged {
             pager: Arc::downgrade(self),
@@ -139,7 +139,7 @@ impl Pager {
             std::mem::take(&mut waiters.all)
         };
         // The waiters are dropped here; the instances keep their descriptors until they have ended.
-        left.iter().for_each(|waiter| waiter.ending.end());
+        left.iter().for_each(|waiter| waiter.ender.end());
     }
 
     /// Reads the pages that instances wait for.

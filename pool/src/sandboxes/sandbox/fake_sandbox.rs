@@ -9,29 +9,29 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
-use super::{Parts, Sandbox};
-use crate::sandboxes::account::Account;
-use crate::sandboxes::process::{Birth, Exit, Made, Process};
-use crate::sandboxes::progress::Progress;
+use super::{Sandbox, SandboxCreationTimes};
+use crate::sandboxes::cpu_account::CpuAccount;
+use crate::sandboxes::process::{Exit, Process, ProcessHandle, SpawnTimes};
+use crate::sandboxes::progress_doorbell::ProgressDoorbell;
 use crate::sandboxes::watch::watch;
 use crate::seeds::FunctionNumber;
 
 /// The other end of the sandbox's socket.
 #[derive(Debug)]
-pub struct StandIn {
+pub struct FakeSandbox {
     /// Carries the sandbox's messages and receives its orders.
     pub socket: OwnedFd,
-    made: Arc<Words>,
+    made: Arc<FakeProcess>,
     _ended: oneshot::Sender<Exit>,
 }
 
 /// The orders for the process.
 #[derive(Debug)]
-struct Words {
+struct FakeProcess {
     is_aside: AtomicBool,
 }
 
-impl Made for Words {
+impl ProcessHandle for FakeProcess {
     fn kill(&self) {}
 
     fn is_orphan(&self) -> bool {
@@ -58,12 +58,12 @@ impl Made for Words {
         Ok(Duration::ZERO)
     }
 
-    fn birth(&self) -> Birth {
-        Birth::default()
+    fn spawn_times(&self) -> SpawnTimes {
+        SpawnTimes::default()
     }
 }
 
-impl StandIn {
+impl FakeSandbox {
     /// Returns whether all other processes that want a processor are to run before the sandbox.
     pub fn is_aside(&self) -> bool {
         self.made.is_aside()
@@ -72,24 +72,24 @@ impl StandIn {
 
 impl Sandbox {
     /// Returns a sandbox that is put aside, and the stand-in for its process.
-    pub fn standing_in() -> (Self, StandIn) {
+    pub fn fake() -> (Self, FakeSandbox) {
         let (ours, socket) = faasw_fri::pair().unwrap();
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let made = Arc::new(Words {
+        let made = Arc::new(FakeProcess {
             is_aside: AtomicBool::new(true),
         });
         let (ended, exit) = oneshot::channel();
         let sandbox = Self {
-            process: Process::new(made.clone(), Arc::new(Account::default()), exit),
+            process: Process::new(made.clone(), Arc::new(CpuAccount::default()), exit),
             socket: watch(ours).unwrap(),
-            progress: Progress::new(signalled).unwrap(),
+            progress: ProgressDoorbell::new(signalled).unwrap(),
             wall_clock: SystemTime::now,
-            image: None,
-            parts: Parts::default(),
+            specialised_for: None,
+            creation_times: SandboxCreationTimes::default(),
             faults: None,
             paged: None,
         };
-        let stand_in = StandIn {
+        let stand_in = FakeSandbox {
             socket,
             made,
             _ended: ended,

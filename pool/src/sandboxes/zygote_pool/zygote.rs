@@ -5,29 +5,29 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::shelves::{Shelves, Step};
+use super::targets::{PoolAction, SpecialisationTargets};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::sandboxes::confinement::Maker;
+use crate::sandboxes::confinement::SandboxMaker;
 use crate::sandboxes::sandbox::Sandbox;
 use crate::sandboxes::wall_clock::WallClock;
 use crate::snapshots::{Frozen, Parent, Template};
 
 /// A zygote, and the mailbox of the instance that it becomes.
 #[derive(Debug)]
-pub struct Ready {
+pub struct Zygote {
     /// The sandbox.
     pub sandbox: Sandbox,
     /// The mailbox, which is empty.
     pub mailbox: Mailbox,
 }
 
-impl Ready {
+impl Zygote {
     /// Makes a generic zygote.
     ///
     /// # Errors
     /// Returns an error if it cannot be made.
-    pub async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
+    pub async fn make(maker: &SandboxMaker, wall_clock: WallClock) -> Result<Self, PlatformError> {
         let mailbox = Mailbox::new()?;
         let sandbox = Sandbox::make(maker, wall_clock).await?;
         Ok(Self { sandbox, mailbox })
@@ -38,13 +38,13 @@ impl Ready {
     ///
     /// # Errors
     /// Returns an error if it cannot be made.
-    pub async fn make_ahead(
-        maker: &Maker,
+    pub async fn make_in_background(
+        maker: &SandboxMaker,
         wall_clock: WallClock,
         template: Option<&Template>,
     ) -> Result<Result<Self, String>, PlatformError> {
         let mailbox = Mailbox::new()?;
-        let sandbox = Sandbox::make_ahead(maker, wall_clock, template, &mailbox).await?;
+        let sandbox = Sandbox::make_in_background(maker, wall_clock, template, &mailbox).await?;
         Ok(sandbox.map(|sandbox| Self { sandbox, mailbox }))
     }
 
@@ -52,75 +52,75 @@ impl Ready {
     ///
     /// # Errors
     /// Returns an error if its sandbox has ended.
-    pub async fn preset(
+    pub async fn specialise(
         mut self,
         template: &Template,
     ) -> Result<Result<Self, String>, PlatformError> {
-        let done = self.sandbox.preset(template, &self.mailbox).await?;
+        let done = self.sandbox.specialise(template, &self.mailbox).await?;
         Ok(done.map(|()| self))
     }
 }
 
-/// All ready zygotes, and the shelves of seeds.
+/// All ready zygotes, and the seeds for which they are specialised.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct ReadyZygotes {
     /// Oldest first.
-    ready: VecDeque<Ready>,
-    shelves: Shelves<Parent>,
+    ready: VecDeque<Zygote>,
+    targets: SpecialisationTargets<Parent>,
 }
 
 /// The next action on the ready zygotes.
 #[derive(Debug)]
-pub enum Todo {
+pub enum ZygoteTask {
     /// End this zygote.
-    End(Ready),
+    End(Zygote),
     /// Specialise this generic zygote for a seed.
-    Preset(Ready, Arc<Frozen>),
+    Specialise(Zygote, Arc<Frozen>),
     /// Make a zygote, specialised for this seed if there is one.
     Make(Option<Arc<Frozen>>),
     /// Nothing is to be done. If true, that may change by time alone.
-    Rest(bool),
+    Idle(bool),
 }
 
-impl Kept {
+impl ReadyZygotes {
     /// Sets the seed from which functions descend.
     pub fn set_base(&mut self, frozen: &Arc<Frozen>, now: Instant) {
-        self.shelves.set_base(Parent::of(frozen), now.into_std());
+        self.targets.set_base(Parent::of(frozen), now.into_std());
     }
 
     /// Adds a zygote.
-    pub fn put(&mut self, ready: Ready) {
+    pub fn put(&mut self, ready: Zygote) {
         self.ready.push_back(ready);
     }
 
     /// Records that a child of `parent` is forked, of which more are expected.
-    pub fn note(&mut self, parent: &Parent, now: Instant) {
-        self.shelves
-            .note(parent, parent.is_shared(), now.into_std());
+    pub fn record_fork(&mut self, parent: &Parent, now: Instant) {
+        self.targets
+            .record_fork(parent, parent.is_shared(), now.into_std());
     }
 
     /// Records whether specialising a zygote for a seed has failed. Returns whether that is given
     /// up now.
-    pub fn note_preset(&mut self, parent: &Parent, has_failed: bool) -> bool {
-        self.shelves.note_preset(parent, has_failed)
+    pub fn record_specialisation(&mut self, parent: &Parent, has_failed: bool) -> bool {
+        self.targets.record_specialisation(parent, has_failed)
     }
 
     /// Takes the zygote that becomes an instance of `seed` soonest: one specialised for its nearest
     /// ancestor, or a generic one.
-    pub fn take(&mut self, seed: &Frozen) -> Option<Ready> {
-        self.pop(|sandbox| match sandbox.image() {
+    pub fn take(&mut self, seed: &Frozen) -> Option<Zygote> {
+        self.pop(|sandbox| match sandbox.specialised_for() {
             Some(parent) => parent.steps_to(seed),
             None => Some(usize::MAX),
         })
     }
 
     /// Takes a generic zygote.
-    pub fn take_bare(&mut self) -> Option<Ready> {
-        self.pop(|sandbox| sandbox.image().is_none().then_some(0))
+    pub fn take_generic(&mut self) -> Option<Zygote> {
+        self.pop(|sandbox| sandbox.specialised_for().is_none().then_some(0))
     }
 
     /// Takes the oldest of those with the fewest `steps` that have not ended while they waited.
-    fn pop(&mut self, steps: impl Fn(&Sandbox) -> Option<usize>) -> Option<Ready> {
+    fn pop(&mut self, steps: impl Fn(&Sandbox) -> Option<usize>) -> Option<Zygote> {
         loop {
             let places = self.ready.iter().enumerate();
             let suiting = places.filter_map(|(place, ready)| Some((steps(&ready.sandbox)?, place)));
@@ -133,58 +133,68 @@ impl Kept {
     }
 
     /// Returns the next action so that `wanted` zygotes are ready.
-    pub fn next(&mut self, wanted: usize, now: Instant) -> Todo {
-        self.shelves.forget(Parent::is_gone);
+    pub fn next(&mut self, wanted: usize, now: Instant) -> ZygoteTask {
+        self.targets.forget(Parent::is_gone);
         loop {
-            let images = self.ready.iter().map(|ready| ready.sandbox.image());
+            let images = self
+                .ready
+                .iter()
+                .map(|ready| ready.sandbox.specialised_for());
             let images: Vec<Option<&Parent>> = images.collect();
-            match self.shelves.next(wanted, &images, now.into_std()) {
-                Step::End(place) => {
+            match self.targets.next(wanted, &images, now.into_std()) {
+                PoolAction::End(place) => {
                     if let Some(ended) = self.ready.remove(place) {
-                        return Todo::End(ended);
+                        return ZygoteTask::End(ended);
                     }
                 }
-                Step::Preset(place, parent) => {
+                PoolAction::Specialise(place, parent) => {
                     let Some(frozen) = self.get(&parent) else {
                         continue;
                     };
                     if let Some(mut ready) = self.ready.remove(place)
                         && ready.sandbox.check_alive()
                     {
-                        return Todo::Preset(ready, frozen);
+                        return ZygoteTask::Specialise(ready, frozen);
                     }
                 }
-                Step::Make(None) => return Todo::Make(None),
-                Step::Make(Some(parent)) => {
+                PoolAction::Make(None) => return ZygoteTask::Make(None),
+                PoolAction::Make(Some(parent)) => {
                     if let Some(frozen) = self.get(&parent) {
-                        return Todo::Make(Some(frozen));
+                        return ZygoteTask::Make(Some(frozen));
                     }
                 }
-                Step::Rest => return Todo::Rest(self.shelves.fade(&images)),
+                PoolAction::Idle => {
+                    return ZygoteTask::Idle(self.targets.has_fading_worth(&images));
+                }
             }
         }
     }
 
-    /// Returns the seed of a shelf; if it has left memory, removes the shelf.
+    /// Returns the seed of a target; if it has left memory, removes the target.
     fn get(&mut self, parent: &Parent) -> Option<Arc<Frozen>> {
         let frozen = parent.get();
         if frozen.is_none() {
-            self.shelves.forget(|gone| gone == parent);
+            self.targets.forget(|gone| gone == parent);
         }
         frozen
     }
 
     /// Takes out the zygotes that are specialised for seeds which have left memory.
-    pub fn forget(&mut self, gone: &[Parent]) -> Vec<Ready> {
-        self.shelves.forget(|parent| gone.contains(parent));
-        let is_gone = |ready: &Ready| ready.sandbox.image().is_some_and(|of| gone.contains(of));
+    pub fn forget(&mut self, gone: &[Parent]) -> Vec<Zygote> {
+        self.targets.forget(|parent| gone.contains(parent));
+        let is_gone = |ready: &Zygote| {
+            ready
+                .sandbox
+                .specialised_for()
+                .is_some_and(|of| gone.contains(of))
+        };
         let (ended, left) = self.ready.drain(..).partition(is_gone);
         self.ready = left;
         Vec::from(ended)
     }
 
     /// Takes out all zygotes.
-    pub fn clear(&mut self) -> VecDeque<Ready> {
+    pub fn clear(&mut self) -> VecDeque<Zygote> {
         std::mem::take(&mut self.ready)
     }
 
@@ -194,14 +204,20 @@ impl Kept {
     }
 
     /// Returns how many of those are specialised.
-    pub fn preset(&self) -> usize {
-        let images = self.ready.iter().map(|ready| ready.sandbox.image());
+    pub fn specialised(&self) -> usize {
+        let images = self
+            .ready
+            .iter()
+            .map(|ready| ready.sandbox.specialised_for());
         images.flatten().count()
     }
 
     /// Returns for how many different seeds those are specialised.
     pub fn parents(&self) -> usize {
-        let images = self.ready.iter().map(|ready| ready.sandbox.image());
+        let images = self
+            .ready
+            .iter()
+            .map(|ready| ready.sandbox.specialised_for());
         let images: Vec<&Parent> = images.flatten().collect();
         let is_first = |(place, image): &(usize, &&Parent)| {
             !images.iter().take(*place).any(|other| other == *image)

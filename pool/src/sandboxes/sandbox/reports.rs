@@ -9,23 +9,23 @@ use faasw_jail::{Obstacle, Step};
 use rustix::io::Errno;
 
 use crate::error::{PlatformError, errno_told};
-use crate::sandboxes::process::Birth;
+use crate::sandboxes::process::SpawnTimes;
 use crate::sink::{Effort, ResetEffort};
 
 /// An event of a sandbox.
 #[derive(Debug)]
-pub enum Event {
+pub enum SandboxEvent {
     /// The guest signals that its mailbox needs attention, and continues to run.
-    Progress,
+    ProgressDoorbell,
     /// The guest rang and has stopped.
-    Rang(Report),
+    Rang(RingReport),
     /// The VM cannot continue. The text states the reason.
     Failed(String),
 }
 
 /// A ring of the doorbell, with the sandbox's measurements.
 #[derive(Clone, Copy, Debug)]
-pub struct Report {
+pub struct RingReport {
     /// Why the guest rang; `None` for a value that has no meaning.
     pub doorbell: Option<Doorbell>,
     /// The time that turning the sandbox into an instance took.
@@ -40,7 +40,7 @@ pub struct Report {
 
 /// How long the steps of making a sandbox took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct SandboxCreationTimes {
     /// Finding or making its control group.
     pub group: Duration,
     /// The fork into its namespaces, in the spawner.
@@ -55,15 +55,15 @@ pub struct Parts {
     pub preset: Duration,
 }
 
-impl Parts {
+impl SandboxCreationTimes {
     /// Returns the times of a sandbox that has made its VM, in a process with this birth.
-    pub fn of(birth: Birth, prepared: &Prepared) -> Self {
+    pub fn of(times: SpawnTimes, prepared: &Prepared) -> Self {
         let closing = prepared.jail_nanoseconds;
         let born = Duration::from_nanos(prepared.born_nanoseconds);
         Self {
-            group: birth.group,
-            fork: birth.fork,
-            enter: born.saturating_sub(birth.fork),
+            group: times.group,
+            fork: times.fork,
+            enter: born.saturating_sub(times.fork),
             vm: Duration::from_nanos(prepared.nanoseconds.saturating_sub(closing)),
             jail: Duration::from_nanos(closing),
             preset: Duration::ZERO,
@@ -71,7 +71,7 @@ impl Parts {
     }
 }
 
-impl From<Rang> for Report {
+impl From<Rang> for RingReport {
     fn from(rang: Rang) -> Self {
         Self {
             doorbell: u32::try_from(rang.doorbell)
@@ -101,12 +101,12 @@ impl From<WarmReport> for Effort {
 }
 
 /// Returns the error for a message of a sandbox that has no meaning.
-pub fn protocol(error: impl std::fmt::Display) -> PlatformError {
+pub fn protocol_error(error: impl std::fmt::Display) -> PlatformError {
     PlatformError::Protocol(error.to_string())
 }
 
 /// Returns the reason why a sandbox could not make its VM.
-pub fn not_prepared(packet: &Packet) -> PlatformError {
+pub fn preparation_error(packet: &Packet) -> PlatformError {
     let failed: Result<Failed, _> = packet.message();
     match failed {
         Ok(failed) if failed.failure == Failure::Jail => match Step::from_u64(failed.instruction) {
@@ -123,14 +123,14 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
                     },
                 }
             }
-            None => protocol("a step of closing a jail that there is not"),
+            None => protocol_error("a step of closing a jail that there is not"),
         },
-        _ => not_begun(packet),
+        _ => start_error(packet),
     }
 }
 
 /// Returns the reason why a sandbox whose guest has not run yet cannot be used.
-pub fn not_begun(packet: &Packet) -> PlatformError {
+pub fn start_error(packet: &Packet) -> PlatformError {
     let failed: Result<Failed, _> = packet.message();
     let is_for_memory = failed.is_ok_and(|failed| {
         let is_systems = matches!(
@@ -142,7 +142,7 @@ pub fn not_begun(packet: &Packet) -> PlatformError {
     if is_for_memory {
         PlatformError::OutOfMemory
     } else {
-        PlatformError::SandboxEnded(failure(packet))
+        PlatformError::SandboxEnded(failure_text(packet))
     }
 }
 
@@ -168,7 +168,7 @@ pub fn is_by_guest(packet: &Packet) -> bool {
 }
 
 /// Returns the meaning of a [`Failed`] packet, in words.
-pub fn failure(packet: &Packet) -> String {
+pub fn failure_text(packet: &Packet) -> String {
     let Ok(Failed {
         failure,
         detail,

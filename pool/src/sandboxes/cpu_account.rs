@@ -20,7 +20,7 @@ use crate::sink::LogSink;
 
 /// The account of one process.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct CpuAccount {
     state: Mutex<State>,
     faults: Mutex<Option<Arc<Faults>>>,
 }
@@ -33,16 +33,16 @@ struct State {
     payer: Option<(Arc<dyn LogSink>, u64)>,
 }
 
-impl Account {
+impl CpuAccount {
     /// Keeps the descriptor of the process's page faults open until the process is reaped.
-    pub fn hold(&self, faults: Arc<Faults>) {
+    pub fn hold_faults(&self, faults: Arc<Faults>) {
         // There is one, which the sandbox hands over when it starts.
         *self.faults() = Some(faults);
     }
 
     /// Closes the descriptor of page faults, because all pages that the process can touch are
     /// present.
-    pub fn let_go(&self) {
+    pub fn release_faults(&self) {
         drop(self.faults().take());
     }
 
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn each_request_is_charged_once_for_what_it_used() {
-        let (bill, account) = (Arc::new(Bill::default()), Account::default());
+        let (bill, account) = (Arc::new(Bill::default()), CpuAccount::default());
         let millis = Duration::from_millis;
         // Making the process is charged to no request.
         account.close(millis(3));

@@ -15,16 +15,16 @@ use super::watch::watch;
 
 /// The node's end of a guest's progress doorbell.
 #[derive(Debug)]
-pub enum Progress {
+pub enum ProgressDoorbell {
     /// Rings are received.
     Watched(AsyncFd<OwnedFd>),
     /// Rings are kept for later.
-    Resting(OwnedFd),
+    Unwatched(OwnedFd),
     /// The eventfd cannot be watched any more, because the kernel lacks resources.
     Lost,
 }
 
-impl Progress {
+impl ProgressDoorbell {
     /// Watches `eventfd`.
     ///
     /// # Errors
@@ -34,12 +34,12 @@ impl Progress {
     }
 
     /// Waits for a ring and takes the signal, but not before `from`. Cancel-safe.
-    pub async fn rung(&mut self, from: Option<Instant>) {
+    pub async fn wait_for_ring(&mut self, from: Option<Instant>) {
         if let Some(from) = from {
-            self.rest();
+            self.unwatch();
             sleep_until(from).await;
         }
-        self.listen();
+        self.watch();
         let Self::Watched(eventfd) = self else {
             return std::future::pending().await;
         };
@@ -49,16 +49,16 @@ impl Progress {
         }
     }
 
-    fn rest(&mut self) {
+    fn unwatch(&mut self) {
         *self = match mem::replace(self, Self::Lost) {
-            Self::Watched(eventfd) => Self::Resting(eventfd.into_inner()),
+            Self::Watched(eventfd) => Self::Unwatched(eventfd.into_inner()),
             other => other,
         };
     }
 
-    fn listen(&mut self) {
+    fn watch(&mut self) {
         *self = match mem::replace(self, Self::Lost) {
-            Self::Resting(eventfd) => watch(eventfd).map_or(Self::Lost, Self::Watched),
+            Self::Unwatched(eventfd) => watch(eventfd).map_or(Self::Lost, Self::Watched),
             other => other,
         };
     }
@@ -92,18 +92,18 @@ mod tests {
         let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let theirs = ours.try_clone().unwrap();
         let ring = || rustix::io::write(&theirs, &1_u64.to_ne_bytes()).unwrap();
-        let mut progress = Progress::new(ours).unwrap();
+        let mut progress = ProgressDoorbell::new(ours).unwrap();
         for _ in 0..3 {
             // Far longer than a busy machine delays this test between two steps.
             let from = Instant::now() + Duration::from_millis(500);
             ring();
             // A waiting task may turn to something else, and come back.
-            let soon = timeout(Duration::from_millis(1), progress.rung(Some(from))).await;
-            assert!(soon.is_err() && matches!(progress, Progress::Resting(_)));
+            let soon = timeout(Duration::from_millis(1), progress.wait_for_ring(Some(from))).await;
+            assert!(soon.is_err() && matches!(progress, ProgressDoorbell::Unwatched(_)));
             ring();
-            progress.rung(Some(from)).await;
+            progress.wait_for_ring(Some(from)).await;
             assert!(Instant::now() >= from);
-            let again = timeout(Duration::from_millis(1), progress.rung(None)).await;
+            let again = timeout(Duration::from_millis(1), progress.wait_for_ring(None)).await;
             assert!(again.is_err(), "both were one");
         }
     }

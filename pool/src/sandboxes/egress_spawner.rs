@@ -13,7 +13,7 @@ use faasw_jail::{ConfinementLevel, Network};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 
-use super::groups::Groups;
+use super::group_account::GroupAccount;
 use super::launcher::Launcher;
 use super::spawner::Spawner;
 use crate::error::PlatformError;
@@ -23,23 +23,23 @@ const MEMORY: u64 = 128 << 20;
 
 /// Starts and holds that spawner.
 #[derive(Debug)]
-pub struct Outside {
+pub struct EgressSpawner {
     launcher: Option<Arc<Launcher>>,
     level: ConfinementLevel,
     forbidden_calls: Arc<AtomicU64>,
-    groups: Arc<Groups>,
-    spawner: Mutex<Wanted>,
+    groups: Arc<GroupAccount>,
+    spawner: Mutex<SpawnerState>,
     /// The runtime that the pool was started in; a caller may run in another one.
     runtime: Handle,
 }
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct SpawnerState {
     spawner: Option<Arc<Spawner>>,
     is_stopped: bool,
 }
 
-impl Outside {
+impl EgressSpawner {
     /// Prepares for a spawner without starting it; its jails will have this level. Must be called
     /// inside a Tokio runtime.
     pub fn new(launcher: Option<Arc<Launcher>>, level: ConfinementLevel) -> Self {
@@ -47,7 +47,7 @@ impl Outside {
             launcher,
             level,
             forbidden_calls: Arc::default(),
-            groups: Arc::new(Groups::new(1, MEMORY)),
+            groups: Arc::new(GroupAccount::new(1, MEMORY)),
             spawner: Mutex::default(),
             runtime: Handle::current(),
         }
@@ -59,11 +59,11 @@ impl Outside {
     /// Returns an error if it cannot be started, or [`PlatformError::SpawnerGone`] after
     /// [`Self::stop`].
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
-        let mut wanted = self.lock();
-        if wanted.is_stopped {
+        let mut state = self.lock();
+        if state.is_stopped {
             return Err(PlatformError::SpawnerGone);
         }
-        if let Some(spawner) = wanted.spawner.as_ref()
+        if let Some(spawner) = state.spawner.as_ref()
             && !spawner.is_gone()
         {
             return Ok(spawner.clone());
@@ -79,7 +79,7 @@ impl Outside {
             what: "the process that starts the connector could not be started",
             error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })?;
-        Ok(wanted.spawner.insert(started).clone())
+        Ok(state.spawner.insert(started).clone())
     }
 
     /// Opens the files that configure name resolution on this host, `/etc/hosts` and
@@ -87,9 +87,9 @@ impl Outside {
     ///
     /// # Errors
     /// Returns an error if a file exists but cannot be opened.
-    pub async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
+    pub async fn open_resolver_files(&self) -> io::Result<[Option<OwnedFd>; 2]> {
         if let Some(launcher) = &self.launcher {
-            return launcher.names().await;
+            return launcher.open_resolver_files().await;
         }
         let open = |path| match File::open(path) {
             Ok(file) => Ok(Some(file.into())),
@@ -108,16 +108,16 @@ impl Outside {
     /// made afterwards.
     pub async fn stop(&self) {
         let spawner = {
-            let mut wanted = self.lock();
-            wanted.is_stopped = true;
-            wanted.spawner.take()
+            let mut state = self.lock();
+            state.is_stopped = true;
+            state.spawner.take()
         };
         if let Some(spawner) = spawner {
             spawner.stop().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Wanted> {
+    fn lock(&self) -> MutexGuard<'_, SpawnerState> {
         // The state changes by single assignments.
         self.spawner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Keeping the stock filled.
+//! Refilling the zygote pool.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -6,22 +6,24 @@ use std::sync::{Arc, Weak};
 use faasw_common::text::Line;
 use tokio::time::{Instant, timeout_at};
 
-use super::ready::{Ready, Todo};
 use super::watermarks::PERIOD;
-use super::{Stock, lock};
+use super::zygote::{Zygote, ZygoteTask};
+use super::{ZygotePool, lock};
 use crate::error::PlatformError;
 use crate::open_files;
 use crate::snapshots::{Frozen, Parent, Template};
 
-impl Stock {
-    /// Keeps the stock filled as long as it exists.
-    pub(super) async fn refill(stock: Weak<Self>) {
+impl ZygotePool {
+    /// Keeps the zygote pool filled as long as it exists.
+    pub(super) async fn refill(zygote_pool: Weak<Self>) {
         loop {
-            let Some(stock) = stock.upgrade() else { return };
-            let next = match stock.fill().await {
+            let Some(zygote_pool) = zygote_pool.upgrade() else {
+                return;
+            };
+            let next = match zygote_pool.fill().await {
                 Ok(next) => next,
                 Err(error) => {
-                    if stock.stopped.load(Ordering::Acquire) {
+                    if zygote_pool.stopped.load(Ordering::Acquire) {
                         return;
                     }
                     // The next request makes its own sandbox and reports what is wrong.
@@ -30,10 +32,10 @@ impl Stock {
                 }
             };
             #[cfg(feature = "measuring")]
-            stock.filled.notify_waiters();
-            // Waits without keeping the stock alive: its `Drop` notifies.
-            let changed = stock.changed.clone();
-            drop(stock);
+            zygote_pool.filled.notify_waiters();
+            // Waits without keeping the zygote pool alive: its `Drop` notifies.
+            let changed = zygote_pool.changed.clone();
+            drop(zygote_pool);
             match next {
                 // A timeout and a notification have the same effect.
                 Some(next) => {
@@ -54,36 +56,37 @@ impl Stock {
                 let next = watermarks.decay(now);
                 (watermarks.wanted(), next)
             };
-            let todo = lock(&self.kept).next(wanted, now);
-            let (bare, parent) = match todo {
-                Todo::End(ended) => {
+            let todo = lock(&self.ready).next(wanted, now);
+            let (generic, parent) = match todo {
+                ZygoteTask::End(ended) => {
                     // The spawner ends it; nothing waits for that.
                     drop(ended);
                     continue;
                 }
-                Todo::Preset(bare, parent) => (Some(bare), Some(parent)),
-                Todo::Make(parent) => (None, parent),
-                Todo::Rest(false) => return Ok(next),
-                Todo::Rest(true) => {
+                ZygoteTask::Specialise(generic, parent) => (Some(generic), Some(parent)),
+                ZygoteTask::Make(parent) => (None, parent),
+                ZygoteTask::Idle(false) => return Ok(next),
+                ZygoteTask::Idle(true) => {
                     let later = now + PERIOD;
                     return Ok(Some(next.map_or(later, |next| next.min(later))));
                 }
             };
             // Clients and requests come first: a request that finds none makes its own.
-            if bare.is_none() && open_files::are_scarce() {
+            if generic.is_none() && open_files::are_scarce() {
                 return Ok(Some(now + PERIOD));
             }
             let name = parent.as_ref().map(Parent::of);
-            let made = self.make_ahead(bare, parent).await?;
-            let mut kept = lock(&self.kept);
-            let is_abandoned = name.is_some_and(|name| kept.note_preset(&name, made.is_err()));
+            let made = self.make_in_background(generic, parent).await?;
+            let mut ready_zygotes = lock(&self.ready);
+            let is_abandoned =
+                name.is_some_and(|name| ready_zygotes.record_specialisation(&name, made.is_err()));
             match made {
-                // [`Stock::stop`] sets `stopped` before it empties the stock.
+                // [`ZygotePool::stop`] sets `stopped` before it empties the pool.
                 Ok(_) if self.stopped.load(Ordering::Acquire) => {
                     return Err(PlatformError::SpawnerGone);
                 }
-                Ok(made) => kept.put(made),
-                Err(why) => self.note_preset_failure(&why, is_abandoned),
+                Ok(made) => ready_zygotes.put(made),
+                Err(why) => self.record_specialisation_failure(&why, is_abandoned),
             }
         }
     }
@@ -93,20 +96,20 @@ impl Stock {
     ///
     /// # Errors
     /// Returns an error if none can be made.
-    pub async fn make_for(&self, parent: &Arc<Frozen>) -> Result<Ready, PlatformError> {
-        match self.make_ahead(None, Some(parent.clone())).await? {
+    pub async fn make_for(&self, parent: &Arc<Frozen>) -> Result<Zygote, PlatformError> {
+        match self.make_in_background(None, Some(parent.clone())).await? {
             Ok(ready) => Ok(ready),
             Err(why) => {
-                self.note_preset_failure(&why, false);
-                self.make_bare().await
+                self.record_specialisation_failure(&why, false);
+                self.make_generic().await
             }
         }
     }
 
     /// Counts a zygote that could not be specialised, and logs a warning; or an error, if no other
     /// will be specialised for that seed.
-    fn note_preset_failure(&self, why: &str, is_abandoned: bool) {
-        self.preset_failures.fetch_add(1, Ordering::Relaxed);
+    fn record_specialisation_failure(&self, why: &str, is_abandoned: bool) {
+        self.specialise_failures.fetch_add(1, Ordering::Relaxed);
         let why = Line(why);
         if is_abandoned {
             self.abandoned.fetch_add(1, Ordering::Relaxed);
@@ -120,22 +123,22 @@ impl Stock {
         }
     }
 
-    /// Specialises `bare`, or a new sandbox, for `parent`, if there is one. The inner error says
+    /// Specialises `generic`, or a new sandbox, for `parent`, if there is one. The inner error says
     /// why that is not possible.
-    async fn make_ahead(
+    async fn make_in_background(
         &self,
-        bare: Option<Ready>,
+        generic: Option<Zygote>,
         parent: Option<Arc<Frozen>>,
-    ) -> Result<Result<Ready, String>, PlatformError> {
+    ) -> Result<Result<Zygote, String>, PlatformError> {
         let template = match parent.map(Template::new).transpose() {
             Ok(template) => template,
             Err(errno) => return Ok(Err(errno.to_string())),
         };
-        match (bare, &template) {
-            (Some(bare), Some(template)) => bare.preset(template).await,
+        match (generic, &template) {
+            (Some(generic), Some(template)) => generic.specialise(template).await,
             (_, template) => {
                 let maker = self.maker()?;
-                Ready::make_ahead(&maker, self.wall_clock, template.as_ref()).await
+                Zygote::make_in_background(&maker, self.wall_clock, template.as_ref()).await
             }
         }
     }

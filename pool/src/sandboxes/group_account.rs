@@ -11,14 +11,14 @@ use crate::stats::{GroupStats, MemoryStats};
 
 /// The account of control groups and memory.
 #[derive(Debug)]
-pub struct Groups {
+pub struct GroupAccount {
     free_max: u64,
     memory_max: u64,
-    told: Mutex<Told>,
+    reports: Mutex<GroupReports>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct GroupReports {
     /// The hits and misses of spawners that have ended.
     before: (u64, u64),
     /// The latest report of the living spawner.
@@ -29,14 +29,14 @@ struct Told {
     out_of_memory: u64,
 }
 
-impl Groups {
+impl GroupAccount {
     /// Creates an account without reports. Spawners are to keep at most `free_max` idle groups, and
     /// to limit all their jails to `memory_max` bytes.
     pub fn new(free_max: usize, memory_max: u64) -> Self {
         Self {
             free_max: u64::try_from(free_max).unwrap_or(u64::MAX),
             memory_max,
-            told: Mutex::default(),
+            reports: Mutex::default(),
         }
     }
 
@@ -49,59 +49,59 @@ impl Groups {
     }
 
     /// Records the introduction of a spawner, with the file of its jails' memory use.
-    pub fn introduced(&self, usage: Option<OwnedFd>) {
+    pub fn record_introduction(&self, usage: Option<OwnedFd>) {
         self.lock().usage = usage;
     }
 
     /// Counts a process that the kernel killed for lack of memory.
-    pub fn out_of_memory(&self) {
+    pub fn count_oom_kill(&self) {
         self.lock().out_of_memory += 1;
     }
 
     /// Records a report of the spawner.
-    pub fn told(&self, groups: FriGroups) {
+    pub fn record_report(&self, groups: FriGroups) {
         self.lock().now = groups;
     }
 
     /// Records that the spawner has ended and its groups are gone.
-    pub fn spawner_ended(&self) {
-        let mut told = self.lock();
-        told.before = told.ever();
-        told.now = FriGroups::default();
-        told.usage = None;
+    pub fn record_spawner_end(&self) {
+        let mut reports = self.lock();
+        reports.before = reports.ever();
+        reports.now = FriGroups::default();
+        reports.usage = None;
     }
 
     /// Returns the memory of all jails.
     pub fn memory(&self) -> MemoryStats {
-        let told = self.lock();
-        let usage = told.usage.as_ref().map(read_usage);
+        let reports = self.lock();
+        let usage = reports.usage.as_ref().map(read_usage);
         MemoryStats {
             used: usage.and_then(Result::ok),
             max: self.memory_max,
-            out_of_memory: told.out_of_memory,
+            out_of_memory: reports.out_of_memory,
         }
     }
 
     /// Returns the use of control groups.
     pub fn stats(&self) -> GroupStats {
-        let told = self.lock();
-        let (hits, misses) = told.ever();
+        let reports = self.lock();
+        let (hits, misses) = reports.ever();
         GroupStats {
-            free: told.now.free,
-            used: told.now.used,
-            free_max: told.now.free_max,
+            free: reports.now.free,
+            used: reports.now.used,
+            free_max: reports.now.free_max,
             hits,
             misses,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, GroupReports> {
         // The state changes by single assignments.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Told {
+impl GroupReports {
     fn ever(&self) -> (u64, u64) {
         let ((hits, misses), now) = (self.before, self.now);
         // The numbers are the spawner's word; no value can do harm.
@@ -118,40 +118,40 @@ mod tests {
 
     #[test]
     fn hits_and_misses_outlive_a_spawner_and_its_groups_do_not() {
-        let groups = Groups::new(9, 1 << 30);
+        let groups = GroupAccount::new(9, 1 << 30);
         assert_eq!(groups.stats(), GroupStats::default());
-        let told = FriGroups {
+        let report = FriGroups {
             free: 1,
             used: 2,
             free_max: 9,
             hits: 5,
             misses: 3,
         };
-        groups.told(told);
-        groups.spawner_ended();
+        groups.record_report(report);
+        groups.record_spawner_end();
         let ended = groups.stats();
         assert_eq!((ended.free, ended.used, ended.free_max), (0, 0, 0));
-        groups.told(told);
+        groups.record_report(report);
         let stats = groups.stats();
         assert_eq!((stats.hits, stats.misses, stats.used), (10, 6, 2));
-        groups.told(FriGroups {
+        groups.record_report(FriGroups {
             hits: u64::MAX,
-            ..told
+            ..report
         });
         assert_eq!(groups.stats().hits, u64::MAX);
     }
 
     #[test]
     fn memory_is_as_the_living_spawners_file_tells_it() {
-        let groups = Groups::new(9, 1 << 30);
+        let groups = GroupAccount::new(9, 1 << 30);
         assert_eq!(groups.memory().used, None);
         let usage = crate::snapshots::Code::writable().unwrap();
         rustix::io::write(&usage, b"12345\n").unwrap();
-        groups.introduced(Some(usage));
-        groups.out_of_memory();
+        groups.record_introduction(Some(usage));
+        groups.count_oom_kill();
         let memory = groups.memory();
         assert_eq!((memory.used, memory.max), (Some(12_345), 1 << 30));
-        groups.spawner_ended();
+        groups.record_spawner_end();
         let memory = groups.memory();
         assert_eq!((memory.used, memory.out_of_memory), (None, 1));
     }

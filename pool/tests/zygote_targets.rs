@@ -79,8 +79,9 @@ impl Family {
 
 /// Waits until the wanted number of sandboxes is ready, and all of them are preset.
 async fn is_settled(bench: &Bench) {
-    let is_full =
-        |stats: PoolStats| stats.zygotes == stats.stock.wanted && stats.preset == stats.zygotes;
+    let is_full = |stats: PoolStats| {
+        stats.zygotes == stats.zygote_pool.wanted && stats.preset == stats.zygotes
+    };
     bench.settles("all are ready", is_full).await;
 }
 
@@ -100,11 +101,11 @@ async fn two_popular_parents_have_preset_sandboxes_at_once(bench: &Bench) {
         is_settled(bench).await;
         let stats = bench.pool.stats();
         // The seed that all functions of the pool descend from keeps its part.
-        assert_eq!(stats.stock.parents, 3, "{stats:?}");
+        assert_eq!(stats.zygote_pool.parents, 3, "{stats:?}");
         for ((child, _), least) in children.iter().zip(&mut faults) {
-            let before = bench.pool.stats().stock;
+            let before = bench.pool.stats().zygote_pool;
             let forked = family.serve(*child).await;
-            let after = bench.pool.stats().stock;
+            let after = bench.pool.stats().zygote_pool;
             assert_eq!((forked.steps, forked.was_ready), (Some(1), true));
             assert_eq!((after.hits - before.hits, after.near - before.near), (1, 1));
             *least = forked.page_faults.min(*least);
@@ -129,7 +130,7 @@ async fn what_is_preset_for_one_function_serves_no_other(bench: &Bench) {
         family.until_near(bench, mine).await;
     }
     is_settled(bench).await;
-    assert_eq!(bench.pool.stats().stock.parents, 2);
+    assert_eq!(bench.pool.stats().zygote_pool.parents, 2);
     // All ready sandboxes belong to another owner or parent, so one is made.
     for other in [anothers, aside] {
         let sandboxes = bench.pool.stats().zygotes;
@@ -150,12 +151,12 @@ async fn an_evicted_parents_sandboxes_end_with_it(bench: &Bench) {
     let (parent, child) = family.parent_and_child(1, owner, owner).await;
     family.until_near(bench, child).await;
     is_settled(bench).await;
-    assert_eq!(bench.pool.stats().stock.parents, 2);
+    assert_eq!(bench.pool.stats().zygote_pool.parents, 2);
     // Sandboxes do not keep their parent: every unused seed is evicted.
     assert_eq!(family.tree.fit(0), 0);
     assert_eq!(family.tree.forks(parent), None);
-    let stock = bench.pool.stats().stock;
-    assert_eq!(stock.parents, 1, "{stock:?}");
+    let zygote_pool = bench.pool.stats().zygote_pool;
+    assert_eq!(zygote_pool.parents, 1, "{zygote_pool:?}");
     is_settled(bench).await;
     let are_as_many = |stats: PoolStats| support::processes::sandboxes().len() == stats.zygotes;
     if bench.confinement == faasw_pool::Confinement::Jailed {

@@ -10,12 +10,12 @@ use faasw_fri::{Kind, Packet};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::orders::image;
-use super::told::{Parts, not_prepared, protocol};
+use super::reports::{SandboxCreationTimes, preparation_error, protocol_error};
 use super::{Sandbox, receive_by};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::sandboxes::confinement::Maker;
-use crate::sandboxes::progress::Progress;
+use crate::sandboxes::confinement::SandboxMaker;
+use crate::sandboxes::progress_doorbell::ProgressDoorbell;
 use crate::sandboxes::wall_clock::WallClock;
 use crate::sandboxes::watch::watch;
 use crate::snapshots::Template;
@@ -25,7 +25,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// Returns an error if it cannot be made, or fails to make its VM.
-    pub async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
+    pub async fn make(maker: &SandboxMaker, wall_clock: WallClock) -> Result<Self, PlatformError> {
         let mut sandbox = Self::spawn(maker, wall_clock, false).await?;
         sandbox.wait_made().await?;
         Ok(sandbox)
@@ -37,8 +37,8 @@ impl Sandbox {
     ///
     /// # Errors
     /// As [`Sandbox::make`].
-    pub async fn make_ahead(
-        maker: &Maker,
+    pub async fn make_in_background(
+        maker: &SandboxMaker,
         wall_clock: WallClock,
         template: Option<&Template>,
         mailbox: &Mailbox,
@@ -46,17 +46,17 @@ impl Sandbox {
         let mut sandbox = Self::spawn(maker, wall_clock, true).await?;
         if let Some(template) = template {
             // The sandbox receives the order when its VM exists.
-            sandbox.order_preset(template, mailbox).await?;
+            sandbox.order_specialisation(template, mailbox).await?;
         }
         sandbox.wait_made().await?;
         Ok(match template {
-            Some(template) => sandbox.wait_preset(template).await?.map(|()| sandbox),
+            Some(template) => sandbox.wait_specialised(template).await?.map(|()| sandbox),
             None => Ok(sandbox),
         })
     }
 
     async fn spawn(
-        maker: &Maker,
+        maker: &SandboxMaker,
         wall_clock: WallClock,
         is_ahead: bool,
     ) -> Result<Self, PlatformError> {
@@ -65,17 +65,17 @@ impl Sandbox {
             error,
         };
         let (ours, theirs) = faasw_fri::pair().map_err(system)?;
-        let socket = watch(ours).map_err(protocol)?;
+        let socket = watch(ours).map_err(protocol_error)?;
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let signalled = signalled.map_err(system)?;
         let process = maker.sandbox(theirs, &signalled, is_ahead).await?;
         Ok(Self {
             process,
             socket,
-            progress: Progress::new(signalled).map_err(protocol)?,
+            progress: ProgressDoorbell::new(signalled).map_err(protocol_error)?,
             wall_clock,
-            image: None,
-            parts: Parts::default(),
+            specialised_for: None,
+            creation_times: SandboxCreationTimes::default(),
             faults: None,
             paged: None,
         })
@@ -83,26 +83,26 @@ impl Sandbox {
 
     /// Waits until the sandbox has made its VM and closed its jail.
     async fn wait_made(&mut self) -> Result<(), PlatformError> {
-        let prepared = match self.born().await? {
-            Some(packet) => told_ready(&packet)??,
-            None => self.prepared().await??,
+        let prepared = match self.receive_first_message().await? {
+            Some(packet) => parse_ready(&packet)??,
+            None => self.receive_prepared().await??,
         };
-        self.parts = Parts::of(self.process.birth(), &prepared);
-        let Parts {
+        self.creation_times = SandboxCreationTimes::of(self.process.spawn_times(), &prepared);
+        let SandboxCreationTimes {
             group,
             fork,
             enter,
             vm,
             jail,
             ..
-        } = self.parts;
+        } = self.creation_times;
         tracing::trace!(?group, ?fork, ?enter, ?vm, ?jail, "sandbox made");
         Ok(())
     }
 
     /// Receives the first message of a sandbox, unless that hands over its page faults. The sandbox
     /// has seen no tenant's data yet, so it may send a descriptor; later it may not.
-    async fn born(&mut self) -> Result<Option<Packet>, PlatformError> {
+    async fn receive_first_message(&mut self) -> Result<Option<Packet>, PlatformError> {
         let mut packet = receive_by(&self.socket, &mut self.process, |socket, flags| {
             faasw_fri::receive(socket, flags)
         })
@@ -113,15 +113,15 @@ impl Sandbox {
         let [faults, ..] = packet.take_fds();
         self.faults = faults.map(|faults| Arc::new(Faults::from(faults)));
         if let Some(faults) = &self.faults {
-            self.process.account().hold(faults.clone());
+            self.process.account().hold_faults(faults.clone());
         }
         Ok(None)
     }
 
     /// Waits until the sandbox is ready for its next order; the inner error says why it will not
     /// be.
-    async fn prepared(&mut self) -> Result<Result<Prepared, PlatformError>, PlatformError> {
-        told_ready(&self.receive().await?)
+    async fn receive_prepared(&mut self) -> Result<Result<Prepared, PlatformError>, PlatformError> {
+        parse_ready(&self.receive().await?)
     }
 
     /// Specialises the sandbox for a seed that others descend from, and runs its guest once, when
@@ -130,16 +130,16 @@ impl Sandbox {
     ///
     /// # Errors
     /// Returns an error if the sandbox has ended, or sends another message.
-    pub async fn preset(
+    pub async fn specialise(
         &mut self,
         template: &Template,
         mailbox: &Mailbox,
     ) -> Result<Result<(), String>, PlatformError> {
-        self.order_preset(template, mailbox).await?;
-        self.wait_preset(template).await
+        self.order_specialisation(template, mailbox).await?;
+        self.wait_specialised(template).await
     }
 
-    async fn order_preset(
+    async fn order_specialisation(
         &mut self,
         template: &Template,
         mailbox: &Mailbox,
@@ -150,26 +150,29 @@ impl Sandbox {
         let layers = template.frozen.layers();
         let mut fds = vec![mailbox.as_fd()];
         fds.extend(layers.iter().map(|layer| layer.as_fd()));
-        self.tell(&*order, &fds).await
+        self.send_order(&*order, &fds).await
     }
 
-    async fn wait_preset(
+    async fn wait_specialised(
         &mut self,
         template: &Template,
     ) -> Result<Result<(), String>, PlatformError> {
-        let done = self.prepared().await?.map_err(|error| error.to_string());
+        let done = self
+            .receive_prepared()
+            .await?
+            .map_err(|error| error.to_string());
         Ok(done.map(|prepared| {
-            self.image = Some(template.parent());
-            self.parts.preset = Duration::from_nanos(prepared.nanoseconds);
-            tracing::trace!(took = ?self.parts.preset, "sandbox preset");
+            self.specialised_for = Some(template.parent());
+            self.creation_times.preset = Duration::from_nanos(prepared.nanoseconds);
+            tracing::trace!(took = ?self.creation_times.preset, "sandbox preset");
         }))
     }
 }
 
 /// Parses the message of a sandbox that is to be ready; the inner error says why it will not be.
-fn told_ready(packet: &Packet) -> Result<Result<Prepared, PlatformError>, PlatformError> {
+fn parse_ready(packet: &Packet) -> Result<Result<Prepared, PlatformError>, PlatformError> {
     match packet.kind() {
-        Some(Kind::Failed) => Ok(Err(not_prepared(packet))),
-        _ => packet.message().map(Ok).map_err(protocol),
+        Some(Kind::Failed) => Ok(Err(preparation_error(packet))),
+        _ => packet.message().map(Ok).map_err(protocol_error),
     }
 }

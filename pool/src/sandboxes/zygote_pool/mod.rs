@@ -1,16 +1,16 @@
-//! The stock of zygotes, which are made ahead of need.
+//! The zygote pool: a stock of zygotes, which are made in the background.
 //!
 //! Making a VM takes far longer than forking into one, so some zygotes are kept ready (Catalyzer's
 //! sandbox Zygotes, §3.4; AFaaS §4.2). As soon as there is a seed that functions descend from,
-//! zygotes are specialised (preset) for it, or for others that are forked from often ([`shelves`]).
-//! Zygotes are made one at a time, when nothing else wants to run (`filling`); their number follows
+//! zygotes are specialised for it, or for others that are forked from often ([`targets`]).
+//! Zygotes are made one at a time, when nothing else wants to run (`refill`); their number follows
 //! demand ([`Watermarks`]).
 
-mod filling;
-mod first;
-mod ready;
-mod shelves;
+mod first_sandbox;
+mod refill;
+mod targets;
 mod watermarks;
+mod zygote;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +21,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub use self::first::First;
-use self::first::Told;
-use self::ready::Kept;
-pub use self::ready::Ready;
+use self::first_sandbox::FaultSupport;
+pub use self::first_sandbox::FirstSandbox;
 use self::watermarks::Watermarks;
-use super::confinement::{Confinement, Maker};
-use super::groups::Groups;
+use self::zygote::ReadyZygotes;
+pub use self::zygote::Zygote;
+use super::confinement::{Confinement, SandboxMaker};
+use super::group_account::GroupAccount;
 use super::launcher::Launcher;
 use super::spawner::Spawner;
 use super::threads::Threads;
@@ -35,11 +35,11 @@ use super::wall_clock::WallClock;
 use crate::error::{PlatformError, StartError};
 use crate::open_files;
 use crate::snapshots::{Frozen, Parent, is_whole};
-use crate::stats::{GroupStats, MemoryStats, StockStats};
+use crate::stats::{GroupStats, MemoryStats, ZygotePoolStats};
 
-/// The settings of a stock.
+/// The settings of a zygote pool.
 #[derive(Debug)]
-pub struct StockRules {
+pub struct ZygotePoolOptions {
     /// The confinement of each sandbox.
     pub confinement: Confinement,
     /// The number of zygotes kept ready when the load is low.
@@ -54,9 +54,9 @@ pub struct StockRules {
     pub wall_clock: WallClock,
 }
 
-/// The stock of zygotes, and the means to make them.
+/// The zygotes of a pool, and the means to make them.
 #[derive(Debug)]
-pub struct Stock {
+pub struct ZygotePool {
     /// Started when it is first needed.
     spawner: Mutex<Option<Arc<Spawner>>>,
     launcher: Option<Arc<Launcher>>,
@@ -65,24 +65,24 @@ pub struct Stock {
     /// The threads that are used instead of processes, if the options ask for that.
     threads: Option<Arc<Threads>>,
     forbidden_calls: Arc<AtomicU64>,
-    groups: Arc<Groups>,
+    groups: Arc<GroupAccount>,
     wall_clock: WallClock,
-    kept: Mutex<Kept>,
+    ready: Mutex<ReadyZygotes>,
     watermarks: Mutex<Watermarks>,
     /// The number of instances that found a zygote ready.
     hits: AtomicU64,
     /// The number of those whose zygote was specialised for exactly the seed that
-    /// [`Stock::take`] was called with as `parent`.
+    /// [`ZygotePool::take`] was called with as `parent`.
     near: AtomicU64,
     /// The number of instances for which a sandbox was made.
     misses: AtomicU64,
     /// The number of zygotes that could not be specialised.
-    preset_failures: AtomicU64,
+    specialise_failures: AtomicU64,
     /// The number of seeds for which zygotes are no longer specialised.
     abandoned: AtomicU64,
     stopped: AtomicBool,
     /// The capabilities that the first sandbox has reported.
-    told: Told,
+    fault_support: FaultSupport,
     changed: Arc<Notify>,
     /// Notified when nothing is being made.
     #[cfg(feature = "measuring")]
@@ -95,26 +95,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Stock {
-    /// Creates a stock that keeps at least `rules.zygotes` zygotes. Must be called inside a Tokio
-    /// runtime.
+impl ZygotePool {
+    /// Creates a zygote pool that keeps at least `options.zygotes` zygotes. Must be called inside a
+    /// Tokio runtime.
     ///
     /// The first sandbox is made at once, to learn early what this host does not allow. Others are
-    /// made once [`Stock::start_filling`] is called.
+    /// made once [`ZygotePool::start_refill`] is called.
     ///
     /// # Errors
     /// Returns an error if KVM does not answer, or if the spawner cannot be started.
-    pub fn begin(rules: StockRules) -> Result<(Arc<Self>, First), StartError> {
-        let (low, wall_clock) = (rules.zygotes, rules.wall_clock);
-        if let Some(loss) = rules.confinement.loss() {
+    pub fn start(options: ZygotePoolOptions) -> Result<(Arc<Self>, FirstSandbox), StartError> {
+        let (low, wall_clock) = (options.zygotes, options.wall_clock);
+        if let Some(loss) = options.confinement.loss() {
             tracing::warn!("{loss}");
         }
         let forbidden_calls = Arc::new(AtomicU64::new(0));
-        let groups = Arc::new(Groups::new(rules.groups_kept, rules.memory_bytes));
-        let level = rules.confinement.level();
-        let (spawner, threads) = match rules.confinement {
+        let groups = Arc::new(GroupAccount::new(options.groups_kept, options.memory_bytes));
+        let level = options.confinement.level();
+        let (spawner, threads) = match options.confinement {
             Confinement::Jailed | Confinement::Reduced => {
-                let launcher = rules.launcher.as_deref();
+                let launcher = options.launcher.as_deref();
                 let spawner = Spawner::start(
                     launcher,
                     (Network::Empty, level),
@@ -129,49 +129,49 @@ impl Stock {
                 (None, Some(threads))
             }
         };
-        let stock = Arc::new(Self {
+        let zygote_pool = Arc::new(Self {
             spawner: Mutex::new(spawner),
-            launcher: rules.launcher,
+            launcher: options.launcher,
             level,
             threads,
             forbidden_calls,
             groups,
             wall_clock,
-            kept: Mutex::default(),
+            ready: Mutex::default(),
             watermarks: Mutex::new(Watermarks::new(low, Instant::now())),
             hits: AtomicU64::new(0),
             near: AtomicU64::new(0),
             misses: AtomicU64::new(0),
-            preset_failures: AtomicU64::new(0),
+            specialise_failures: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
-            told: Told::nothing(),
+            fault_support: FaultSupport::unknown(),
             changed: Arc::new(Notify::new()),
             #[cfg(feature = "measuring")]
             filled: Notify::new(),
             runtime: Handle::current(),
         });
-        let first = Self::make_first(&stock, low > 0);
-        Ok((stock, first))
+        let first = Self::make_first(&zygote_pool, low > 0);
+        Ok((zygote_pool, first))
     }
 
     /// Keeps as many zygotes ready from now on as are wanted. To be called once, inside a Tokio
     /// runtime.
-    pub fn start_filling(stock: &Arc<Self>) {
-        tokio::spawn(Self::refill(Arc::downgrade(stock)));
+    pub fn start_refill(zygote_pool: &Arc<Self>) {
+        tokio::spawn(Self::refill(Arc::downgrade(zygote_pool)));
     }
 
     /// Returns whether guests may start before all of their memory is present: their sandboxes'
     /// page faults can be answered, and the kernel allocates only the requested pages of a layer.
     /// Returns false until the first sandbox has reported.
-    pub fn tells_faults(&self) -> bool {
-        self.told.has_faults()
+    pub fn reports_faults(&self) -> bool {
+        self.fault_support.has_faults()
     }
 
     /// Waits until the first sandbox was made or could not be made, and then returns the result
-    /// of [`Self::tells_faults`].
-    pub async fn will_tell_faults(&self) -> bool {
-        self.told.wait().await
+    /// of [`Self::reports_faults`].
+    pub async fn wait_for_fault_support(&self) -> bool {
+        self.fault_support.wait().await
     }
 
     /// Returns the spawner, or starts another one if the last has ended.
@@ -211,17 +211,17 @@ impl Stock {
     ///
     /// # Errors
     /// Returns an error if the spawner is gone and no other can be started.
-    fn maker(&self) -> Result<Maker, PlatformError> {
+    fn maker(&self) -> Result<SandboxMaker, PlatformError> {
         match &self.threads {
-            Some(threads) => Ok(Maker::Threads(threads.clone())),
-            None => Ok(Maker::Spawner(self.spawner()?)),
+            Some(threads) => Ok(SandboxMaker::Threads(threads.clone())),
+            None => Ok(SandboxMaker::Spawner(self.spawner()?)),
         }
     }
 
     /// Sets the seed from which functions descend: zygotes are specialised for it from now on,
     /// including those that are ready.
     pub fn set_base(&self, frozen: &Arc<Frozen>) {
-        lock(&self.kept).set_base(frozen, Instant::now());
+        lock(&self.ready).set_base(frozen, Instant::now());
         self.changed.notify_one();
     }
 
@@ -235,19 +235,19 @@ impl Stock {
         &self,
         seed: &Frozen,
         parent: &Arc<Frozen>,
-    ) -> Result<(Ready, bool), PlatformError> {
+    ) -> Result<(Zygote, bool), PlatformError> {
         // This also replaces a spawner that is gone, and with it its dead zygotes.
         self.maker()?;
         let is_whole = is_whole(parent);
         let (parent, now) = (Parent::of(parent), Instant::now());
         let (ready, left) = {
-            let mut kept = lock(&self.kept);
+            let mut ready_zygotes = lock(&self.ready);
             // No zygote is specialised for a seed that is not completely loaded.
             if is_whole {
-                kept.note(&parent, now);
+                ready_zygotes.record_fork(&parent, now);
             }
-            let ready = kept.take(seed);
-            (ready, kept.len())
+            let ready = ready_zygotes.take(seed);
+            (ready, ready_zygotes.len())
         };
         let left = ready.is_some().then_some(left);
         lock(&self.watermarks).take(left, now);
@@ -255,7 +255,7 @@ impl Stock {
         match ready {
             Some(ready) => {
                 self.hits.fetch_add(1, Ordering::Relaxed);
-                let is_near = ready.sandbox.image() == Some(&parent);
+                let is_near = ready.sandbox.specialised_for() == Some(&parent);
                 self.near.fetch_add(is_near.into(), Ordering::Relaxed);
                 Ok((ready, true))
             }
@@ -268,14 +268,14 @@ impl Stock {
     ///
     /// # Errors
     /// Returns an error if none can be made.
-    pub async fn take_bare(&self) -> Result<Ready, PlatformError> {
-        self.told.wait().await;
+    pub async fn take_generic(&self) -> Result<Zygote, PlatformError> {
+        self.fault_support.wait().await;
         self.maker()?;
-        let ready = lock(&self.kept).take_bare();
+        let ready = lock(&self.ready).take_generic();
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok(ready),
-            None => self.make_bare().await,
+            None => self.make_generic().await,
         }
     }
 
@@ -286,7 +286,7 @@ impl Stock {
             return;
         }
         let gone: Vec<Parent> = gone.iter().map(Parent::of).collect();
-        let ended = lock(&self.kept).forget(&gone);
+        let ended = lock(&self.ready).forget(&gone);
         if !ended.is_empty() {
             self.changed.notify_one();
         }
@@ -297,7 +297,7 @@ impl Stock {
     /// # Errors
     /// Returns [`PlatformError::OpenFiles`] if only the open files are left that are reserved for
     /// the operator; other errors if it cannot be made.
-    pub async fn make(&self) -> Result<Ready, PlatformError> {
+    pub async fn make(&self) -> Result<Zygote, PlatformError> {
         if open_files::are_scarce() {
             tracing::warn!(
                 limit = open_files::limit(),
@@ -307,39 +307,39 @@ impl Stock {
             return Err(PlatformError::OpenFiles);
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
-        self.make_bare().await
+        self.make_generic().await
     }
 
-    async fn make_bare(&self) -> Result<Ready, PlatformError> {
-        Ready::make(&self.maker()?, self.wall_clock).await
+    async fn make_generic(&self) -> Result<Zygote, PlatformError> {
+        Zygote::make(&self.maker()?, self.wall_clock).await
     }
 
     /// Returns the number of zygotes that are ready now.
     pub fn ready(&self) -> usize {
-        lock(&self.kept).len()
+        lock(&self.ready).len()
     }
 
     /// Returns how many of those are specialised.
-    pub fn preset(&self) -> usize {
-        lock(&self.kept).preset()
+    pub fn specialised(&self) -> usize {
+        lock(&self.ready).specialised()
     }
 
     /// Returns the number of zygotes wanted, and how often one was ready.
-    pub fn stats(&self) -> StockStats {
+    pub fn stats(&self) -> ZygotePoolStats {
         let (wanted, (low, high)) = {
             let watermarks = lock(&self.watermarks);
             (watermarks.wanted(), watermarks.bounds())
         };
-        StockStats {
+        ZygotePoolStats {
             wanted,
             low,
             high,
             hits: self.hits.load(Ordering::Relaxed),
             near: self.near.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
-            preset_failures: self.preset_failures.load(Ordering::Relaxed),
+            specialise_failures: self.specialise_failures.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
-            parents: lock(&self.kept).parents(),
+            parents: lock(&self.ready).parents(),
         }
     }
 
@@ -354,7 +354,7 @@ impl Stock {
     }
 
     /// Returns the account of control groups and memory.
-    pub fn account(&self) -> Arc<Groups> {
+    pub fn account(&self) -> Arc<GroupAccount> {
         self.groups.clone()
     }
 
@@ -394,12 +394,12 @@ impl Stock {
 
     /// Ends the zygotes that are ready.
     fn clear(&self) {
-        let all = lock(&self.kept).clear();
+        let all = lock(&self.ready).clear();
         drop(all);
     }
 }
 
-impl Drop for Stock {
+impl Drop for ZygotePool {
     fn drop(&mut self) {
         self.changed.notify_one();
     }

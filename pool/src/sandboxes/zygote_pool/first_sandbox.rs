@@ -10,15 +10,15 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Stock, lock};
+use super::{ZygotePool, lock};
 use crate::error::PlatformError;
 use crate::snapshots::has_small_pages;
 
 /// The first sandbox while it is being made. Dropping this abandons it.
 #[derive(Debug)]
-pub struct First(JoinHandle<Result<(), PlatformError>>);
+pub struct FirstSandbox(JoinHandle<Result<(), PlatformError>>);
 
-impl First {
+impl FirstSandbox {
     /// Waits until it was made.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl First {
     }
 }
 
-impl Drop for First {
+impl Drop for FirstSandbox {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -39,13 +39,13 @@ impl Drop for First {
 
 /// The capabilities that the first sandbox has reported.
 #[derive(Debug)]
-pub struct Told {
+pub struct FaultSupport {
     /// Whether page faults can be answered; `None` before the sandbox was made.
     faults: watch::Sender<Option<bool>>,
 }
 
-impl Told {
-    pub fn nothing() -> Self {
+impl FaultSupport {
+    pub fn unknown() -> Self {
         Self {
             faults: watch::Sender::new(None),
         }
@@ -66,37 +66,37 @@ impl Told {
 }
 
 /// Releases the waiters on drop, whatever happened to the sandbox, even if its task never ran.
-struct Telling(Arc<Stock>);
+struct FaultSupportGuard(Arc<ZygotePool>);
 
-impl Drop for Telling {
+impl Drop for FaultSupportGuard {
     fn drop(&mut self) {
-        let told = &self.0.told;
+        let told = &self.0.fault_support;
         told.faults
             .send_if_modified(|faults| faults.replace(faults.unwrap_or(false)).is_none());
     }
 }
 
-impl Stock {
+impl ZygotePool {
     /// Makes the first sandbox. Must be called inside a Tokio runtime.
-    pub(super) fn make_first(stock: &Arc<Self>, is_kept: bool) -> First {
-        let telling = Telling(stock.clone());
-        First(tokio::spawn(async move {
-            let stock = telling.0.clone();
+    pub(super) fn make_first(zygote_pool: &Arc<Self>, is_kept: bool) -> FirstSandbox {
+        let guard = FaultSupportGuard(zygote_pool.clone());
+        FirstSandbox(tokio::spawn(async move {
+            let zygote_pool = guard.0.clone();
             let has_small_pages = has_small_pages();
-            let first = stock.make_bare().await?;
-            let tells = first.sandbox.tells_faults() && has_small_pages;
+            let first = zygote_pool.make_generic().await?;
+            let tells = first.sandbox.reports_faults() && has_small_pages;
             let surplus = {
-                let mut kept = lock(&stock.kept);
-                // [`Stock::stop`] sets `stopped` before it empties the stock.
-                if is_kept && !stock.stopped.load(Ordering::Acquire) {
-                    kept.put(first);
+                let mut ready_zygotes = lock(&zygote_pool.ready);
+                // [`ZygotePool::stop`] sets `stopped` before it empties the pool.
+                if is_kept && !zygote_pool.stopped.load(Ordering::Acquire) {
+                    ready_zygotes.put(first);
                     None
                 } else {
                     Some(first)
                 }
             };
-            stock.told.faults.send_replace(Some(tells));
-            drop(telling);
+            zygote_pool.fault_support.faults.send_replace(Some(tells));
+            drop(guard);
             if let Some(surplus) = surplus {
                 surplus.sandbox.destroy().await;
             }
