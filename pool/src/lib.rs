@@ -106,7 +106,7 @@ pub use seeds::{
 };
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
-    Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode,
+    Code as SealedCode, CodeDigest, CodeError, CodeSource, LoadFuture, LoadedCode, Pieces,
 };
 pub use stats::{
     GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, ResetStats,

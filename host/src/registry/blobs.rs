@@ -10,7 +10,7 @@ use std::{
 };
 
 use faasw_abi::pages::PageSet;
-use faasw_pool::{CodeError, GivenFolder, Pieces, ReadCode, SealedCode, open_file, open_to_look};
+use faasw_pool::{CodeError, GivenFolder, LoadedCode, Pieces, SealedCode, open_file, open_to_look};
 
 use super::RegistryError;
 
@@ -97,7 +97,7 @@ impl Blobs {
         bytes: u64,
         pieces: Pieces,
         first: Option<&PageSet>,
-    ) -> Option<Result<ReadCode, CodeError>> {
+    ) -> Option<Result<LoadedCode, CodeError>> {
         let opened = match self {
             Self::Folder(folder) => open_file(&folder.join(name)),
             Self::Memory(files) => {

@@ -19,7 +19,7 @@ use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
 use crate::invocation::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody};
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
-use crate::snapshots::KeptCode;
+use crate::snapshots::CodeHandle;
 
 /// The result of compiling code so that Wizer can initialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Pool {
         // A helper that was not asked for initialisable code must not report any.
         let wizer = report.wizer.filter(|_| task.export().is_some());
         let (code, initialising) = match wizer {
-            Some(Wizer::Instrumented) => (code.that_tells(), Some(Initialising::By(export()))),
+            Some(Wizer::Instrumented) => (code.reporting_state(), Some(Initialising::By(export()))),
             Some(Wizer::Refused(reason)) => {
                 let export = export();
                 (code, Some(Initialising::Refused { export, reason }))
@@ -72,7 +72,7 @@ impl Pool {
             has_initialiser: report.has_initialiser,
             is_engine: report.is_engine,
             initialising,
-            code: Arc::new(KeptCode::here(Arc::new(code))),
+            code: Arc::new(CodeHandle::unstored(Arc::new(code))),
         };
         Ok((compiled, cache))
     }

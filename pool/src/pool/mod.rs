@@ -36,7 +36,7 @@ use crate::seeds::{
     FreezeReport, FunctionSpec, FunctionVersion, Held, Known, LanguageEngine, Tree, adopt,
 };
 use crate::sink::Timing;
-use crate::snapshots::{Code, CodeDigest, CodeSource, KeptCode};
+use crate::snapshots::{Code, CodeDigest, CodeHandle, CodeSource};
 use crate::stats::{PoolStats, SeedInfo};
 
 /// A compiled function.
@@ -54,7 +54,7 @@ pub struct Compiled {
     pub is_engine: bool,
     /// The result of making it initialisable by Wizer, if that was requested.
     pub initialising: Option<Initialising>,
-    pub(crate) code: Arc<KeptCode>,
+    pub(crate) code: Arc<CodeHandle>,
 }
 
 impl Compiled {
@@ -69,10 +69,10 @@ impl Compiled {
         digest: CodeDigest,
         here: Option<&Arc<Code>>,
     ) -> Self {
-        Self::of(kind, KeptCode::stored(source, bytes, digest, here))
+        Self::of(kind, CodeHandle::stored(source, bytes, digest, here))
     }
 
-    fn of(kind: FunctionKind, code: KeptCode) -> Self {
+    fn of(kind: FunctionKind, code: CodeHandle) -> Self {
         Self {
             kind,
             imports: Vec::new(),

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_is_charged_once_for_what_it_used() {
+    fn each_request_is_charged_once_for_its_cpu_time() {
         let (bill, account) = (Arc::new(Bill::default()), CpuAccount::default());
         let millis = Duration::from_millis;
         // Making the process is charged to no request.

@@ -31,12 +31,13 @@ pub fn prepare(name: &CStr, program: &[u8]) -> io::Result<OwnedFd> {
 pub struct DeferredProgram {
     /// The program, or an empty file in memory for it.
     pub file: OwnedFd,
-    /// The place of the program, if it has to be written to the file before it is started.
+    /// The position of the program in a file, if it has to be written to the file before it is
+    /// started.
     pub range: Option<FileRange>,
 }
 
-/// Returns an empty file and the place of `program` in this process's own file, if it can be found
-/// there: the program need not be read before it is started. Otherwise as [`prepare`].
+/// Returns an empty file and the position of `program` in this process's own file, if it can be
+/// found there: the program need not be read before it is started. Otherwise as [`prepare`].
 ///
 /// # Errors
 /// Returns the error of the system if no file can be made.

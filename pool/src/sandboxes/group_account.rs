@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_as_the_living_spawners_file_tells_it() {
+    fn memory_use_is_read_from_the_living_spawners_file() {
         let groups = GroupAccount::new(9, 1 << 30);
         assert_eq!(groups.memory().used, None);
         let usage = crate::snapshots::Code::writable().unwrap();

@@ -1,6 +1,6 @@
-//! Finding the place of compiled-in programs in this process's own executable file.
+//! Finding the position of compiled-in programs in this process's own executable file.
 //!
-//! The place is found in the list of mappings (proc_pid_maps(5)). Only the program's own file is
+//! The position is found in the list of mappings (proc_pid_maps(5)). Only the program's own file is
 //! accepted: it cannot be written while it runs (`ETXTBSY`, execve(2)).
 
 use std::fs;
@@ -19,8 +19,8 @@ pub struct FileRange {
     pub bytes: u64,
 }
 
-/// Returns the place of `content` in this process's own file, without reading it. Returns `None` if
-/// it is not mapped from there, or if the kernel does not report it.
+/// Returns the position of `content` in this process's own file, without reading it. Returns `None`
+/// if it is not mapped from there, or if the kernel does not report it.
 pub fn locate(content: &'static [u8]) -> Option<FileRange> {
     const OWN: &str = "/proc/self/exe";
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -90,26 +90,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compiled_in_is_found_in_the_programs_own_file() {
-        let place = locate(faasw_bundled::COMPILER).unwrap();
+    fn embedded_programs_are_found_in_the_own_file() {
+        let range = locate(faasw_bundled::COMPILER).unwrap();
         let mut found = vec![0; faasw_bundled::COMPILER.len()];
         let mut read = 0;
         while read < found.len() {
-            let at = place.offset + read as u64;
-            read += rustix::io::pread(&place.file, &mut found[read..], at).unwrap();
+            let at = range.offset + read as u64;
+            read += rustix::io::pread(&range.file, &mut found[read..], at).unwrap();
         }
         assert!(found == faasw_bundled::COMPILER);
     }
 
     #[test]
-    fn what_is_elsewhere_is_not_found() {
+    fn bytes_on_the_heap_are_not_found_in_the_own_file() {
         let mut copy = faasw_bundled::SANDBOX.to_vec();
         copy.shrink_to_fit();
         assert!(locate(copy.leak()).is_none());
     }
 
     #[test]
-    fn lines_are_as_the_system_writes_them() {
+    fn lines_of_the_list_of_mappings_are_parsed() {
         let line = "7f0c4a000-7f0c4b800 r--p 00012000 fd:00 1234    /a folder/faasw (deleted)";
         let mapped = MappingLine::read(line).unwrap();
         let expected = MappingLine {

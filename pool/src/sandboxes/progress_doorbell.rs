@@ -88,7 +88,7 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test]
-    async fn what_rings_while_it_rests_is_heard_once_after() {
+    async fn rings_while_unwatched_are_received_once_afterwards() {
         let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let theirs = ours.try_clone().unwrap();
         let ring = || rustix::io::write(&theirs, &1_u64.to_ne_bytes()).unwrap();

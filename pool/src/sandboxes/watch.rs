@@ -61,7 +61,7 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test]
-    async fn what_has_no_room_is_sent_when_there_is() {
+    async fn a_message_is_sent_once_the_socket_is_writable() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();

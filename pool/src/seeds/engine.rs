@@ -17,14 +17,14 @@ use super::version::{ram_of, too_late};
 use crate::error::SeedError;
 use crate::images::ImageOf;
 use crate::mailbox::Mailbox;
-use crate::snapshots::{CodeDigest, Frozen, KeptCode};
+use crate::snapshots::{CodeDigest, CodeHandle, Frozen};
 
 /// An engine's code and settings, and the step that makes its seed.
 #[derive(Debug)]
 pub struct EngineVersion {
     name: String,
     number: u64,
-    code: Arc<KeptCode>,
+    code: Arc<CodeHandle>,
     ram_bytes: u64,
     config: SeedConfig,
     time_limit: Duration,
@@ -38,7 +38,7 @@ impl EngineVersion {
     pub fn new(
         name: &str,
         number: u64,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
     ) -> Result<Self, SeedError> {
         let ram_bytes = ram_of(ENGINE_MEMORY)?;
@@ -99,7 +99,7 @@ impl EngineVersion {
     }
 
     /// Returns its compiled code, in memory or stored.
-    pub fn code(&self) -> &Arc<KeptCode> {
+    pub fn code(&self) -> &Arc<CodeHandle> {
         &self.code
     }
 
@@ -109,11 +109,11 @@ impl EngineVersion {
     }
 
     /// Returns whether it has this code.
-    pub fn is_of(&self, code: &Arc<KeptCode>) -> bool {
+    pub fn is_of(&self, code: &Arc<CodeHandle>) -> bool {
         let own = &self.code;
         let known = || {
             own.known_digest()
-                .filter(|_| own.may_leave() && code.may_leave())
+                .filter(|_| own.can_be_evicted() && code.can_be_evicted())
         };
         Arc::ptr_eq(own, code) || known().is_some_and(|own| code.known_digest() == Some(own))
     }

@@ -12,7 +12,7 @@ use super::engine::EngineVersion;
 use super::graph::Seeds;
 use super::recipe::Recipe;
 use crate::error::SeedError;
-use crate::snapshots::{Frozen, KeptCode, describe};
+use crate::snapshots::{CodeHandle, Frozen, describe};
 use crate::stats::SeedInfo;
 
 /// The number of ancestors of an engine's seed.
@@ -61,12 +61,12 @@ impl LanguageEngine {
     }
 
     /// Returns whether it has this code.
-    pub(super) fn is_of(&self, code: &Arc<KeptCode>) -> bool {
+    pub(super) fn is_of(&self, code: &Arc<CodeHandle>) -> bool {
         self.version.is_of(code)
     }
 
     /// Returns its compiled code, which its scripts share.
-    pub(super) fn code(&self) -> &Arc<KeptCode> {
+    pub(super) fn code(&self) -> &Arc<CodeHandle> {
         self.version.code()
     }
 

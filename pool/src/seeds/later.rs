@@ -20,7 +20,7 @@ use super::graph::{For, Held, Seeds};
 use super::spec::{FunctionSpec, Known};
 use super::tree::Tree;
 use crate::error::{InvokeError, PlatformError, SeedError};
-use crate::snapshots::KeptCode;
+use crate::snapshots::CodeHandle;
 
 /// Limit of the initialisation time up to which every request repeats the initialisation while the
 /// seed is missing. If it takes longer, requests wait for the seed.
@@ -220,7 +220,7 @@ pub fn adopt(
     tree: &Tree,
     spec: &FunctionSpec,
     kind: FunctionKind,
-    code: &Arc<KeptCode>,
+    code: &Arc<CodeHandle>,
     time_limit: Duration,
     known: Known,
 ) -> Result<FunctionVersion, SeedError> {

@@ -23,7 +23,7 @@ use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::images::{ImageOf, Images};
 use crate::mailbox::Mailbox;
-use crate::snapshots::{Code, Frozen, KeptCode};
+use crate::snapshots::{Code, CodeHandle, Frozen};
 
 /// The time limit of a step that runs no tenant's code.
 const OWN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ impl Recipe {
     pub fn function(
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
         known: Option<Known>,
         deployment: u64,
@@ -132,7 +132,7 @@ impl Recipe {
 
     /// Returns the code that its instances run, in memory or stored; `None` for the booted guest
     /// and the linked imports, which have run no function's or language engine's code.
-    pub fn code(&self) -> Option<&Arc<KeptCode>> {
+    pub fn code(&self) -> Option<&Arc<CodeHandle>> {
         match self {
             Self::Boot | Self::Link => None,
             Self::Engine(engine) => Some(engine.code()),

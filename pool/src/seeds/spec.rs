@@ -12,7 +12,7 @@ use faasw_common::text::Line;
 use crate::error::PlatformError;
 use crate::images::ImageId;
 use crate::sink::LogSink;
-use crate::snapshots::Bringing;
+use crate::snapshots::LoadFuture;
 
 /// The memory limit of a language engine before it has a script.
 pub const ENGINE_MEMORY: u64 = 128 << 20;
@@ -119,7 +119,7 @@ pub trait ScriptSource: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Returns the reason if they cannot be read.
-    fn read(&self) -> Bringing<'_, Result<Bytes, String>>;
+    fn read(&self) -> LoadFuture<'_, Result<Bytes, String>>;
 }
 
 impl ScriptFiles {

@@ -10,7 +10,7 @@ use super::making::{Making, MakingContext};
 use super::spec::FunctionSpec;
 use crate::error::SeedError;
 use crate::mailbox::{LogLines, Mailbox};
-use crate::snapshots::{Frozen, KeptCode};
+use crate::snapshots::{CodeHandle, Frozen};
 
 /// The commands of a guest in a test's tree, and their identity.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Guest {
     /// The code.
-    pub code: Arc<KeptCode>,
+    pub code: Arc<CodeHandle>,
     /// The RAM in bytes.
     pub ram_bytes: u64,
     /// The log, and the other inputs of a function.

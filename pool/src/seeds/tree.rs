@@ -28,7 +28,7 @@ use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::instances::Keeper;
 use crate::sandboxes::ZygotePool;
-use crate::snapshots::{Frozen, KeptCode, describe};
+use crate::snapshots::{CodeHandle, Frozen, describe};
 use crate::stats::SeedInfo;
 
 /// The tree searches for accounts of functions that no longer exist when the number of accounts has
@@ -137,7 +137,7 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
         known: Option<Known>,
     ) -> Result<Arc<Function>, SeedError> {
@@ -169,7 +169,7 @@ impl Tree {
     pub fn engine(
         &self,
         name: &str,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
     ) -> Result<Arc<LanguageEngine>, SeedError> {
         let mut engines = lock(&self.engines);
@@ -205,7 +205,7 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
     ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
@@ -227,7 +227,7 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
         known: Known,
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {

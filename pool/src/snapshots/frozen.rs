@@ -8,21 +8,21 @@ use faasw_seedtree::graph::Beside;
 use faasw_seedtree::{Owner, Snapshot};
 use tokio::sync::oneshot;
 
-use super::code::{Code, KeptCode};
+use super::code::{Code, CodeHandle};
 use super::pager::Pager;
 use crate::stats::SeedInfo;
 
 /// A snapshot of any depth, with the state of a vCPU as sandboxes report it, and the code that its
 /// instances run.
-pub type Frozen = Snapshot<State>;
+pub type Frozen = Snapshot<SnapshotState>;
 
 /// The data of a snapshot beside its memory.
 #[derive(Debug)]
-pub struct State {
+pub struct SnapshotState {
     /// The state of the vCPU, as sandboxes report it.
     vcpu: Box<VcpuState>,
     /// Unset if no function's code has run.
-    code: OnceLock<Held>,
+    code: OnceLock<HeldCode>,
     /// The pager that reads the rest of memory and code, as long as some of it is missing.
     pager: Mutex<Weak<Pager>>,
     /// How often guests had to wait for a page, once the snapshot is complete.
@@ -31,13 +31,13 @@ pub struct State {
 
 /// Code that is in memory for a snapshot.
 #[derive(Debug)]
-struct Held {
+struct HeldCode {
     code: Arc<Code>,
     /// The code that counts with this snapshot, if the snapshot decides whether it is in memory.
-    counted: Option<Arc<KeptCode>>,
+    counted: Option<Arc<CodeHandle>>,
 }
 
-impl State {
+impl SnapshotState {
     /// Returns the state of its vCPU.
     pub fn vcpu(&self) -> &VcpuState {
         &self.vcpu
@@ -45,9 +45,9 @@ impl State {
 
     /// Keeps this code in memory as long as the snapshot. With `counted`, it counts with the
     /// snapshot once it may leave memory; without, an ancestor counts it.
-    pub fn hold(&self, code: Arc<Code>, counted: Option<Arc<KeptCode>>) {
+    pub fn hold(&self, code: Arc<Code>, counted: Option<Arc<CodeHandle>>) {
         // A concurrent caller sets the same code.
-        let _ = self.code.set(Held { code, counted });
+        let _ = self.code.set(HeldCode { code, counted });
     }
 
     /// Returns the code that its instances run.
@@ -61,12 +61,12 @@ impl State {
     }
 
     /// Records that all of it is present, and how often guests had to wait.
-    pub fn is_brought(&self, late_pages: u64) {
+    pub fn record_fully_loaded(&self, late_pages: u64) {
         self.late_pages.store(late_pages, Ordering::Relaxed);
     }
 
     /// Sets the pager that reads the rest of its memory.
-    pub fn is_brought_by(&self, pager: &Arc<Pager>) {
+    pub fn set_pager(&self, pager: &Arc<Pager>) {
         *self.pager.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(pager);
     }
 
@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-impl From<Box<VcpuState>> for State {
+impl From<Box<VcpuState>> for SnapshotState {
     fn from(vcpu: Box<VcpuState>) -> Self {
         Self {
             vcpu,
@@ -88,16 +88,20 @@ impl From<Box<VcpuState>> for State {
     }
 }
 
-impl Beside for State {
+impl Beside for SnapshotState {
     fn bytes(&self) -> u64 {
         let held = self.code.get();
-        held.filter(|held| held.counted.as_ref().is_some_and(|kept| kept.may_leave()))
-            .map_or(0, |held| held.code.held_bytes())
+        held.filter(|held| {
+            held.counted
+                .as_ref()
+                .is_some_and(|kept| kept.can_be_evicted())
+        })
+        .map_or(0, |held| held.code.held_bytes())
     }
 }
 
 /// Iterates over a snapshot and its ancestors, itself first.
-fn line(frozen: &Frozen) -> impl Iterator<Item = &Frozen> {
+fn lineage(frozen: &Frozen) -> impl Iterator<Item = &Frozen> {
     std::iter::successors(Some(frozen), |frozen| {
         frozen.parent().map(|parent| &**parent)
     })
@@ -105,33 +109,34 @@ fn line(frozen: &Frozen) -> impl Iterator<Item = &Frozen> {
 
 /// Returns whether all memory of a snapshot and its ancestors is present, and its code. Until then,
 /// its instances may only use what is present, or have to wait for the rest.
-pub fn is_whole(frozen: &Frozen) -> bool {
+pub fn is_fully_loaded(frozen: &Frozen) -> bool {
     let code = frozen.state().code();
-    line(frozen).all(|frozen| frozen.layer().is_whole()) && code.is_none_or(|code| code.is_whole())
+    lineage(frozen).all(|frozen| frozen.layer().is_whole())
+        && code.is_none_or(|code| code.is_fully_loaded())
 }
 
 /// Returns whether some of that will never be present: nothing may be forked from it.
 pub fn has_failed(frozen: &Frozen) -> bool {
-    line(frozen).any(|frozen| {
+    lineage(frozen).any(|frozen| {
         let code = frozen.state().code();
         frozen.layer().has_failed() || code.is_some_and(|code| code.has_failed())
     })
 }
 
 /// Waits until all of it is present. Returns false if it never will be.
-pub async fn whole(frozen: &Frozen) -> bool {
-    for frozen in line(frozen) {
-        let (teller, told) = oneshot::channel();
+pub async fn wait_fully_loaded(frozen: &Frozen) -> bool {
+    for frozen in lineage(frozen) {
+        let (sender, receiver) = oneshot::channel();
         frozen.layer().when_whole(move |is_whole| {
             // The receiver may be gone.
-            let _ = teller.send(is_whole);
+            let _ = sender.send(is_whole);
         });
-        if !told.await.unwrap_or(false) {
+        if !receiver.await.unwrap_or(false) {
             return false;
         }
     }
     match frozen.state().code() {
-        Some(code) => code.whole().await,
+        Some(code) => code.wait_fully_loaded().await,
         None => true,
     }
 }
@@ -144,7 +149,7 @@ pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
         level: level(frozen.depth()),
         is_shared: frozen.owner() == Owner::Shared,
         is_in_memory: true,
-        is_whole: is_whole(frozen),
+        is_whole: is_fully_loaded(frozen),
         late_pages: frozen.state().late_pages(),
         layer_bytes: frozen.bytes(),
         code_bytes: frozen.state().bytes(),

@@ -15,11 +15,14 @@ mod small_pages;
 mod template;
 
 pub use self::code::{
-    Bringing, Code, CodeDigest, CodeError, CodeFilling, CodeSource, KeptCode, Pieces, ReadCode,
+    Code, CodeDigest, CodeError, CodeFilling, CodeHandle, CodeSource, LoadFuture, LoadedCode,
+    Pieces,
 };
-pub use self::frozen::{Frozen, describe, has_failed, is_whole, whole};
+pub use self::frozen::{Frozen, describe, has_failed, is_fully_loaded, wait_fully_loaded};
 pub use self::large_pages::gather;
-pub use self::pager::{Bases, InstanceEnder, Outcome, Paged, Pager, Unreadable};
-pub use self::parent::Parent;
+pub use self::pager::{
+    InstanceEnder, MemoryBases, Pager, PagerRegistration, PagingOutcome, SeedReadError,
+};
+pub use self::parent::ParentRef;
 pub use self::small_pages::has_small_pages;
-pub use self::template::Template;
+pub use self::template::ZygoteTemplate;

@@ -9,12 +9,12 @@ use super::frozen::Frozen;
 /// A weak reference to a seed that others are forked from: keeping zygotes for a seed must not keep
 /// the seed in memory.
 #[derive(Clone, Debug)]
-pub struct Parent {
+pub struct ParentRef {
     frozen: Weak<Frozen>,
     is_shared: bool,
 }
 
-impl Parent {
+impl ParentRef {
     /// Returns the identity of a seed.
     pub fn of(frozen: &Arc<Frozen>) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Parent {
     }
 }
 
-impl PartialEq for Parent {
+impl PartialEq for ParentRef {
     fn eq(&self, other: &Self) -> bool {
         self.frozen.ptr_eq(&other.frozen)
     }

@@ -10,14 +10,14 @@ use faasw_seedtree::PageSets;
 use rustix::io::Errno;
 
 use super::frozen::Frozen;
-use super::parent::Parent;
+use super::parent::ParentRef;
 
 /// The default memory limit of functions. The RAM of other guests is resized when they are forked.
 const USUAL_MEMORY: u64 = 128 << 20;
 
 /// The state that zygotes are specialised with. The seed counts as in use while this exists.
 #[derive(Debug)]
-pub struct Template {
+pub struct ZygoteTemplate {
     /// The seed.
     pub frozen: Arc<Frozen>,
     /// The pages that are written and read.
@@ -26,7 +26,7 @@ pub struct Template {
     pub ram_bytes: u64,
 }
 
-impl Template {
+impl ZygoteTemplate {
     /// Creates the template for specialising zygotes for `frozen`.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Template {
     }
 
     /// Returns the seed's identity.
-    pub fn parent(&self) -> Parent {
-        Parent::of(&self.frozen)
+    pub fn parent(&self) -> ParentRef {
+        ParentRef::of(&self.frozen)
     }
 }

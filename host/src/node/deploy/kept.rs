@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use faasw_abi::pages::PageSet;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Known, ReadCode, ScriptFiles};
+use faasw_pool::{Known, LoadedCode, ScriptFiles};
 
 use super::code::{Ready, StoredCode, StoredScript, Whose};
 use crate::{
@@ -69,7 +69,7 @@ impl Core {
         module: Digest,
         function: Option<&FunctionName>,
         first: Option<PageSet>,
-    ) -> Result<Option<ReadCode>, RegistryError> {
+    ) -> Result<Option<LoadedCode>, RegistryError> {
         let _turn = self.reading.acquire().await;
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let function = function.cloned();

@@ -18,7 +18,7 @@ use crate::sandboxes::confinement::SandboxMaker;
 use crate::sandboxes::progress_doorbell::ProgressDoorbell;
 use crate::sandboxes::wall_clock::WallClock;
 use crate::sandboxes::watch::watch;
-use crate::snapshots::Template;
+use crate::snapshots::ZygoteTemplate;
 
 impl Sandbox {
     /// Makes a sandbox, whose guest's time of day is `wall_clock`'s, and waits until its VM exists.
@@ -40,7 +40,7 @@ impl Sandbox {
     pub async fn make_in_background(
         maker: &SandboxMaker,
         wall_clock: WallClock,
-        template: Option<&Template>,
+        template: Option<&ZygoteTemplate>,
         mailbox: &Mailbox,
     ) -> Result<Result<Self, String>, PlatformError> {
         let mut sandbox = Self::spawn(maker, wall_clock, true).await?;
@@ -132,7 +132,7 @@ impl Sandbox {
     /// Returns an error if the sandbox has ended, or sends another message.
     pub async fn specialise(
         &mut self,
-        template: &Template,
+        template: &ZygoteTemplate,
         mailbox: &Mailbox,
     ) -> Result<Result<(), String>, PlatformError> {
         self.order_specialisation(template, mailbox).await?;
@@ -141,7 +141,7 @@ impl Sandbox {
 
     async fn order_specialisation(
         &mut self,
-        template: &Template,
+        template: &ZygoteTemplate,
         mailbox: &Mailbox,
     ) -> Result<(), PlatformError> {
         let order = Box::new(Preset {
@@ -155,7 +155,7 @@ impl Sandbox {
 
     async fn wait_specialised(
         &mut self,
-        template: &Template,
+        template: &ZygoteTemplate,
     ) -> Result<Result<(), String>, PlatformError> {
         let done = self
             .receive_prepared()

@@ -44,7 +44,10 @@ use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
 use crate::seeds::FunctionNumber;
 use crate::sink::Effort;
-use crate::snapshots::{Bases, Code, Frozen, Paged, Pager, Parent, has_failed, is_whole, whole};
+use crate::snapshots::{
+    Code, Frozen, MemoryBases, Pager, PagerRegistration, ParentRef, has_failed, is_fully_loaded,
+    wait_fully_loaded,
+};
 
 /// A sandbox, in a process or on a thread. Dropping it ends it.
 #[derive(Debug)]
@@ -54,13 +57,13 @@ pub struct Sandbox {
     progress: ProgressDoorbell,
     wall_clock: WallClock,
     /// The seed that it is specialised for, until it is forked.
-    specialised_for: Option<Parent>,
+    specialised_for: Option<ParentRef>,
     creation_times: SandboxCreationTimes,
     /// The descriptor of its page faults, if they can be answered. The process's account holds it,
     /// too, until the process is reaped.
     faults: Option<Arc<Faults>>,
     /// The registration with the pager of its seed, if pages were missing when it was forked.
-    paged: Option<Paged>,
+    paged: Option<PagerRegistration>,
 }
 
 impl Sandbox {
@@ -71,7 +74,7 @@ impl Sandbox {
     }
 
     /// Returns the seed that it is specialised for, if it has not been forked yet.
-    pub fn specialised_for(&self) -> Option<&Parent> {
+    pub fn specialised_for(&self) -> Option<&ParentRef> {
         self.specialised_for.as_ref()
     }
 
@@ -112,7 +115,7 @@ impl Sandbox {
         code: Option<(&Code, CodePages)>,
         function: Option<FunctionNumber>,
     ) -> Result<(), PlatformError> {
-        let pager = if is_whole(frozen) {
+        let pager = if is_fully_loaded(frozen) {
             None
         } else {
             self.pager(frozen).await?
@@ -179,7 +182,7 @@ impl Sandbox {
         if pager.is_some() {
             return Ok(pager);
         }
-        if whole(frozen).await {
+        if wait_fully_loaded(frozen).await {
             Ok(None)
         } else {
             Err(PlatformError::SeedUnreadable)
@@ -196,7 +199,7 @@ impl Sandbox {
         let Some(faults) = self.faults.clone() else {
             return Err(PlatformError::SeedUnreadable);
         };
-        let attached = pager.attach(faults, Bases { ram, code }, self.process.ender());
+        let attached = pager.attach(faults, MemoryBases { ram, code }, self.process.ender());
         self.paged = attached.map_err(|error| match error {
             Errno::CANCELED => PlatformError::SeedUnreadable,
             error => PlatformError::System {

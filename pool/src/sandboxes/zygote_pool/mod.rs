@@ -34,7 +34,7 @@ use super::threads::Threads;
 use super::wall_clock::WallClock;
 use crate::error::{PlatformError, StartError};
 use crate::open_files;
-use crate::snapshots::{Frozen, Parent, is_whole};
+use crate::snapshots::{Frozen, ParentRef, is_fully_loaded};
 use crate::stats::{GroupStats, MemoryStats, ZygotePoolStats};
 
 /// The settings of a zygote pool.
@@ -238,12 +238,12 @@ impl ZygotePool {
     ) -> Result<(Zygote, bool), PlatformError> {
         // This also replaces a spawner that is gone, and with it its dead zygotes.
         self.maker()?;
-        let is_whole = is_whole(parent);
-        let (parent, now) = (Parent::of(parent), Instant::now());
+        let is_loaded = is_fully_loaded(parent);
+        let (parent, now) = (ParentRef::of(parent), Instant::now());
         let (ready, left) = {
             let mut ready_zygotes = lock(&self.ready);
             // No zygote is specialised for a seed that is not completely loaded.
-            if is_whole {
+            if is_loaded {
                 ready_zygotes.record_fork(&parent, now);
             }
             let ready = ready_zygotes.take(seed);
@@ -285,7 +285,7 @@ impl ZygotePool {
         if gone.is_empty() {
             return;
         }
-        let gone: Vec<Parent> = gone.iter().map(Parent::of).collect();
+        let gone: Vec<ParentRef> = gone.iter().map(ParentRef::of).collect();
         let ended = lock(&self.ready).forget(&gone);
         if !ended.is_empty() {
             self.changed.notify_one();

@@ -11,7 +11,7 @@ use super::zygote::{Zygote, ZygoteTask};
 use super::{ZygotePool, lock};
 use crate::error::PlatformError;
 use crate::open_files;
-use crate::snapshots::{Frozen, Parent, Template};
+use crate::snapshots::{Frozen, ParentRef, ZygoteTemplate};
 
 impl ZygotePool {
     /// Keeps the zygote pool filled as long as it exists.
@@ -75,7 +75,7 @@ impl ZygotePool {
             if generic.is_none() && open_files::are_scarce() {
                 return Ok(Some(now + PERIOD));
             }
-            let name = parent.as_ref().map(Parent::of);
+            let name = parent.as_ref().map(ParentRef::of);
             let made = self.make_in_background(generic, parent).await?;
             let mut ready_zygotes = lock(&self.ready);
             let is_abandoned =
@@ -130,7 +130,7 @@ impl ZygotePool {
         generic: Option<Zygote>,
         parent: Option<Arc<Frozen>>,
     ) -> Result<Result<Zygote, String>, PlatformError> {
-        let template = match parent.map(Template::new).transpose() {
+        let template = match parent.map(ZygoteTemplate::new).transpose() {
             Ok(template) => template,
             Err(errno) => return Ok(Err(errno.to_string())),
         };

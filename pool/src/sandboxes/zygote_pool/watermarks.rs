@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_goes_by_halves_down_to_the_low_watermark() {
+    fn unneeded_zygotes_are_dropped_by_halves_down_to_the_low_watermark() {
         let start = Instant::now();
         let mut watermarks = Watermarks::new(4, start);
         for _ in 0..3 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_in_each_period_stays() {
+    fn zygotes_needed_in_each_period_stay() {
         let start = Instant::now();
         let mut watermarks = Watermarks::new(2, start);
         for _ in 0..2 {

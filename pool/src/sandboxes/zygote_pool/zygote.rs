@@ -11,7 +11,7 @@ use crate::mailbox::Mailbox;
 use crate::sandboxes::confinement::SandboxMaker;
 use crate::sandboxes::sandbox::Sandbox;
 use crate::sandboxes::wall_clock::WallClock;
-use crate::snapshots::{Frozen, Parent, Template};
+use crate::snapshots::{Frozen, ParentRef, ZygoteTemplate};
 
 /// A zygote, and the mailbox of the instance that it becomes.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Zygote {
     pub async fn make_in_background(
         maker: &SandboxMaker,
         wall_clock: WallClock,
-        template: Option<&Template>,
+        template: Option<&ZygoteTemplate>,
     ) -> Result<Result<Self, String>, PlatformError> {
         let mailbox = Mailbox::new()?;
         let sandbox = Sandbox::make_in_background(maker, wall_clock, template, &mailbox).await?;
@@ -54,7 +54,7 @@ impl Zygote {
     /// Returns an error if its sandbox has ended.
     pub async fn specialise(
         mut self,
-        template: &Template,
+        template: &ZygoteTemplate,
     ) -> Result<Result<Self, String>, PlatformError> {
         let done = self.sandbox.specialise(template, &self.mailbox).await?;
         Ok(done.map(|()| self))
@@ -66,7 +66,7 @@ impl Zygote {
 pub struct ReadyZygotes {
     /// Oldest first.
     ready: VecDeque<Zygote>,
-    targets: SpecialisationTargets<Parent>,
+    targets: SpecialisationTargets<ParentRef>,
 }
 
 /// The next action on the ready zygotes.
@@ -85,7 +85,7 @@ pub enum ZygoteTask {
 impl ReadyZygotes {
     /// Sets the seed from which functions descend.
     pub fn set_base(&mut self, frozen: &Arc<Frozen>, now: Instant) {
-        self.targets.set_base(Parent::of(frozen), now.into_std());
+        self.targets.set_base(ParentRef::of(frozen), now.into_std());
     }
 
     /// Adds a zygote.
@@ -94,14 +94,14 @@ impl ReadyZygotes {
     }
 
     /// Records that a child of `parent` is forked, of which more are expected.
-    pub fn record_fork(&mut self, parent: &Parent, now: Instant) {
+    pub fn record_fork(&mut self, parent: &ParentRef, now: Instant) {
         self.targets
             .record_fork(parent, parent.is_shared(), now.into_std());
     }
 
     /// Records whether specialising a zygote for a seed has failed. Returns whether that is given
     /// up now.
-    pub fn record_specialisation(&mut self, parent: &Parent, has_failed: bool) -> bool {
+    pub fn record_specialisation(&mut self, parent: &ParentRef, has_failed: bool) -> bool {
         self.targets.record_specialisation(parent, has_failed)
     }
 
@@ -134,13 +134,13 @@ impl ReadyZygotes {
 
     /// Returns the next action so that `wanted` zygotes are ready.
     pub fn next(&mut self, wanted: usize, now: Instant) -> ZygoteTask {
-        self.targets.forget(Parent::is_gone);
+        self.targets.forget(ParentRef::is_gone);
         loop {
             let images = self
                 .ready
                 .iter()
                 .map(|ready| ready.sandbox.specialised_for());
-            let images: Vec<Option<&Parent>> = images.collect();
+            let images: Vec<Option<&ParentRef>> = images.collect();
             match self.targets.next(wanted, &images, now.into_std()) {
                 PoolAction::End(place) => {
                     if let Some(ended) = self.ready.remove(place) {
@@ -171,7 +171,7 @@ impl ReadyZygotes {
     }
 
     /// Returns the seed of a target; if it has left memory, removes the target.
-    fn get(&mut self, parent: &Parent) -> Option<Arc<Frozen>> {
+    fn get(&mut self, parent: &ParentRef) -> Option<Arc<Frozen>> {
         let frozen = parent.get();
         if frozen.is_none() {
             self.targets.forget(|gone| gone == parent);
@@ -180,7 +180,7 @@ impl ReadyZygotes {
     }
 
     /// Takes out the zygotes that are specialised for seeds which have left memory.
-    pub fn forget(&mut self, gone: &[Parent]) -> Vec<Zygote> {
+    pub fn forget(&mut self, gone: &[ParentRef]) -> Vec<Zygote> {
         self.targets.forget(|parent| gone.contains(parent));
         let is_gone = |ready: &Zygote| {
             ready
@@ -218,8 +218,8 @@ impl ReadyZygotes {
             .ready
             .iter()
             .map(|ready| ready.sandbox.specialised_for());
-        let images: Vec<&Parent> = images.flatten().collect();
-        let is_first = |(place, image): &(usize, &&Parent)| {
+        let images: Vec<&ParentRef> = images.flatten().collect();
+        let is_first = |(place, image): &(usize, &&ParentRef)| {
             !images.iter().take(*place).any(|other| other == *image)
         };
         images.iter().enumerate().filter(is_first).count()

@@ -33,7 +33,7 @@ use crate::error::{PlatformError, SeedError};
 use crate::fair_slots::Urgency;
 use crate::images::Images;
 use crate::sandboxes::ZygotePool;
-use crate::snapshots::{Frozen, has_failed, whole};
+use crate::snapshots::{Frozen, has_failed, wait_fully_loaded};
 
 /// A waiter that receives the result for a seed.
 type Waiter = oneshot::Sender<Result<Held, SeedError>>;
@@ -306,7 +306,7 @@ impl Seeds {
                 }
                 // The result is compared with the parent, so the parent has to be complete.
                 if let Some(parent) = &parent
-                    && !whole(parent).await
+                    && !wait_fully_loaded(parent).await
                 {
                     return Err(PlatformError::SeedUnreadable.into());
                 }

@@ -15,7 +15,8 @@ use crate::error::PlatformError;
 use crate::images::{Place, Restored, Uses};
 use crate::seeds::recipe::Recipe;
 use crate::snapshots::{
-    Code, CodeFilling, Frozen, KeptCode, Outcome, Pager, Unreadable, has_failed, is_whole, whole,
+    Code, CodeFilling, CodeHandle, Frozen, Pager, PagingOutcome, SeedReadError, has_failed,
+    is_fully_loaded, wait_fully_loaded,
 };
 
 impl Seeds {
@@ -58,7 +59,7 @@ impl Seeds {
         let known = kept.and_then(|kept| kept.known_digest());
         let in_parts = self.will_read_in_parts();
         let (teller, used) = oneshot::channel();
-        let bring = parent.cloned().and_then(bringing_parent);
+        let bring = parent.cloned().and_then(parent_loader);
         let reading = async {
             // The sender is dropped when reading ends, whether or not it was used.
             let teller = teller;
@@ -97,7 +98,7 @@ impl Seeds {
         }
         let Some(Restored { frozen, filling }) = restored else {
             drop(rest_of_code);
-            return Ok((None, all_of(code, kept).await?));
+            return Ok((None, fully_loaded_code(code, kept).await?));
         };
         let seed = recipe.name();
         tracing::debug!(seed, ?image_took, ?code_took, "a seed was read");
@@ -105,7 +106,7 @@ impl Seeds {
         if let Some(code) = &code {
             recipe.gives_code(&frozen, code.clone());
         }
-        let above = parent.filter(|parent| !is_whole(parent));
+        let above = parent.filter(|parent| !is_fully_loaded(parent));
         let above = above.and_then(|parent| parent.state().pager());
         if filling.is_none() && rest_of_code.is_none() && above.is_none() {
             self.gather_code(key, recipe, &frozen);
@@ -113,19 +114,19 @@ impl Seeds {
             let (filling, place) = filling.unzip();
             let own = frozen.layer().own().clone();
             let pager = Pager::new(filling, rest_of_code, own, above);
-            frozen.state().is_brought_by(&pager);
+            frozen.state().set_pager(&pager);
             let (wanted, told) = (Arc::downgrade(&frozen), Arc::downgrade(&frozen));
             let seeds = Arc::downgrade(self);
             let recipe = recipe.clone();
             let started = pager.start(
                 move || wanted.strong_count() > 0,
                 move |outcome| match outcome {
-                    Outcome::Whole(late) => {
-                        let (seed, asked) = (recipe.name(), late.asked);
+                    PagingOutcome::Complete(late) => {
+                        let (seed, requested) = (recipe.name(), late.requested);
                         let took = begun.elapsed();
-                        tracing::debug!(seed, late = asked, ?took, "a seed is whole");
+                        tracing::debug!(seed, late = requested, ?took, "a seed is whole");
                         if let (Some(frozen), Some(seeds)) = (told.upgrade(), seeds.upgrade()) {
-                            frozen.state().is_brought(asked);
+                            frozen.state().record_fully_loaded(requested);
                             let set = frozen.working_set();
                             // Hardly any instance is warm with the previous working set yet.
                             if set.learn_late(&late.memory, &late.code) {
@@ -140,8 +141,8 @@ impl Seeds {
                             seeds.has_grown(key, owner);
                         }
                     }
-                    Outcome::Unwanted => {}
-                    Outcome::Failed(error) => {
+                    PagingOutcome::Unwanted => {}
+                    PagingOutcome::Failed(error) => {
                         if let (Some(seeds), Some(frozen)) = (seeds.upgrade(), told.upgrade()) {
                             seeds.fail(key, &recipe, &frozen, place.as_ref(), &error);
                         }
@@ -150,7 +151,7 @@ impl Seeds {
             );
             if let Err(error) = started {
                 tracing::warn!(%error, "no thread for the rest of a seed");
-                return Ok((None, all_of(code, kept).await?));
+                return Ok((None, fully_loaded_code(code, kept).await?));
             }
         }
         Ok((Some(frozen), code))
@@ -160,18 +161,18 @@ impl Seeds {
     /// the code that are used.
     ///
     /// # Errors
-    /// As [`KeptCode::get`].
+    /// As [`CodeHandle::get`].
     async fn code_of(
         &self,
         recipe: &Recipe,
         parent: Option<&Arc<Frozen>>,
-        kept: &KeptCode,
+        kept: &CodeHandle,
         used: oneshot::Receiver<PageSet>,
     ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
         if recipe.version().is_some_and(|version| version.is_script()) {
             let engine = parent.and_then(|parent| parent.state().code());
             // The pages that the script uses are present, as far as its image records them.
-            return match engine.filter(|code| !code.is_whole()) {
+            return match engine.filter(|code| !code.is_fully_loaded()) {
                 Some(code) if used.await.is_ok() => Ok((code.clone(), None)),
                 _ => kept.get_in_parts(None).await,
             };
@@ -198,21 +199,23 @@ impl Seeds {
         recipe: &Recipe,
         frozen: &Arc<Frozen>,
         place: Option<&Place>,
-        error: &Unreadable,
+        error: &SeedReadError,
     ) {
         match (error, &self.images, place) {
-            (Unreadable::Image(error), Some(library), Some(place)) => library.refuse(place, error),
+            (SeedReadError::Image(error), Some(library), Some(place)) => {
+                library.refuse(place, error)
+            }
             // The ancestor's pager has reported it.
-            (Unreadable::Parent, ..) => {}
+            (SeedReadError::Parent, ..) => {}
             (error, ..) => {
                 let (seed, told) = (recipe.name(), Line(error));
                 tracing::warn!(seed, error = %told, "a seed could not be read to its end");
             }
         }
-        if let (Unreadable::Code(_), Some(kept), Some(code)) =
+        if let (SeedReadError::Code(_), Some(kept), Some(code)) =
             (error, recipe.code(), frozen.state().code())
         {
-            kept.found_damaged(code);
+            kept.mark_damaged(code);
         }
         let gone = self.lock().discard(key, frozen);
         self.let_go(gone.into_iter().collect());
@@ -248,8 +251,8 @@ impl Seeds {
 
 /// Returns a closure that reads the pages of a parent that a child uses, and returns whether they
 /// are present. Returns `None` if all of the parent is present.
-fn bringing_parent(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool + Send + 'static> {
-    if is_whole(&parent) {
+fn parent_loader(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool + Send + 'static> {
+    if is_fully_loaded(&parent) {
         return None;
     }
     let pager = parent.state().pager();
@@ -258,9 +261,9 @@ fn bringing_parent(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool
         // Either it is unknown which pages of its engine's code the child uses, or the parent's
         // pager has ended, and the parent is complete or never will be.
         let Some(pager) = pager.filter(|_| !uses.code.is_empty()) else {
-            return runtime.block_on(whole(&parent));
+            return runtime.block_on(wait_fully_loaded(&parent));
         };
-        match pager.bring_first(&uses.parent_memory, uses.code) {
+        match pager.read_first(&uses.parent_memory, uses.code) {
             Ok(()) => true,
             // The parent's pager finds the same error, and reports it.
             Err(error) => {
@@ -274,13 +277,13 @@ fn bringing_parent(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool
 /// Returns code for a making that needs all of it, when no pager reads the rest any more.
 ///
 /// # Errors
-/// As [`KeptCode::get`].
-async fn all_of(
+/// As [`CodeHandle::get`].
+async fn fully_loaded_code(
     code: Option<Arc<Code>>,
-    kept: Option<&Arc<KeptCode>>,
+    kept: Option<&Arc<CodeHandle>>,
 ) -> Result<Option<Arc<Code>>, PlatformError> {
     match kept {
-        Some(kept) if code.as_ref().is_some_and(|code| !code.is_whole()) => {
+        Some(kept) if code.as_ref().is_some_and(|code| !code.is_fully_loaded()) => {
             kept.get().await.map(Some)
         }
         _ => Ok(code),

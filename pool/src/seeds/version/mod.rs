@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::spec::{ENGINE_MEMORY, FreezeReport, FunctionSpec, Known, WarmUp};
 use crate::error::{InvokeError, SeedError};
 use crate::images::{ImageId, ImageOf, Images};
-use crate::snapshots::{Frozen, KeptCode};
+use crate::snapshots::{CodeHandle, Frozen};
 
 /// Size limit in bytes up to which reading an image is faster than the steps that it replaces.
 const QUICK_IMAGE: u64 = 8 << 20;
@@ -33,7 +33,7 @@ pub struct Version {
     deployment: u64,
     spec: FunctionSpec,
     kind: FunctionKind,
-    code: Arc<KeptCode>,
+    code: Arc<CodeHandle>,
     memory_limit: u64,
     ram_bytes: u64,
     config: SeedConfig,
@@ -121,7 +121,7 @@ impl Version {
     pub fn new(
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
         known: Option<Known>,
         deployment: u64,
@@ -164,7 +164,7 @@ impl Version {
         }
         let expected_bytes = known.map_or(0, |known| {
             // A script's code is its engine's, and counts with the engine's seed.
-            let counts = spec.script.is_none() && code.may_leave();
+            let counts = spec.script.is_none() && code.can_be_evicted();
             let code_bytes = if counts { code.bytes() } else { 0 };
             known.layer_bytes.saturating_add(code_bytes)
         });
@@ -299,7 +299,7 @@ impl Version {
     }
 
     /// Returns its compiled code, in memory or stored.
-    pub fn code(&self) -> &Arc<KeptCode> {
+    pub fn code(&self) -> &Arc<CodeHandle> {
         &self.code
     }
 

@@ -20,7 +20,7 @@ fn is_shared(name: Name) -> bool {
     name.is_multiple_of(2)
 }
 
-/// Shelves, and zygotes that follow their actions.
+/// The targets, and zygotes that follow their actions.
 struct SimulatedPool {
     targets: SpecialisationTargets<Name>,
     ready: Vec<Option<Name>>,

@@ -9,7 +9,7 @@ use faasw_abi::memory_map::PAGE;
 use faasw_fri::userfault::{Addresses, Faults};
 use rustix::io::Errno;
 
-use super::{Pager, Unreadable, lock};
+use super::{Pager, SeedReadError, lock};
 
 /// The maximum number of ranges of memory, and of code, that an instance registers. Each is a
 /// system call and a piece of a mapping. Pages in between that are not stored are filled with
@@ -24,7 +24,7 @@ pub trait InstanceEnder: std::fmt::Debug + Send + Sync {
 
 /// The addresses of an instance's memory and code in the address space of its process.
 #[derive(Clone, Copy, Debug)]
-pub struct Bases {
+pub struct MemoryBases {
     /// The start of its RAM.
     pub ram: u64,
     /// The start of its code.
@@ -35,7 +35,7 @@ pub struct Bases {
 #[derive(Debug)]
 pub(super) struct Waiter {
     faults: Arc<Faults>,
-    bases: Bases,
+    bases: MemoryBases,
     ranges: Vec<Addresses>,
     ender: Box<dyn InstanceEnder>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Waiter {
 pub(super) struct Waiters {
     all: Vec<Arc<Waiter>>,
     /// Whether no more waiters are added.
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl Waiters {
@@ -53,8 +53,8 @@ impl Waiters {
     }
 
     /// Releases all waiters because everything is present; no more are added.
-    pub(super) fn let_go(&mut self) {
-        self.is_over = true;
+    pub(super) fn release_all(&mut self) {
+        self.has_ended = true;
         for waiter in std::mem::take(&mut self.all) {
             for range in &waiter.ranges {
                 // The instance may have ended meanwhile.
@@ -67,12 +67,12 @@ impl Waiters {
 /// The registration of an instance with a pager. It is dropped when the instance has ended or has
 /// all of its memory.
 #[derive(Debug)]
-pub struct Paged {
+pub struct PagerRegistration {
     pager: Weak<Pager>,
     waiter: Weak<Waiter>,
 }
 
-impl Drop for Paged {
+impl Drop for PagerRegistration {
     fn drop(&mut self) {
         if let Some(pager) = self.pager.upgrade() {
             let waiter = &self.waiter;
@@ -92,12 +92,12 @@ impl Pager {
     pub fn attach(
         self: &Arc<Self>,
         faults: Arc<Faults>,
-        bases: Bases,
+        bases: MemoryBases,
         ender: Box<dyn InstanceEnder>,
-    ) -> Result<Option<Paged>, Errno> {
+    ) -> Result<Option<PagerRegistration>, Errno> {
         let mut waiters = self.waiters();
         let (missing, missing_code) = (self.missing(), self.missing_code());
-        if waiters.is_over {
+        if waiters.has_ended {
             return if missing.is_empty() && missing_code.is_empty() {
                 Ok(None)
             } else {
@@ -123,19 +123,19 @@ impl Pager {
             ranges,
             ender,
         });
-        let paged = Paged {
+        let registration = PagerRegistration {
             pager: Arc::downgrade(self),
             waiter: Arc::downgrade(&waiter),
         };
         waiters.all.push(waiter);
-        Ok(Some(paged))
+        Ok(Some(registration))
     }
 
     /// Stops adding waiters, and ends the instances that still wait.
     pub(super) fn end_all(&self) {
         let left = {
             let mut waiters = self.waiters();
-            waiters.is_over = true;
+            waiters.has_ended = true;
             std::mem::take(&mut waiters.all)
         };
         // The waiters are dropped here; the instances keep their descriptors until they have ended.
@@ -143,15 +143,15 @@ impl Pager {
     }
 
     /// Reads the pages that instances wait for.
-    pub(super) fn answer_all(&self) -> Result<(), Unreadable> {
+    pub(super) fn answer_all(&self) -> Result<(), SeedReadError> {
         // The lock is not held while pages are read, so that instances can be added.
         let waiters = self.waiters().all.clone();
         waiters.iter().try_for_each(|waiter| self.answer(waiter))
     }
 
     /// Reads the pages that one instance waits for.
-    fn answer(&self, waiter: &Waiter) -> Result<(), Unreadable> {
-        while let Some(address) = waiter.faults.next().map_err(Unreadable::Faults)? {
+    fn answer(&self, waiter: &Waiter) -> Result<(), SeedReadError> {
+        while let Some(address) = waiter.faults.next().map_err(SeedReadError::Faults)? {
             let start = address & !(PAGE - 1);
             let page = Addresses { start, bytes: PAGE };
             let is_stored = self.fill(start, waiter.bases)?;
