@@ -16,8 +16,8 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, FreezeReport, FunctionSpec,
-    ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known, Lacking,
+    Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, EarlierBuild, FreezeReport,
+    FunctionSpec, ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Lacking,
     LanguageEngine, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
 };
 
@@ -203,7 +203,7 @@ pub trait Code: fmt::Debug + Send + Sync {
     fn adopt<'a>(
         &'a self,
         spec: &'a FunctionSpec,
-        known: Known,
+        known: EarlierBuild,
     ) -> Running<'a, Result<Arc<dyn FunctionVersion>, SeedError>> {
         let _ = known;
         Box::pin(async move { Ok(self.seed(spec).await?.0) })
@@ -211,7 +211,11 @@ pub trait Code: fmt::Debug + Send + Sync {
 
     /// Registers code whose seed is read from an image that came from elsewhere, without
     /// initialising anything. Returns the reason if the image cannot be used here.
-    fn restore<'a>(&'a self, spec: &'a FunctionSpec, known: Known) -> Running<'a, RestoreResult> {
+    fn restore<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        known: EarlierBuild,
+    ) -> Running<'a, RestoreResult> {
         let _ = (spec, known);
         Box::pin(async { Ok(Err(ImageError::Foreign)) })
     }
@@ -496,19 +500,23 @@ impl Code for PoolCode {
     fn adopt<'a>(
         &'a self,
         spec: &'a FunctionSpec,
-        known: Known,
+        known: EarlierBuild,
     ) -> Running<'a, Result<Arc<dyn FunctionVersion>, SeedError>> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
                 let engine = self.pool.engine(&script.engine, &self.compiled)?;
                 self.engine.get_or_init(|| engine);
             }
-            let version = self.pool.adopt(spec, &self.compiled, known)?;
+            let version = self.pool.register_existing(spec, &self.compiled, known)?;
             Ok(self.ready(version))
         })
     }
 
-    fn restore<'a>(&'a self, spec: &'a FunctionSpec, known: Known) -> Running<'a, RestoreResult> {
+    fn restore<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        known: EarlierBuild,
+    ) -> Running<'a, RestoreResult> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
                 self.warm(&script.engine).await?;
@@ -548,11 +556,11 @@ impl FunctionVersion for PoolVersion {
     }
 
     fn have(&self) -> Running<'_, Result<bool, SeedError>> {
-        Box::pin(self.pool.have(&self.version))
+        Box::pin(self.pool.ensure_in_memory(&self.version))
     }
 
     fn make_ahead(&self) {
-        self.pool.make_in_the_background(&self.version);
+        self.pool.prewarm_seed(&self.version);
     }
 
     fn provide(&self) {
@@ -572,7 +580,7 @@ impl FunctionVersion for PoolVersion {
     }
 
     fn have_image(&self) -> Running<'_, ()> {
-        Box::pin(self.pool.have_image(&self.version))
+        Box::pin(self.pool.ensure_image(&self.version))
     }
 
     fn has_room(&self) -> bool {

@@ -101,7 +101,7 @@ pub use options::PoolOptions;
 pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
 pub use sandboxes::{Confinement, Launcher, WallClock};
 pub use seeds::{
-    FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Known,
+    EarlierBuild, FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion,
     LanguageEngine, Script, ScriptFiles, ScriptSource, WarmUp,
 };
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};

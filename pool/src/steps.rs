@@ -15,15 +15,15 @@ use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{Compiled, Pool};
 use crate::sandboxes::{CodePages, SandboxEvent, Zygote, ZygotePool};
 use crate::seeds::{
-    For, FunctionSpec, Guest, Held, Making, MakingContext, Origin, Recipe, SeedPermit, SeedSlots,
-    Seeds, Step,
+    ForkOrigin, FunctionSpec, SeedBuild, SeedBuildContext, SeedHold, SeedPermit, SeedPurpose,
+    SeedSlots, SeedStep, Seeds, TestGuest, TestStep,
 };
-use crate::snapshots::{Frozen, Template};
+use crate::snapshots::{Frozen, ZygoteTemplate};
 
 /// A guest of a function.
 #[derive(Debug)]
 pub struct Steps {
-    making: Making,
+    making: SeedBuild,
     ram_bytes: u64,
 }
 
@@ -66,11 +66,11 @@ impl Steps {
         ]))?;
         let log = LogLines::new(spec.log.clone(), 0);
         let permit = Arc::new(SeedPermit::unbounded());
-        let context = MakingContext {
+        let context = SeedBuildContext {
             zygote_pool: &zygote_pool,
             permit: &permit,
         };
-        let mut making = Making::fork(context, &linked, ram, mailbox, Some(&code), log).await?;
+        let mut making = SeedBuild::fork(context, &linked, ram, mailbox, Some(&code), log).await?;
         making.reach(Doorbell::Loaded).await?;
         Ok(Self {
             making,
@@ -89,7 +89,7 @@ impl Steps {
     /// # Errors
     /// Returns the reason why the guest failed.
     pub async fn go(&mut self, commands: &[Command]) -> Result<String, SeedError> {
-        self.making.go(commands, Doorbell::Ready).await?;
+        self.making.run_commands(commands, Doorbell::Ready).await?;
         Ok(self.making.drawn()?.drawn)
     }
 }
@@ -101,7 +101,7 @@ pub struct StepTree {
     seeds: Arc<Seeds>,
     booted: Key,
     load: Vec<Command>,
-    guest: Arc<Guest>,
+    guest: Arc<TestGuest>,
 }
 
 /// The measurements of a fork.
@@ -141,7 +141,7 @@ impl StepTree {
         let (zygote_pool, _) = pool.sandboxes().await?;
         let slots = SeedSlots::new(1, 1);
         let seeds = Seeds::new(&zygote_pool, slots, u64::MAX.into(), None);
-        let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
+        let booted = seeds.define(None, Owner::Shared, SeedStep::Boot)?.key;
         let load = vec![
             Command::Link,
             Command::Grow { ram_bytes: ram },
@@ -166,7 +166,7 @@ impl StepTree {
             seeds,
             booted,
             load,
-            guest: Arc::new(Guest {
+            guest: Arc::new(TestGuest {
                 code: compiled.code.clone(),
                 ram_bytes: ram,
                 spec: spec.clone(),
@@ -193,13 +193,13 @@ impl StepTree {
                 export: export.to_owned(),
             }],
         };
-        let step = Step {
+        let step = TestStep {
             salt,
             commands,
             to: Doorbell::Ready,
             guest: self.guest.clone(),
         };
-        let recipe = Recipe::Commands(Box::new(step));
+        let recipe = SeedStep::Commands(Box::new(step));
         let parent = parent.unwrap_or(self.booted);
         let defined = self.seeds.define(Some(parent), owner, recipe)?;
         Ok(defined.key)
@@ -225,9 +225,9 @@ impl StepTree {
     ) -> Result<(), SeedError> {
         let memory = self.guest.spec.memory_limit;
         let permit = || async {
-            let permit = self.seeds.permit_ahead(owner, memory).await;
+            let permit = self.seeds.background_permit(owner, memory).await;
             permitted().await;
-            For::Later(permit)
+            SeedPurpose::Background(permit)
         };
         self.seeds.obtain_for(key, permit).await.map(drop)
     }
@@ -239,7 +239,7 @@ impl StepTree {
         progress.is_some_and(|progress| progress.queued_behind().is_some())
     }
 
-    async fn seed(&self, key: Key) -> Result<Held, SeedError> {
+    async fn seed(&self, key: Key) -> Result<SeedHold, SeedError> {
         self.seeds.obtain(key).await
     }
 
@@ -288,12 +288,12 @@ impl StepTree {
             let above = line.nth(steps).cloned().ok_or_else(|| {
                 PlatformError::Protocol("a seed has not so many ancestors".to_owned())
             })?;
-            let template = Template::new(above);
+            let template = ZygoteTemplate::new(above);
             let template = template.map_err(|error| PlatformError::System {
                 what: "it is not known what to preset",
                 error,
             })?;
-            let preset = ready.sandbox.preset(&template, &ready.mailbox).await?;
+            let preset = ready.sandbox.specialise(&template, &ready.mailbox).await?;
             preset.map_err(PlatformError::Protocol)?;
         }
         self.run(&frozen, ready, false, export).await
@@ -306,7 +306,7 @@ impl StepTree {
     /// Returns an error if the seed cannot be made, or if the guest fails.
     pub async fn serve(&self, key: Key, export: &str) -> Result<Forked, SeedError> {
         let frozen = self.seed(key).await?;
-        let origin = Origin::own(frozen.clone());
+        let origin = ForkOrigin::own(frozen.clone());
         let (ready, was_ready) = self.zygote_pool.take(&frozen, origin.parent()).await?;
         self.run(&frozen, ready, was_ready, export).await
     }
@@ -325,7 +325,7 @@ impl StepTree {
         let steps = sandbox
             .specialised_for()
             .and_then(|image| image.steps_to(frozen));
-        let Guest {
+        let TestGuest {
             code,
             ram_bytes,
             spec,

@@ -76,7 +76,7 @@ impl Late {
     fn begin(&self, bench: &Bench) -> JoinHandle<()> {
         let (pool, version) = (bench.pool.clone(), self.version.clone());
         tokio::spawn(async move {
-            let made = pool.have(&version).await;
+            let made = pool.ensure_in_memory(&version).await;
             panic!("it never ends: {made:?}");
         })
     }
@@ -121,7 +121,7 @@ async fn those_that_never_end_hold_up_no_neighbour(bench: &Bench) {
     until("all begin", || all.iter().all(Late::has_begun)).await;
 
     assert!(!bench.pool.has_frozen(&neighbour));
-    bench.pool.have(&neighbour).await.unwrap();
+    bench.pool.ensure_in_memory(&neighbour).await.unwrap();
     let fresh = FunctionSpec {
         name: "fresh".to_owned(),
         ..spec(FreezePolicy::Auto)

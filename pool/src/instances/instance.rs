@@ -78,7 +78,7 @@ impl Instance {
                 &working_set,
                 &self.mailbox,
                 code.as_deref().map(|code| (code, self.code_pages)),
-                Some(version.holding().number()),
+                Some(version.function_memory().number()),
             )
             .await
     }

@@ -16,7 +16,7 @@ use crate::ablation::Mechanism;
 use crate::error::InvokeError;
 use crate::instances::{Back, Instance, Looking, Order, PendingInstance, Settling, Unsettled};
 use crate::sandboxes::RingReport;
-use crate::seeds::{Busy, FunctionVersion};
+use crate::seeds::{BusyGuard, FunctionVersion};
 use crate::sink::{Effort, LogSink};
 use crate::snapshots::is_whole;
 
@@ -56,7 +56,7 @@ enum Fate {
 
 /// The place of an instance among all of the pool and among those of its function, with what its
 /// request was admitted with. It is held until the process is free or gone.
-pub type Place = (AdmissionPermit, Busy, Admitted);
+pub type Place = (AdmissionPermit, BusyGuard, Admitted);
 
 impl Retiring {
     /// Resets or ends the instance in the background. The decision is made before this returns. So
@@ -76,7 +76,7 @@ impl Retiring {
                 Fate::Ended { is_asked } => Box::pin(this.end(is_asked)).await,
             }
             // Now one more instance may be warm, or a seed that was in use may be free.
-            version.holding().fit();
+            version.function_memory().fit();
         });
     }
 
@@ -128,7 +128,7 @@ impl Retiring {
                     used.code.clear();
                 }
                 if working_set.learn(generation, &used, self.version.ram_bytes()) {
-                    self.version.keep_image(&self.instance.from);
+                    self.version.rewrite_image(&self.instance.from);
                 }
             }
             // Reported last, so that the receiver of the report finds what was learnt.

@@ -146,7 +146,7 @@ impl Invocation {
         self.guest = GuestWords::new_zeroed();
         self.is_over = false;
         self.timing.served = served;
-        self.place.1.goes_over_to(served);
+        self.place.1.set_served(served);
         self.feed()
     }
 

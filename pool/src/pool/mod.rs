@@ -33,7 +33,8 @@ use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
 use crate::sandboxes::{EgressSpawner, FirstSandbox, ZygotePool};
 use crate::seeds::{
-    FreezeReport, FunctionSpec, FunctionVersion, Held, Known, LanguageEngine, Tree, adopt,
+    EarlierBuild, FreezeReport, FunctionSpec, FunctionVersion, LanguageEngine, SeedHold, SeedTree,
+    register_existing,
 };
 use crate::sink::Timing;
 use crate::snapshots::{Code, CodeDigest, CodeHandle, CodeSource};
@@ -120,7 +121,7 @@ struct Inner {
     egress_spawner: EgressSpawner,
     keeper: Arc<Keeper>,
     provisioning: Provisioning,
-    tree: Tree,
+    tree: SeedTree,
     /// The first microVM on its way; `None` once [`Pool::started`] has taken it.
     first: Mutex<Option<FirstSandbox>>,
     options: PoolOptions,
@@ -202,13 +203,13 @@ impl Pool {
         Ok((version, report))
     }
 
-    /// Makes a seed as [`Pool::make_seed`] does. It is not evicted while the returned [`Held`]
+    /// Makes a seed as [`Pool::make_seed`] does. It is not evicted while the returned [`SeedHold`]
     /// exists.
     async fn make_and_hold(
         &self,
         spec: &FunctionSpec,
         function: &Compiled,
-    ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
+    ) -> Result<(FunctionVersion, FreezeReport, SeedHold), SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         tree.make(spec, function.kind, &function.code, time_limit)
@@ -245,13 +246,13 @@ impl Pool {
     ///
     /// # Errors
     /// Returns a [`SeedError`] if its memory or configuration is more than a guest can have.
-    pub fn adopt(
+    pub fn register_existing(
         &self,
         spec: &FunctionSpec,
         function: &Compiled,
-        known: Known,
+        known: EarlierBuild,
     ) -> Result<FunctionVersion, SeedError> {
-        adopt(
+        register_existing(
             &self.inner.tree,
             spec,
             function.kind,
@@ -273,14 +274,14 @@ impl Pool {
         &self,
         spec: &FunctionSpec,
         function: &Compiled,
-        known: Known,
+        known: EarlierBuild,
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         let restoring = tree.restore(spec, function.kind, &function.code, time_limit, known);
         let restored = restoring.await?;
         if let Ok(version) = &restored {
-            version.holding().fit();
+            version.function_memory().fit();
         }
         Ok(restored)
     }
@@ -290,28 +291,28 @@ impl Pool {
     ///
     /// # Errors
     /// Returns a [`SeedError`] if the seed cannot be made, or if the platform fails.
-    pub async fn have(&self, version: &FunctionVersion) -> Result<bool, SeedError> {
-        let is_read = self.inner.tree.have(version).await?;
-        version.holding().fit();
+    pub async fn ensure_in_memory(&self, version: &FunctionVersion) -> Result<bool, SeedError> {
+        let is_read = self.inner.tree.ensure_in_memory(version).await?;
+        version.function_memory().fit();
         Ok(is_read)
     }
 
     /// Makes a function's seed in the background, unless a request needs it before, or half of the
     /// memory for seeds is used by then.
-    pub fn make_in_the_background(&self, version: &FunctionVersion) {
-        version.make_in_the_background();
+    pub fn prewarm_seed(&self, version: &FunctionVersion) {
+        version.prewarm_seed();
     }
 
     /// Counts again what a function holds in memory. Ends warm instances and evicts unused seeds
     /// until the rest fits its limit. Called once the function's code is stored.
     pub fn fit(&self, version: &FunctionVersion) {
-        version.holding().fit();
+        version.function_memory().fit();
     }
 
     /// Writes an image of a function's seed in the background, if there is no valid image. For
     /// that, the seed is made or read if it is not in memory, and is evicted afterwards.
-    pub async fn have_image(&self, version: &FunctionVersion) {
-        version.have_image().await;
+    pub async fn ensure_image(&self, version: &FunctionVersion) {
+        version.ensure_image().await;
     }
 
     /// Waits until the seed that all functions descend from exists and its image is written.
@@ -322,7 +323,7 @@ impl Pool {
     /// Returns a [`PlatformError`] if the seed cannot be made.
     pub async fn shared_content(&self) -> Result<Option<String>, PlatformError> {
         let linked = self.inner.tree.linked().await?;
-        self.inner.tree.images_are_written().await;
+        self.inner.tree.wait_for_image_writes().await;
         Ok(linked.content().map(|content| content.to_string()))
     }
 
@@ -366,7 +367,7 @@ impl Pool {
         // Waits for the seed before it takes a permit, so that other requests can use the permit
         // meanwhile.
         let waited_for = version
-            .worth_waiting_for(call.limits.begins_within())
+            .seed_if_required(call.limits.begins_within())
             .await?;
         let request = permit_request(version);
         let permit = match call.client.within {
@@ -386,12 +387,12 @@ impl Pool {
         // it runs or not.
         let (mut instance, served) = match Self::take_warm(version).await {
             Some(warm) => {
-                waited_for.into_iter().for_each(Held::leave_to_instance);
+                waited_for.into_iter().for_each(SeedHold::leave_to_instance);
                 warm
             }
             None => Box::pin(self.take(version, waited_for)).await?,
         };
-        let busy = version.begin(served);
+        let busy = version.begin_request(served);
         let incoming = Incoming::new(call.body);
         let is_whole = incoming.has_ended();
         let warm_instances = version.warm_instances();
@@ -518,7 +519,7 @@ impl Pool {
     /// Returns how many microVMs there are now, and what functions hold in memory.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let (seed_bytes, warm_bytes) = self.inner.tree.held();
+        let (seed_bytes, warm_bytes) = self.inner.tree.bytes_in_memory();
         // Reading statistics early must not create the admission: the system's limits may not be
         // known yet.
         let admission = self.inner.admission.get();

@@ -18,7 +18,7 @@ use crate::instances::{InstanceNumbers, Keeper, Polling, WarmRules};
 use crate::invocation::relay_slots;
 use crate::options::PoolOptions;
 use crate::sandboxes::{EgressSpawner, FirstSandbox, ZygotePool, ZygotePoolOptions};
-use crate::seeds::{SeedSlots, Tree};
+use crate::seeds::{SeedSlots, SeedTree};
 
 /// A pool whose processes are being started. Dropping it ends them.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Starting {
         };
         let polling = Polling::new(poll, processors);
         let keeper = Keeper::start(rules, polling, zygote_pool.account());
-        let tree = Tree::new(
+        let tree = SeedTree::new(
             &zygote_pool,
             keeper.clone(),
             SeedSlots::new(processors, options.max_instances),

@@ -73,7 +73,7 @@ pub struct WarmUp {
 }
 
 impl WarmUp {
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let method = String::from_utf8_lossy(&self.head.method);
         let path = String::from_utf8_lossy(&self.head.path_and_query);
         format!("{method} {path}")
@@ -108,7 +108,7 @@ pub struct FunctionFiles {
 #[derive(Clone, Debug)]
 pub enum ScriptFiles {
     /// In memory.
-    Here(Bytes),
+    InMemory(Bytes),
     /// Stored elsewhere until the seed has to be made.
     Stored(Arc<dyn ScriptSource>),
 }
@@ -129,7 +129,7 @@ impl ScriptFiles {
     /// Returns [`PlatformError::CodeGone`] if they are stored and cannot be read.
     pub(super) async fn get(&self) -> Result<Bytes, PlatformError> {
         match self {
-            Self::Here(files) => Ok(files.clone()),
+            Self::InMemory(files) => Ok(files.clone()),
             Self::Stored(source) => {
                 let read = source.read().await;
                 read.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))
@@ -166,7 +166,7 @@ pub struct FreezeReport {
 
 /// The results of an earlier making of a function's seed.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct EarlierBuild {
     /// Whether the seed was frozen after instantiation.
     pub after_init: bool,
     /// The duration of the instantiation.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use faasw_pool::{
-    Call, FreezePolicy, FunctionVersion, InvokeError, Known, Lack, Lacking, LackingStats,
+    Call, EarlierBuild, FreezePolicy, FunctionVersion, InvokeError, Lack, Lacking, LackingStats,
     PoolOptions, SeedInfo, Served,
 };
 use tokio::task::JoinHandle;
@@ -296,7 +296,7 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
         })
         .await;
     let compiled = bench.compile(PROBE).await;
-    let known = Known {
+    let known = EarlierBuild {
         after_init: true,
         instantiation: Duration::from_millis(1),
         layer_bytes,
@@ -305,8 +305,11 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
     for name in ["a", "b", "c", "d"] {
         let mut spec = crate::support::spec(FreezePolicy::Auto);
         spec.name = name.to_owned();
-        let version = bench.pool.adopt(&spec, &compiled, known).unwrap();
-        bench.pool.make_in_the_background(&version);
+        let version = bench
+            .pool
+            .register_existing(&spec, &compiled, known)
+            .unwrap();
+        bench.pool.prewarm_seed(&version);
         bench.pool.provide(&version);
         all.push(version);
     }

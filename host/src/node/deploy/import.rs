@@ -5,7 +5,7 @@ use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
 use faasw_client::{DeployStage, FunctionName, Imported, Initialised};
 use faasw_common::text::Line;
-use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
+use faasw_pool::{Arriving, EarlierBuild, FreezeReport, ImageError, Origin, ScriptFiles};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -154,11 +154,11 @@ impl Core {
         progress.enter(DeployStage::Initialising);
         self.observer.tell(Event::MakingSeed { function: name });
         let script = record.engine.is_some();
-        let script_files = script.then(|| ScriptFiles::Here(compiled.detected.module.clone()));
+        let script_files = script.then(|| ScriptFiles::InMemory(compiled.detected.module.clone()));
         let given = compiled.detected.files.as_ref();
         let given = given.map(|files| files.files(&record.options));
         let spec = self.spec(name, &record, script_files, given, log);
-        let known = Known {
+        let known = EarlierBuild {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,

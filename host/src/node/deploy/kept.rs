@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use faasw_abi::pages::PageSet;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Known, LoadedCode, ScriptFiles};
+use faasw_pool::{EarlierBuild, LoadedCode, ScriptFiles};
 
 use super::code::{Ready, StoredCode, StoredScript, Whose};
 use crate::{
@@ -149,7 +149,7 @@ impl Core {
         } = function;
         let ready = self.code_again(name, record).await?;
         self.observer.tell(Event::MakingSeed { function: name });
-        let known = Known {
+        let known = EarlierBuild {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,

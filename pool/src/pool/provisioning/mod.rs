@@ -29,7 +29,7 @@ pub use self::queue::Provisioning;
 use self::queue::{Provided, lock};
 use super::{Inner, Pool};
 use crate::error::PlatformError;
-use crate::seeds::{FunctionVersion, Held, Origin};
+use crate::seeds::{ForkOrigin, FunctionVersion, SeedHold};
 use crate::snapshots::Frozen;
 use crate::stats::{Lack, Lacking};
 
@@ -160,7 +160,7 @@ impl Pool {
             *said = None;
             self.note(&version, provided, "they ended by themselves");
         }
-        let frozen = version.held();
+        let frozen = version.hold_seed();
         let instances = version.missing_instances(frozen.as_deref().map(|frozen| &**frozen));
         let is_missing = instances > 0;
         let has_trouble = lock(&provided.trouble).holds(Instant::now());
@@ -184,7 +184,10 @@ impl Pool {
         frozen: &Frozen,
         said: &mut Said,
     ) -> Option<Lack> {
-        let full = |said: &mut Said| self.full(said).or_else(|| version.is_full(frozen));
+        let full = |said: &mut Said| {
+            self.full(said)
+                .or_else(|| version.instance_budget_lack(frozen))
+        };
         let why = full(said)?;
         // An instance that would not be warm again after a request makes room for one that would.
         let generation = frozen.working_set().current().generation;
@@ -198,13 +201,13 @@ impl Pool {
     /// Returns what keeps a version's seed from being made, if anything does. Otherwise has it made
     /// in the background.
     fn lacks_seed(&self, version: &FunctionVersion, provided: &Arc<Provided>) -> Option<Lack> {
-        if let Some(lack) = version.has_no_room_for_seed() {
+        if let Some(lack) = version.seed_budget_lack() {
             return Some(lack);
         }
         if provided.has_seed_made.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let making = version.made_for_instances();
+        let making = version.prewarm_for_instances();
         let (provided, look) = (provided.clone(), self.inner.provisioning.look.clone());
         tokio::spawn(async move {
             let made = making.await;
@@ -233,7 +236,7 @@ impl Pool {
             return Step::Later;
         }
         // No version or seed is held during these waits.
-        self.inner.tree.behind_clients(SEEDS).await;
+        self.inner.tree.wait_for_foreground(SEEDS).await;
         if !self.lets_requests_go_first().await {
             return Step::Later;
         }
@@ -280,9 +283,11 @@ impl Pool {
 
     /// Returns a version that still lacks an instance and has room for it, with its seed. Requests
     /// may have changed that during a wait.
-    fn still_lacking(&self, provided: &Provided) -> Option<(FunctionVersion, Held)> {
+    fn still_lacking(&self, provided: &Provided) -> Option<(FunctionVersion, SeedHold)> {
         let (version, frozen) = provided.lacking()?;
-        let full = self.full(&mut None).or_else(|| version.is_full(&frozen));
+        let full = self
+            .full(&mut None)
+            .or_else(|| version.instance_budget_lack(&frozen));
         full.is_none().then_some((version, frozen))
     }
 
@@ -296,7 +301,7 @@ impl Pool {
         if self.inner.keeper.has_stopped() || self.inner.options.max_reuse == 0 {
             return Ok(false);
         }
-        let origin = Origin::own(frozen.clone());
+        let origin = ForkOrigin::own(frozen.clone());
         let making = self.inner.zygote_pool.make_for(origin.parent());
         let ready = in_time("making a sandbox", making).await?;
         let ready = ready.map_err(Failed::Sandbox)?;

@@ -10,9 +10,9 @@ use faasw_abi::wire::FunctionKind;
 use faasw_common::text::Line;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::super::making::{Feed, Instantiated, Making, MakingContext};
+use super::super::seed_build::{InstantiationReport, ScriptUpload, SeedBuild, SeedBuildContext};
 use super::super::spec::{FreezePolicy, Script};
-use super::{Version, too_late};
+use super::{FunctionStep, timeout_error};
 use crate::error::SeedError;
 use crate::fault::Fault;
 use crate::mailbox::{LogLines, Mailbox};
@@ -21,7 +21,7 @@ use crate::snapshots::Frozen;
 /// The time limit for the warm-up requests while requests wait for a seed that is made again.
 const WARM_AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Version {
+impl FunctionStep {
     /// Makes its seed. If that succeeded before and the warm-up requests fail now, the seed is made
     /// without them.
     ///
@@ -30,13 +30,13 @@ impl Version {
     /// draws values that its freeze policy does not allow, or if the platform fails.
     pub async fn make(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
     ) -> Result<Frozen, SeedError> {
         let mut making = self.in_time(self.initialised(context, parent)).await?;
         let (was_made, is_cold) = {
-            let learnt = self.learnt();
-            (learnt.was_made, learnt.is_cold)
+            let record = self.record();
+            (record.was_made, record.is_cold)
         };
         if !self.warm_ups.is_empty() && !is_cold {
             let limit = if was_made {
@@ -50,15 +50,15 @@ impl Version {
                 Err(error) => {
                     let (function, error) = (self.name(), Line(&error));
                     tracing::warn!(function, %error, "its seeds are not warmed up any more");
-                    self.learnt().is_cold = true;
+                    self.record().is_cold = true;
                     making = self.in_time(self.initialised(context, parent)).await?;
                 }
             }
         }
         let frozen = self.in_time(making.freeze()).await?;
-        let mut learnt = self.learnt();
-        learnt.was_made = true;
-        learnt.is_restored = false;
+        let mut record = self.record();
+        record.was_made = true;
+        record.is_restored = false;
         Ok(frozen)
     }
 
@@ -67,15 +67,15 @@ impl Version {
         work: impl Future<Output = Result<T, SeedError>>,
     ) -> Result<T, SeedError> {
         let done = timeout(self.time_limit, work).await;
-        done.unwrap_or_else(|_| Err(too_late(self.time_limit)))
+        done.unwrap_or_else(|_| Err(timeout_error(self.time_limit)))
     }
 
     /// Returns a guest that is ready, or only loaded if it is to be frozen before initialisation.
     async fn initialised(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
-    ) -> Result<Making, SeedError> {
+    ) -> Result<SeedBuild, SeedError> {
         if self.spec.has_entry && self.spec.freeze != FreezePolicy::BeforeInit {
             let making = self.enter(context, parent).await?;
             if let Some(making) = making {
@@ -83,17 +83,17 @@ impl Version {
             }
         }
         match (&self.spec.script, &self.spec.init) {
-            (Some(script), _) => self.take_script(context, parent, script).await,
+            (Some(script), _) => self.load_script(context, parent, script).await,
             (None, Some(export)) => {
                 let mut making = self.load(context, parent).await?;
                 self.initialise(&mut making, export).await?;
                 Ok(making)
             }
-            (None, None) if self.warm_ups.is_empty() => self.as_it_is(context, parent).await,
+            (None, None) if self.warm_ups.is_empty() => self.by_policy(context, parent).await,
             (None, None) => {
                 let mut making = self.load(context, parent).await?;
                 let did = making.instantiate().await?;
-                self.learn(&did, true);
+                self.record_instantiation(&did, true);
                 Ok(making)
             }
         }
@@ -105,9 +105,9 @@ impl Version {
     /// to no effect.
     async fn enter(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
-    ) -> Result<Option<Making>, SeedError> {
+    ) -> Result<Option<SeedBuild>, SeedError> {
         let mut making = self.load(context, parent).await?;
         let (did, mut has_entered) = making.instantiate_or_enter().await?;
         let mut took = did.took;
@@ -118,7 +118,7 @@ impl Version {
                 )));
             }
             let evaluate = Command::Evaluate { export };
-            has_entered = making.go_or_enter(evaluate, Doorbell::Ready).await?;
+            has_entered = making.run_or_enter(evaluate, Doorbell::Ready).await?;
             took += making.drawn()?.took;
         }
         if !has_entered && self.kind == FunctionKind::HttpComponent {
@@ -129,25 +129,25 @@ impl Version {
             return Err(SeedError::EnteredBefore(what));
         }
         if !has_entered {
-            making.go_or_enter(Command::Run, Doorbell::Entry).await?;
+            making.run_or_enter(Command::Run, Doorbell::Entry).await?;
             took += making.drawn()?.took;
         }
         let did = making.drawn()?;
         if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::EntryDrew(did.told()));
+            return Err(SeedError::EntryDrew(did.describe_draws()));
         }
-        self.learn(&Instantiated { took, ..did }, true);
-        self.learnt().has_entered = true;
+        self.record_instantiation(&InstantiationReport { took, ..did }, true);
+        self.record().has_entered = true;
         Ok(Some(making))
     }
 
     /// Returns a guest with the instantiated function, or with the loaded one if its seed is to be
     /// frozen before instantiation: by its freeze policy, or because instantiation draws entropy.
-    async fn as_it_is(
+    async fn by_policy(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
-    ) -> Result<Making, SeedError> {
+    ) -> Result<SeedBuild, SeedError> {
         let mut making = self.load(context, parent).await?;
         if self.after_init() != Some(false) {
             let did = if self.spec.has_entry {
@@ -160,7 +160,7 @@ impl Version {
                 FreezePolicy::BeforeInit => false,
                 FreezePolicy::Auto => !did.drew_entropy,
             };
-            self.learn(&did, after_init);
+            self.record_instantiation(&did, after_init);
             if self.after_init() == Some(false) {
                 // The instantiation has shown that the function can be instantiated and what that
                 // draws. A seed without instantiation takes another guest.
@@ -173,15 +173,18 @@ impl Version {
     /// Sends the function its warm-up requests. Entropy drawn by them would be shared by all
     /// requests. Reading clocks is allowed, because nearly all functions read them for the request
     /// at hand.
-    async fn warm_up(&self, making: &mut Making, limit: Duration) -> Result<(), SeedError> {
+    async fn warm_up(&self, making: &mut SeedBuild, limit: Duration) -> Result<(), SeedError> {
         let until = Instant::now() + limit;
         for (command, request) in self.warm_ups.iter().zip(&self.spec.warm_ups) {
-            let went =
-                timeout_at(until, making.go(slice::from_ref(command), Doorbell::Ready)).await;
-            went.unwrap_or_else(|_| Err(too_late(limit)))
+            let went = timeout_at(
+                until,
+                making.run_commands(slice::from_ref(command), Doorbell::Ready),
+            )
+            .await;
+            went.unwrap_or_else(|_| Err(timeout_error(limit)))
                 .map_err(|error| match error {
                     SeedError::Function(error) => SeedError::WarmUp {
-                        request: request.told(),
+                        request: request.describe(),
                         error,
                     },
                     other => other,
@@ -189,43 +192,43 @@ impl Version {
         }
         let did = making.drawn()?;
         if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::WarmUpDrew(did.told()));
+            return Err(SeedError::WarmUpDrew(did.describe_draws()));
         }
         // An instance of an ancestor is not warmed up, so the recorded duration stays that of the
         // instantiation.
         let took = self.instantiation();
-        self.learn(&Instantiated { took, ..did }, true);
+        self.record_instantiation(&InstantiationReport { took, ..did }, true);
         Ok(())
     }
 
     /// Loads a script into its engine. Entropy drawn by that would be shared by all requests.
     /// Reading clocks is allowed, because many scripts read them to no effect.
-    async fn take_script(
+    async fn load_script(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
         script: &Script,
-    ) -> Result<Making, SeedError> {
+    ) -> Result<SeedBuild, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;
         let (files, code) = (script.files.get().await?, self.code.get().await?);
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let feed = Feed::open(files, &mut mailbox).map_err(SeedError::Function)?;
+        let upload = ScriptUpload::open(files, &mut mailbox).map_err(SeedError::Function)?;
         let (ram, code) = (self.ram_bytes, Some(&*code));
-        let making = Making::fork(context, parent, ram, mailbox, code, log).await?;
-        let mut making = making.giving(feed);
+        let making = SeedBuild::fork(context, parent, ram, mailbox, code, log).await?;
+        let mut making = making.with_upload(upload);
         making.reach(Doorbell::Ready).await?;
         let did = making.drawn()?;
         if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::ScriptDrew(did.told()));
+            return Err(SeedError::ScriptDrew(did.describe_draws()));
         }
-        self.learn(&did, true);
+        self.record_instantiation(&did, true);
         Ok(making)
     }
 
     /// Initialises the function by calling an export. What that draws would be shared by all
     /// requests.
-    async fn initialise(&self, making: &mut Making, export: &str) -> Result<(), SeedError> {
+    async fn initialise(&self, making: &mut SeedBuild, export: &str) -> Result<(), SeedError> {
         let instantiated = making.instantiate().await?;
         let mut did = making.evaluate(export).await?;
         // Many functions, for example Go's, read clocks during instantiation to no effect.
@@ -233,43 +236,43 @@ impl Version {
         if draws && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::InitDrew {
                 export: export.to_owned(),
-                drawn: did.told(),
+                drawn: did.describe_draws(),
             });
         }
         did.took += instantiated.took;
-        self.learn(&did, true);
+        self.record_instantiation(&did, true);
         Ok(())
     }
 
-    fn learn(&self, did: &Instantiated, after_init: bool) {
-        let mut learnt = self.learnt();
-        learnt.after_init = Some(after_init);
-        learnt.instantiation = did.took;
-        learnt.drew_entropy = did.drew_entropy;
-        learnt.drawn.clone_from(&did.drawn);
+    fn record_instantiation(&self, did: &InstantiationReport, after_init: bool) {
+        let mut record = self.record();
+        record.after_init = Some(after_init);
+        record.instantiation = did.took;
+        record.drew_entropy = did.drew_entropy;
+        record.drawn.clone_from(&did.drawn);
     }
 
     /// Returns a guest at the early freeze point.
     async fn load(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
-    ) -> Result<Making, SeedError> {
+    ) -> Result<SeedBuild, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;
         let code = self.code.get().await?;
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let feed = match &self.spec.files {
+        let upload = match &self.spec.files {
             Some(files) => {
                 let bundle = files.bundle.get().await?;
-                Some(Feed::open(bundle, &mut mailbox).map_err(SeedError::Function)?)
+                Some(ScriptUpload::open(bundle, &mut mailbox).map_err(SeedError::Function)?)
             }
             None => None,
         };
         let (ram, code) = (self.ram_bytes, Some(&*code));
-        let mut making = Making::fork(context, parent, ram, mailbox, code, log).await?;
-        if let Some(feed) = feed {
-            making = making.giving(feed);
+        let mut making = SeedBuild::fork(context, parent, ram, mailbox, code, log).await?;
+        if let Some(upload) = upload {
+            making = making.with_upload(upload);
         }
         making.reach(Doorbell::Loaded).await?;
         Ok(making)

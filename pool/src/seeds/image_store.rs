@@ -10,45 +10,45 @@ use faasw_seedtree::image::ImageError;
 use faasw_seedtree::{Content, Owner};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::recipe::Recipe;
+use super::seed_step::SeedStep;
 use crate::images::{ImageId, Images, Manner, Place, Restored, Uses};
 use crate::snapshots::Frozen;
 
 /// An order for the image writer.
 #[derive(Debug)]
-enum Order {
+enum WriterOrder {
     /// Write a seed's image, unless the seed leaves memory before.
-    Write(Arc<Recipe>, Weak<Frozen>),
+    Write(Arc<SeedStep>, Weak<Frozen>),
     /// Report that all earlier orders are done.
-    Tell(oneshot::Sender<()>),
+    Flush(oneshot::Sender<()>),
 }
 
 /// The images and their writer, which writes them one after the other, in the order in which their
 /// seeds were made. So a parent has its content before its child is written.
 #[derive(Debug)]
-pub struct Library {
+pub struct ImageStore {
     images: Arc<Images>,
-    orders: Sender<Order>,
+    orders: Sender<WriterOrder>,
     /// Limits how many seeds are read at once. A reading that waits for its engine keeps its
     /// permit; reading the engine's missing pages needs none.
-    turns: Arc<Semaphore>,
+    read_permits: Arc<Semaphore>,
     /// Limits how many images are described at once.
-    looks: Arc<Semaphore>,
+    describe_permits: Arc<Semaphore>,
 }
 
 /// The maximum number of seeds that are read at once: with more, each would take longer.
-const TURNS: usize = 8;
+const READS_MAX: usize = 8;
 
-impl Library {
+impl ImageStore {
     /// Opens the images and starts a writer for them, unless another program writes them. The
-    /// writer ends with the library. It holds a seed while it writes its image, and then calls
-    /// `is_let_go` with the seed's owner.
-    pub fn open(images: Arc<Images>, is_let_go: impl Fn(Owner) + Send + 'static) -> Self {
-        let (orders, taken) = channel();
+    /// writer ends with the store. It holds a seed while it writes its image, and then calls
+    /// `holder_dropped` with the seed's owner.
+    pub fn open(images: Arc<Images>, holder_dropped: impl Fn(Owner) + Send + 'static) -> Self {
+        let (orders, receiver) = channel();
         if !images.is_given() {
             let images = images.clone();
             let named = thread::Builder::new().name("faasw-images".to_owned());
-            let writer = named.spawn(move || write_all(&images, &taken, is_let_go));
+            let writer = named.spawn(move || write_all(&images, &receiver, holder_dropped));
             if let Err(error) = writer {
                 tracing::warn!(%error, "no func-images will be written");
             }
@@ -56,8 +56,8 @@ impl Library {
         Self {
             images,
             orders,
-            turns: Arc::new(Semaphore::new(TURNS)),
-            looks: Arc::new(Semaphore::new(1)),
+            read_permits: Arc::new(Semaphore::new(READS_MAX)),
+            describe_permits: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -67,19 +67,19 @@ impl Library {
     /// before any memory is read. It may block, and may reject the image by returning false.
     pub async fn restore(
         &self,
-        recipe: &Arc<Recipe>,
+        recipe: &Arc<SeedStep>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
         has_faults: impl FnOnce() -> bool + Send + 'static,
         uses: impl FnOnce(&Uses<'_>) -> bool + Send + 'static,
     ) -> Option<Restored> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
-        let turn = self.turns.clone().acquire_owned().await.ok()?;
+        let permit = self.read_permits.clone().acquire_owned().await.ok()?;
         let restoring = tokio::task::spawn_blocking(move || {
             // Held as long as it reads, even if the caller has gone away meanwhile.
-            let _turn = turn;
+            let _permit = permit;
             let is_there = |id: &ImageId| images.bytes_of(id).is_some();
-            if let Some(version) = recipe.version()
+            if let Some(version) = recipe.function_step()
                 && !version.image_id().is_some_and(is_there)
             {
                 // Without an image, its identity need not be computed.
@@ -105,7 +105,7 @@ impl Library {
     }
 
     /// Returns the size in bytes of a seed's image, as noted last. No file is accessed.
-    pub fn known_bytes(&self, recipe: &Recipe) -> Option<u64> {
+    pub fn known_bytes(&self, recipe: &SeedStep) -> Option<u64> {
         let name = recipe.image_file(&self.images)?;
         self.images.known_bytes(&name)
     }
@@ -116,15 +116,15 @@ impl Library {
     /// Returns an error if the image cannot be read.
     pub async fn describe(
         &self,
-        recipe: &Arc<Recipe>,
+        recipe: &Arc<SeedStep>,
         parent: Option<Content>,
         frozen: Option<Arc<Frozen>>,
     ) -> Result<Option<ImageInfo>, ImageError> {
         // A description is for an operator; requests must not wait for it.
-        let turn = self.looks.clone().acquire_owned().await;
+        let permit = self.describe_permits.clone().acquire_owned().await;
         let (images, recipe) = (self.images.clone(), recipe.clone());
         let looking = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            let _permit = permit;
             match recipe.image().map_err(ImageError::Layer)? {
                 Some(of) => images.describe(&of, parent, frozen.as_deref()),
                 None => Ok(None),
@@ -140,7 +140,7 @@ impl Library {
     /// Returns the reason why there is not.
     pub async fn check(
         &self,
-        recipe: &Arc<Recipe>,
+        recipe: &Arc<SeedStep>,
         parent: &Arc<Frozen>,
     ) -> Result<(), ImageError> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.clone());
@@ -154,44 +154,44 @@ impl Library {
     }
 
     /// Stops using an image that turned out to be invalid after its seed had been returned.
-    pub fn refuse(&self, place: &Place, error: &ImageError) {
+    pub fn reject(&self, place: &Place, error: &ImageError) {
         self.images.refuse(place, error);
     }
 
     /// Orders a seed's image to be written, replacing an existing one.
-    pub fn keep(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
+    pub fn queue_write(&self, recipe: &Arc<SeedStep>, frozen: &Arc<Frozen>) {
         if self.images.is_given() {
             return;
         }
         if recipe
-            .version()
-            .is_some_and(|version| !version.take_writing())
+            .function_step()
+            .is_some_and(|version| !version.take_image_write())
         {
             return;
         }
         // Without a writer no images are written, and seeds are made again.
-        let order = Order::Write(recipe.clone(), Arc::downgrade(frozen));
+        let order = WriterOrder::Write(recipe.clone(), Arc::downgrade(frozen));
         let _ = self.orders.send(order);
     }
 
     /// Waits until all images ordered so far are written.
-    pub async fn is_up_to_date(&self) {
-        let (teller, told) = oneshot::channel();
-        let _ = self.orders.send(Order::Tell(teller));
+    pub async fn flush(&self) {
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.orders.send(WriterOrder::Flush(sender));
         // Without a writer the sender is dropped, and this returns.
-        let _ = told.await;
+        let _ = receiver.await;
     }
 }
 
-fn write_all(images: &Images, orders: &Receiver<Order>, is_let_go: impl Fn(Owner)) {
+fn write_all(images: &Images, orders: &Receiver<WriterOrder>, holder_dropped: impl Fn(Owner)) {
     // No request waits for this, however many files there are.
     images.tidy();
     while let Ok(order) = orders.recv() {
         let (recipe, frozen) = match order {
-            Order::Write(recipe, frozen) => (recipe, frozen),
-            Order::Tell(teller) => {
+            WriterOrder::Write(recipe, frozen) => (recipe, frozen),
+            WriterOrder::Flush(sender) => {
                 // The receiver may be gone.
-                let _ = teller.send(());
+                let _ = sender.send(());
                 continue;
             }
         };
@@ -203,12 +203,12 @@ fn write_all(images: &Images, orders: &Receiver<Order>, is_let_go: impl Fn(Owner
         {
             let bytes = images.keep(&of, &frozen);
             tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
-            if let Some(version) = recipe.version() {
+            if let Some(version) = recipe.function_step() {
                 version.note_image(bytes);
             }
         }
         let owner = frozen.owner();
         drop(frozen);
-        is_let_go(owner);
+        holder_dropped(owner);
     }
 }

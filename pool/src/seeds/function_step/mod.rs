@@ -14,7 +14,7 @@ use faasw_abi::wire::{FunctionKind, SeedConfig, SeedFiles};
 use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
 
-use super::spec::{ENGINE_MEMORY, FreezeReport, FunctionSpec, Known, WarmUp};
+use super::spec::{ENGINE_MEMORY, EarlierBuild, FreezeReport, FunctionSpec, WarmUp};
 use crate::error::{InvokeError, SeedError};
 use crate::images::{ImageId, ImageOf, Images};
 use crate::snapshots::{CodeHandle, Frozen};
@@ -24,11 +24,11 @@ const QUICK_IMAGE: u64 = 8 << 20;
 
 /// The maximum number of times that a version's image is written while the version is known: when
 /// its seed is made, when the pages that requests use are known, and when those change.
-const WRITINGS: u32 = 8;
+const IMAGE_WRITES_MAX: u32 = 8;
 
 /// The inputs of a function version's seed, and what is known about making it.
 #[derive(Debug)]
-pub struct Version {
+pub struct FunctionStep {
     /// The number of this deployment in the pool.
     deployment: u64,
     spec: FunctionSpec,
@@ -48,8 +48,8 @@ pub struct Version {
     /// The file name of its image, once it has been computed.
     image_file: OnceLock<String>,
     /// How many more times its image may be written.
-    writings: AtomicU32,
-    learnt: Mutex<MakingRecord>,
+    image_writes: AtomicU32,
+    record: Mutex<MakingRecord>,
 }
 
 /// The knowledge gained by making a version's seed.
@@ -87,7 +87,7 @@ pub(super) fn ram_of(memory_limit: u64) -> Result<u64, SeedError> {
     })
 }
 
-pub(super) fn too_late(limit: Duration) -> SeedError {
+pub(super) fn timeout_error(limit: Duration) -> SeedError {
     SeedError::Function(InvokeError::TimedOut(limit))
 }
 
@@ -111,7 +111,7 @@ fn warm_ups(spec: &FunctionSpec) -> Result<Vec<Command>, SeedError> {
     Ok(commands)
 }
 
-impl Version {
+impl FunctionStep {
     /// Creates the version of the pool's deployment number `deployment`, with this code.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Version {
         kind: FunctionKind,
         code: &Arc<CodeHandle>,
         time_limit: Duration,
-        known: Option<Known>,
+        known: Option<EarlierBuild>,
         deployment: u64,
     ) -> Result<Self, SeedError> {
         let memory_limit = match &spec.script {
@@ -168,7 +168,7 @@ impl Version {
             let code_bytes = if counts { code.bytes() } else { 0 };
             known.layer_bytes.saturating_add(code_bytes)
         });
-        let learnt = known.map_or_else(MakingRecord::default, |known| MakingRecord {
+        let record = known.map_or_else(MakingRecord::default, |known| MakingRecord {
             was_made: true,
             after_init: Some(known.after_init),
             instantiation: known.instantiation,
@@ -187,8 +187,8 @@ impl Version {
             expected_bytes,
             image_bytes: AtomicU64::new(0),
             image_file: OnceLock::new(),
-            writings: AtomicU32::new(WRITINGS),
-            learnt: Mutex::new(learnt),
+            image_writes: AtomicU32::new(IMAGE_WRITES_MAX),
+            record: Mutex::new(record),
         })
     }
 
@@ -205,7 +205,7 @@ impl Version {
     /// # Errors
     /// Returns the error of computing the digest of the code.
     pub fn image(&self) -> Result<Option<ImageOf>, Errno> {
-        let Some(id) = self.spec.image.filter(|_| !self.learnt().is_cold) else {
+        let Some(id) = self.spec.image.filter(|_| !self.record().is_cold) else {
             return Ok(None);
         };
         let code = self.code.digest()?;
@@ -233,14 +233,14 @@ impl Version {
 
     /// Records that its seed was read from its image.
     pub fn was_restored(&self) {
-        let mut learnt = self.learnt();
-        learnt.was_made = true;
-        learnt.is_restored = true;
+        let mut record = self.record();
+        record.was_made = true;
+        record.is_restored = true;
     }
 
     /// Returns whether its seed was read from its image when it was last loaded.
     pub fn is_restored(&self) -> bool {
-        self.learnt().is_restored
+        self.record().is_restored
     }
 
     /// Returns whether its seed is read from an image when it is not in memory, as far as known.
@@ -262,10 +262,12 @@ impl Version {
 
     /// Takes one of the limited number of times that its image may be written. Returns `false` if
     /// none is left.
-    pub fn take_writing(&self) -> bool {
+    pub fn take_image_write(&self) -> bool {
         let once_less = |left: u32| left.checked_sub(1);
         let order = Ordering::Relaxed;
-        self.writings.fetch_update(order, order, once_less).is_ok()
+        self.image_writes
+            .fetch_update(order, order, once_less)
+            .is_ok()
     }
 
     /// Returns the function's name.
@@ -275,10 +277,10 @@ impl Version {
 
     /// Returns the commands that make a guest load it, with `code_bytes` bytes of code.
     fn commands_to_load(&self, code_bytes: u64) -> Commands {
-        Commands::of(&self.loading(code_bytes))
+        Commands::of(&self.load_commands(code_bytes))
     }
 
-    fn loading(&self, code_bytes: u64) -> Vec<Command> {
+    fn load_commands(&self, code_bytes: u64) -> Vec<Command> {
         let config = self.config.clone();
         let ram_bytes = self.ram_bytes;
         let become_it = match self.spec.script {
@@ -291,7 +293,7 @@ impl Version {
     /// Returns the commands that make a guest become this function if its seed is missing. A
     /// request instantiates a function that is only loaded, but does not initialise it.
     pub fn become_ready(&self) -> Commands {
-        let mut commands = self.loading(self.code.bytes());
+        let mut commands = self.load_commands(self.code.bytes());
         if let Some(export) = self.spec.init.clone() {
             commands.extend([Command::Instantiate, Command::Evaluate { export }]);
         }
@@ -327,35 +329,35 @@ impl Version {
 
     /// Returns whether only its own seed can be forked for it: a script, or a function with files,
     /// which a guest receives before any request.
-    pub fn is_fed(&self) -> bool {
+    pub fn requires_own_seed(&self) -> bool {
         self.is_script() || self.spec.files.is_some()
     }
 
     /// Returns whether its seed is frozen after its initialisation, if that is known.
     pub fn after_init(&self) -> Option<bool> {
-        self.learnt().after_init
+        self.record().after_init
     }
 
     /// Returns the duration of its initialisation, as far as known: of its instantiation and, if
     /// it has one, of its initialising export.
     pub fn instantiation(&self) -> Duration {
-        self.learnt().instantiation
+        self.record().instantiation
     }
 
     /// Returns the report of making `frozen`.
     pub fn report(&self, frozen: &Frozen) -> FreezeReport {
-        let learnt = self.learnt();
+        let record = self.record();
         FreezeReport {
-            after_init: learnt.after_init == Some(true),
-            at_entry: learnt.has_entered,
-            drew_entropy: learnt.drew_entropy,
-            drawn: learnt.drawn.clone(),
-            instantiation: learnt.instantiation,
+            after_init: record.after_init == Some(true),
+            at_entry: record.has_entered,
+            drew_entropy: record.drew_entropy,
+            drawn: record.drawn.clone(),
+            instantiation: record.instantiation,
             layer_bytes: frozen.bytes(),
         }
     }
 
-    fn learnt(&self) -> MutexGuard<'_, MakingRecord> {
-        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record(&self) -> MutexGuard<'_, MakingRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

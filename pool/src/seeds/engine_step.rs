@@ -10,10 +10,10 @@ use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
 use tokio::time::timeout;
 
-use super::making::{Making, MakingContext};
+use super::function_step::{ram_of, timeout_error};
 use super::own_log::own_log;
+use super::seed_build::{SeedBuild, SeedBuildContext};
 use super::spec::ENGINE_MEMORY;
-use super::version::{ram_of, too_late};
 use crate::error::SeedError;
 use crate::images::ImageOf;
 use crate::mailbox::Mailbox;
@@ -21,7 +21,7 @@ use crate::snapshots::{CodeDigest, CodeHandle, Frozen};
 
 /// An engine's code and settings, and the step that makes its seed.
 #[derive(Debug)]
-pub struct EngineVersion {
+pub struct EngineStep {
     name: String,
     number: u64,
     code: Arc<CodeHandle>,
@@ -30,7 +30,7 @@ pub struct EngineVersion {
     time_limit: Duration,
 }
 
-impl EngineVersion {
+impl EngineStep {
     /// Creates an engine with this code, with the pool's deployment number `number`.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl EngineVersion {
     /// the platform fails.
     pub async fn make(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
     ) -> Result<Frozen, SeedError> {
         let making = async {
@@ -133,15 +133,16 @@ impl EngineVersion {
             let code = self.code.get().await?;
             mailbox.put_commands(&self.commands(code.bytes()))?;
             let (ram, code) = (self.ram_bytes, Some(&*code));
-            let mut making = Making::fork(context, parent, ram, mailbox, code, own_log()).await?;
+            let mut making =
+                SeedBuild::fork(context, parent, ram, mailbox, code, own_log()).await?;
             making.reach(Doorbell::Ready).await?;
             let did = making.drawn()?;
             if did.drew_entropy {
-                return Err(SeedError::EngineDrew(did.told()));
+                return Err(SeedError::EngineDrew(did.describe_draws()));
             }
             making.freeze().await
         };
         let made = timeout(self.time_limit, making).await;
-        made.unwrap_or_else(|_| Err(too_late(self.time_limit)))
+        made.unwrap_or_else(|_| Err(timeout_error(self.time_limit)))
     }
 }

@@ -28,15 +28,15 @@ use crate::snapshots::{Code, Frozen};
 
 /// The draws that have to be an instance's own: a seed frozen after one of them would share it
 /// between requests.
-const OF_ITS_OWN: u32 = DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE | DRAW_CALL | DRAW_SECRET;
+const UNIQUE_DRAWS: u32 = DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE | DRAW_CALL | DRAW_SECRET;
 
 /// How often the node observes the CPU time of an initialising guest: a slot that its guest does
 /// not use comes back soon, and reading a clock 50 times a second costs nothing.
-const OBSERVED_EVERY: Duration = Duration::from_millis(20);
+const OBSERVATION_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The means to make a seed.
 #[derive(Clone, Copy, Debug)]
-pub struct MakingContext<'a> {
+pub struct SeedBuildContext<'a> {
     /// The source of its sandboxes.
     pub zygote_pool: &'a ZygotePool,
     /// The slots of the making.
@@ -44,7 +44,7 @@ pub struct MakingContext<'a> {
 }
 
 /// The result of an instantiation.
-pub struct Instantiated {
+pub struct InstantiationReport {
     /// Whether it drew random bytes of any kind.
     pub drew_entropy: bool,
     /// Whether it read a clock.
@@ -55,16 +55,16 @@ pub struct Instantiated {
     pub took: Duration,
 }
 
-impl Instantiated {
+impl InstantiationReport {
     /// Returns what it drew, in one line.
-    pub fn told(&self) -> String {
+    pub fn describe_draws(&self) -> String {
         self.drawn.trim().lines().collect::<Vec<_>>().join("; ")
     }
 }
 
 /// The memory of a guest that is to be frozen.
 #[derive(Debug)]
-enum Memory {
+enum GuestMemory {
     /// A layer that the guest fills itself.
     Root(LayerBuilder),
     /// The parent's layers, and pages of its own.
@@ -73,12 +73,12 @@ enum Memory {
 
 /// A script that is being sent to a guest.
 #[derive(Debug)]
-pub struct Feed {
+pub struct ScriptUpload {
     rest: Bytes,
-    is_whole: bool,
+    is_complete: bool,
 }
 
-impl Feed {
+impl ScriptUpload {
     /// Opens the script channel in the mailbox of a guest that is to be forked.
     ///
     /// # Errors
@@ -86,13 +86,13 @@ impl Feed {
     pub fn open(script: Bytes, mailbox: &mut Mailbox) -> Result<Self, InvokeError> {
         let head = (script.len() as u64).to_le_bytes();
         mailbox.open(ChannelKind::Script, &head, false, false)?;
-        let mut feed = Self {
+        let mut upload = Self {
             rest: script,
-            is_whole: false,
+            is_complete: false,
         };
         // A small script is in the mailbox completely when the guest begins.
-        feed.go_on(mailbox, &GuestWords::default())?;
-        Ok(feed)
+        upload.send_some(mailbox, &GuestWords::default())?;
+        Ok(upload)
     }
 
     /// Sends the guest as much as fits. Returns whether the guest waits for that.
@@ -100,26 +100,30 @@ impl Feed {
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the guest's words are inconsistent, or the error of
     /// the mailbox.
-    fn go_on(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
+    fn send_some(
+        &mut self,
+        mailbox: &mut Mailbox,
+        guest: &GuestWords,
+    ) -> Result<bool, InvokeError> {
         let put = mailbox.put(Channel::SCRIPT, guest, &self.rest)?;
         self.rest.advance(put);
-        if self.rest.is_empty() && !self.is_whole {
+        if self.rest.is_empty() && !self.is_complete {
             mailbox.finish(Channel::SCRIPT, &[])?;
-            self.is_whole = true;
+            self.is_complete = true;
         }
         let waits = Waits::from_word(guest.wait_for).has(Waits::bytes(Channel::SCRIPT));
-        Ok(waits && (self.is_whole || mailbox.untaken_bytes(Channel::SCRIPT, guest)? > 0))
+        Ok(waits && (self.is_complete || mailbox.untaken_bytes(Channel::SCRIPT, guest)? > 0))
     }
 }
 
 /// A guest that runs up to a freeze point.
 #[derive(Debug)]
-pub struct Making {
+pub struct SeedBuild {
     sandbox: Sandbox,
     mailbox: Mailbox,
-    memory: Memory,
+    memory: GuestMemory,
     log: LogLines,
-    feed: Option<Feed>,
+    upload: Option<ScriptUpload>,
     permit: Arc<SeedPermit>,
     /// The priority that its sandbox runs at.
     priority: Priority,
@@ -144,13 +148,13 @@ fn system(error: rustix::io::Errno) -> PlatformError {
 }
 
 /// Returns a timer for observing a guest's CPU time.
-fn observations() -> Interval {
-    let mut ticks = interval_at(Instant::now() + OBSERVED_EVERY, OBSERVED_EVERY);
+fn observation_timer() -> Interval {
+    let mut ticks = interval_at(Instant::now() + OBSERVATION_INTERVAL, OBSERVATION_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
 
-impl Making {
+impl SeedBuild {
     /// Waits until the guest, which has no request, has stopped. Meanwhile the node empties its
     /// log, sends its script, and adjusts its CPU slot to what it does.
     ///
@@ -159,7 +163,7 @@ impl Making {
     /// or an error of the platform.
     async fn next_stop(&mut self) -> Result<Doorbell, InvokeError> {
         let mut rate_limit = RateLimit::new();
-        let mut ticks = observations();
+        let mut ticks = observation_timer();
         // The sandbox may differ from that of the last observation.
         self.observe();
         loop {
@@ -168,7 +172,7 @@ impl Making {
                 sandbox,
                 mailbox,
                 log,
-                feed,
+                upload,
                 ..
             } = self;
             let event = tokio::select! {
@@ -186,11 +190,11 @@ impl Making {
                     let records = mailbox.take_log(&guest)?;
                     rate_limit.count_look(&records);
                     log.take(&records);
-                    let is_fed = match feed {
-                        Some(feed) => feed.go_on(mailbox, &guest)?,
+                    let has_uploaded = match upload {
+                        Some(upload) => upload.send_some(mailbox, &guest)?,
                         None => false,
                     };
-                    if is_fed || Waits::from_word(guest.wait_for).has(Waits::LOG) {
+                    if has_uploaded || Waits::from_word(guest.wait_for).has(Waits::LOG) {
                         sandbox.wake()?;
                     }
                     continue;
@@ -224,7 +228,7 @@ impl Making {
     /// # Errors
     /// Returns an error if the platform fails.
     pub async fn boot(
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         ram_bytes: u64,
         log: LogLines,
     ) -> Result<Self, PlatformError> {
@@ -239,9 +243,9 @@ impl Making {
         Ok(Self {
             sandbox,
             mailbox,
-            memory: Memory::Root(ram),
+            memory: GuestMemory::Root(ram),
             log,
-            feed: None,
+            upload: None,
             permit: context.permit.clone(),
             priority: Priority::Usual,
         })
@@ -253,7 +257,7 @@ impl Making {
     /// # Errors
     /// Returns an error if the platform fails.
     pub async fn fork(
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
         ram_bytes: u64,
         mailbox: Mailbox,
@@ -277,20 +281,20 @@ impl Making {
         Ok(Self {
             sandbox,
             mailbox,
-            memory: Memory::Child {
+            memory: GuestMemory::Child {
                 parent: parent.clone(),
                 ram_bytes,
             },
             log,
-            feed: None,
+            upload: None,
             permit: context.permit.clone(),
             priority: Priority::Usual,
         })
     }
 
     /// Attaches the script or files that its mailbox was opened for.
-    pub fn giving(mut self, feed: Feed) -> Self {
-        self.feed = Some(feed);
+    pub fn with_upload(mut self, upload: ScriptUpload) -> Self {
+        self.upload = Some(upload);
         self
     }
 
@@ -303,11 +307,11 @@ impl Making {
         self.ensure_done(ring, self.mailbox.commands())
     }
 
-    /// As [`Making::reach`], or until the guest reaches its entry point during the last of its
+    /// As [`SeedBuild::reach`], or until the guest reaches its entry point during the last of its
     /// commands. Returns whether it did.
     ///
     /// # Errors
-    /// As [`Making::reach`].
+    /// As [`SeedBuild::reach`].
     async fn reach_or_enter(&mut self, wanted: Doorbell) -> Result<bool, SeedError> {
         let ring = self.stop(&[wanted, Doorbell::Entry]).await?;
         let has_entered = ring == Doorbell::Entry;
@@ -347,7 +351,11 @@ impl Making {
     ///
     /// # Errors
     /// Returns the reason why the guest failed.
-    pub async fn go(&mut self, commands: &[Command], to: Doorbell) -> Result<(), SeedError> {
+    pub async fn run_commands(
+        &mut self,
+        commands: &[Command],
+        to: Doorbell,
+    ) -> Result<(), SeedError> {
         self.mailbox.put_commands(&Commands::of(commands))?;
         self.sandbox.resume().await?;
         self.reach(to).await
@@ -358,7 +366,11 @@ impl Making {
     ///
     /// # Errors
     /// Returns the reason why the guest failed.
-    pub async fn go_or_enter(&mut self, command: Command, to: Doorbell) -> Result<bool, SeedError> {
+    pub async fn run_or_enter(
+        &mut self,
+        command: Command,
+        to: Doorbell,
+    ) -> Result<bool, SeedError> {
         self.mailbox.put_commands(&Commands::of(&[command]))?;
         self.sandbox.resume().await?;
         self.reach_or_enter(to).await
@@ -368,19 +380,20 @@ impl Making {
     ///
     /// # Errors
     /// Returns the reason why the function failed.
-    pub async fn instantiate(&mut self) -> Result<Instantiated, SeedError> {
-        self.go(&[Command::Instantiate], Doorbell::Ready).await?;
+    pub async fn instantiate(&mut self) -> Result<InstantiationReport, SeedError> {
+        self.run_commands(&[Command::Instantiate], Doorbell::Ready)
+            .await?;
         self.drawn()
     }
 
-    /// As [`Making::instantiate`], for a function that may reach its entry point during that and
+    /// As [`SeedBuild::instantiate`], for a function that may reach its entry point during that and
     /// stops there. Returns whether it does.
     ///
     /// # Errors
     /// Returns the reason why the function failed.
-    pub async fn instantiate_or_enter(&mut self) -> Result<(Instantiated, bool), SeedError> {
+    pub async fn instantiate_or_enter(&mut self) -> Result<(InstantiationReport, bool), SeedError> {
         let has_entered = self
-            .go_or_enter(Command::Instantiate, Doorbell::Ready)
+            .run_or_enter(Command::Instantiate, Doorbell::Ready)
             .await?;
         Ok((self.drawn()?, has_entered))
     }
@@ -390,9 +403,9 @@ impl Making {
     ///
     /// # Errors
     /// Returns the reason why the function failed.
-    pub async fn evaluate(&mut self, export: &str) -> Result<Instantiated, SeedError> {
+    pub async fn evaluate(&mut self, export: &str) -> Result<InstantiationReport, SeedError> {
         let export = export.to_owned();
-        self.go(&[Command::Evaluate { export }], Doorbell::Ready)
+        self.run_commands(&[Command::Evaluate { export }], Doorbell::Ready)
             .await?;
         self.drawn()
     }
@@ -402,10 +415,10 @@ impl Making {
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the guest's words are inconsistent, or the error of
     /// the mailbox.
-    pub fn drawn(&self) -> Result<Instantiated, SeedError> {
+    pub fn drawn(&self) -> Result<InstantiationReport, SeedError> {
         let guest = self.mailbox.guest()?;
-        Ok(Instantiated {
-            drew_entropy: guest.draws & OF_ITS_OWN != 0,
+        Ok(InstantiationReport {
+            drew_entropy: guest.draws & UNIQUE_DRAWS != 0,
             read_clock: guest.draws & DRAW_CLOCK != 0,
             drawn: self.mailbox.report(&guest).map_err(function)?,
             took: Duration::from_nanos(guest.init_nanoseconds),
@@ -420,11 +433,11 @@ impl Making {
     pub async fn freeze(self) -> Result<Frozen, SeedError> {
         let monotonic_nanoseconds = self.mailbox.guest()?.monotonic_nanoseconds;
         let (layer, state, parent) = match self.memory {
-            Memory::Root(ram) => {
+            GuestMemory::Root(ram) => {
                 let (state, _) = self.sandbox.seal(None).await?.map_err(guest_failed)?;
                 (ram.freeze(ROOT_MAX).map_err(system)?, state, None)
             }
-            Memory::Child { parent, ram_bytes } => {
+            GuestMemory::Child { parent, ram_bytes } => {
                 let name = format!("faasw-level-{}", parent.depth() + 1);
                 let ram = LayerBuilder::new(&name, ram_bytes).map_err(system)?;
                 let sealed = self.sandbox.seal(Some(&ram)).await?;

@@ -10,10 +10,10 @@ use faasw_seedtree::{Key, Owner};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::{For, Seeds};
+use super::{SeedPurpose, Seeds};
 use crate::error::PlatformError;
 use crate::images::{Place, Restored, Uses};
-use crate::seeds::recipe::Recipe;
+use crate::seeds::seed_step::SeedStep;
 use crate::snapshots::{
     Code, CodeFilling, CodeHandle, Frozen, Pager, PagingOutcome, SeedReadError, has_failed,
     is_fully_loaded, wait_fully_loaded,
@@ -50,7 +50,7 @@ impl Seeds {
     pub(super) async fn restored(
         self: &Arc<Self>,
         key: Key,
-        recipe: &Arc<Recipe>,
+        recipe: &Arc<SeedStep>,
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
     ) -> Result<(Option<Arc<Frozen>>, Option<Arc<Code>>), PlatformError> {
@@ -63,14 +63,14 @@ impl Seeds {
         let reading = async {
             // The sender is dropped when reading ends, whether or not it was used.
             let teller = teller;
-            let library = self.images.as_ref()?;
+            let image_store = self.images.as_ref()?;
             let uses = move |uses: &Uses<'_>| {
                 let is_there = bring.is_none_or(|bring| bring(uses));
                 // The receiver may be gone.
                 let _ = teller.send(uses.code.clone());
                 is_there
             };
-            let restored = library.restore(recipe, parent, owner, in_parts, uses);
+            let restored = image_store.restore(recipe, parent, owner, in_parts, uses);
             Some((restored.await?, begun.elapsed()))
         };
         let bringing = async {
@@ -90,7 +90,7 @@ impl Seeds {
         // If the code was compiled again, the image may belong to other code.
         let is_its = known.is_none() || kept.and_then(|kept| kept.known_digest()) == known;
         let (restored, image_took) = restored.filter(|_| is_its).unzip();
-        if let Some(version) = recipe.version().filter(|_| self.images.is_some()) {
+        if let Some(version) = recipe.function_step().filter(|_| self.images.is_some()) {
             match restored {
                 Some(_) => version.was_restored(),
                 None => version.note_image(None),
@@ -104,7 +104,7 @@ impl Seeds {
         tracing::debug!(seed, ?image_took, ?code_took, "a seed was read");
         let frozen = Arc::new(frozen);
         if let Some(code) = &code {
-            recipe.gives_code(&frozen, code.clone());
+            recipe.attach_code(&frozen, code.clone());
         }
         let above = parent.filter(|parent| !is_fully_loaded(parent));
         let above = above.and_then(|parent| parent.state().pager());
@@ -130,7 +130,7 @@ impl Seeds {
                             let set = frozen.working_set();
                             // Hardly any instance is warm with the previous working set yet.
                             if set.learn_late(&late.memory, &late.code) {
-                                seeds.keep_image(&recipe, &frozen);
+                                seeds.queue_image_write(&recipe, &frozen);
                             }
                             if let Some(code) = frozen.state().code()
                                 && seeds.may_gather(&recipe, &frozen)
@@ -138,7 +138,7 @@ impl Seeds {
                                 code.gather();
                             }
                             drop(frozen);
-                            seeds.has_grown(key, owner);
+                            seeds.recount(key, owner);
                         }
                     }
                     PagingOutcome::Unwanted => {}
@@ -164,12 +164,15 @@ impl Seeds {
     /// As [`CodeHandle::get`].
     async fn code_of(
         &self,
-        recipe: &Recipe,
+        recipe: &SeedStep,
         parent: Option<&Arc<Frozen>>,
         kept: &CodeHandle,
         used: oneshot::Receiver<PageSet>,
     ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
-        if recipe.version().is_some_and(|version| version.is_script()) {
+        if recipe
+            .function_step()
+            .is_some_and(|version| version.is_script())
+        {
             let engine = parent.and_then(|parent| parent.state().code());
             // The pages that the script uses are present, as far as its image records them.
             return match engine.filter(|code| !code.is_fully_loaded()) {
@@ -184,7 +187,7 @@ impl Seeds {
         };
         let first = match recipe {
             // The image of each script records which pages of the engine's code it uses.
-            Recipe::Engine(_) => first.map(|_| PageRange::around(0, 1).into()),
+            SeedStep::Engine(_) => first.map(|_| PageRange::around(0, 1).into()),
             _ => first,
         };
         kept.get_in_parts(first).await
@@ -196,14 +199,14 @@ impl Seeds {
     fn fail(
         self: &Arc<Self>,
         key: Key,
-        recipe: &Recipe,
+        recipe: &SeedStep,
         frozen: &Arc<Frozen>,
         place: Option<&Place>,
         error: &SeedReadError,
     ) {
         match (error, &self.images, place) {
-            (SeedReadError::Image(error), Some(library), Some(place)) => {
-                library.refuse(place, error)
+            (SeedReadError::Image(error), Some(image_store), Some(place)) => {
+                image_store.reject(place, error)
             }
             // The ancestor's pager has reported it.
             (SeedReadError::Parent, ..) => {}
@@ -218,14 +221,14 @@ impl Seeds {
             kept.mark_damaged(code);
         }
         let gone = self.lock().discard(key, frozen);
-        self.let_go(gone.into_iter().collect());
-        self.make(key, For::Clients);
+        self.drop_seeds(gone.into_iter().collect());
+        self.start_making(key, SeedPurpose::Clients);
     }
 
     /// Gathers a seed's code into large pages in the background, if it is known which of its pages
     /// are used, or if that need not be known. The code takes more memory then, which is counted
     /// afterwards.
-    pub fn gather_code(self: &Arc<Self>, key: Key, recipe: &Recipe, frozen: &Arc<Frozen>) {
+    pub fn gather_code(self: &Arc<Self>, key: Key, recipe: &SeedStep, frozen: &Arc<Frozen>) {
         let Some(code) = frozen.state().code() else {
             return;
         };
@@ -236,15 +239,17 @@ impl Seeds {
                 code.gather();
                 drop(code);
                 if let Some(seeds) = seeds.upgrade() {
-                    seeds.has_grown(key, owner);
+                    seeds.recount(key, owner);
                 }
             });
         }
     }
 
     /// Returns whether the use of small pages of a seed's code need not be observed any more.
-    fn may_gather(&self, recipe: &Recipe, frozen: &Frozen) -> bool {
-        let is_one_functions = recipe.version().is_some_and(|version| !version.is_script());
+    fn may_gather(&self, recipe: &SeedStep, frozen: &Frozen) -> bool {
+        let is_one_functions = recipe
+            .function_step()
+            .is_some_and(|version| !version.is_script());
         self.images.is_none() || !is_one_functions || !frozen.working_set().is_wanted()
     }
 }
@@ -267,7 +272,7 @@ fn parent_loader(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool +
             Ok(()) => true,
             // The parent's pager finds the same error, and reports it.
             Err(error) => {
-                pager.cannot_be(error);
+                pager.fail_with(error);
                 false
             }
         }

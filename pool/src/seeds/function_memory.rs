@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use faasw_seedtree::graph::Resting;
 use faasw_seedtree::{Key, Owner};
 
-use super::graph::{Account, Seeds};
+use super::graph::{OwnerAccount, Seeds};
 use crate::instances::{Rest, WarmInstances};
 
 /// The number of a function in its pool, the same for all its versions.
@@ -21,25 +21,27 @@ pub type FunctionNumber = u64;
 
 /// The account of a function, for all its versions.
 #[derive(Debug)]
-pub struct Holding {
+pub struct FunctionMemory {
     number: FunctionNumber,
     budget: u64,
     seeds: Arc<Seeds>,
     versions: Mutex<Vec<(Key, Weak<WarmInstances>)>>,
 }
 
-impl Holding {
+impl FunctionMemory {
     /// Creates an empty account of the function `number` that may grow to `budget` bytes.
     pub fn new(number: FunctionNumber, budget: u64, seeds: Arc<Seeds>) -> Arc<Self> {
-        let holding = Arc::new(Self {
+        let function_memory = Arc::new(Self {
             number,
             budget,
             seeds,
             versions: Mutex::default(),
         });
-        let account: Weak<Self> = Arc::downgrade(&holding);
-        holding.seeds.open(holding.owner(), account);
-        holding
+        let account: Weak<Self> = Arc::downgrade(&function_memory);
+        function_memory
+            .seeds
+            .register_account(function_memory.owner(), account);
+        function_memory
     }
 
     /// Returns the function's number in the pool.
@@ -60,8 +62,8 @@ impl Holding {
     }
 
     /// Returns the unused bytes of the function's budget.
-    pub fn room(&self) -> u64 {
-        let versions = there(&self.lock());
+    pub fn free_budget(&self) -> u64 {
+        let versions = existing(&self.lock());
         self.budget.saturating_sub(self.bytes(&versions))
     }
 
@@ -75,7 +77,7 @@ impl Holding {
     fn fit_own(&self) {
         // Other callers wait here, and then find that the account fits.
         let listed = self.lock();
-        let versions = there(&listed);
+        let versions = existing(&listed);
         // Called after each request, when there is nearly always nothing to do.
         if self.bytes(&versions) <= self.budget {
             return;
@@ -106,7 +108,7 @@ impl Holding {
             .iter()
             .map(|(_, warm_instances)| warm_instances.bytes());
         let keys = versions.iter().map(|(key, _)| *key);
-        let seeds = self.seeds.recounted(self.owner(), keys);
+        let seeds = self.seeds.recount_bytes(self.owner(), keys);
         warm.fold(seeds, u64::saturating_add)
     }
 
@@ -115,20 +117,21 @@ impl Holding {
     }
 }
 
-impl Account for Holding {
+impl OwnerAccount for FunctionMemory {
     fn fit(&self) {
-        Holding::fit(self);
+        FunctionMemory::fit(self);
     }
 }
 
-impl Drop for Holding {
+impl Drop for FunctionMemory {
     fn drop(&mut self) {
-        self.seeds.close(self.owner());
+        self.seeds.unregister_account(self.owner());
     }
 }
 
-fn there(versions: &[(Key, Weak<WarmInstances>)]) -> Vec<(Key, Arc<WarmInstances>)> {
-    let there = versions.iter();
-    let there = there.filter_map(|(key, warm_instances)| Some((*key, warm_instances.upgrade()?)));
-    there.collect()
+fn existing(versions: &[(Key, Weak<WarmInstances>)]) -> Vec<(Key, Arc<WarmInstances>)> {
+    let existing = versions.iter();
+    let existing =
+        existing.filter_map(|(key, warm_instances)| Some((*key, warm_instances.upgrade()?)));
+    existing.collect()
 }

@@ -1,7 +1,7 @@
 //! The steps that make each seed of its parent.
 //!
-//! A recipe is a step of the tree: booting a guest, linking all imports, or loading and
-//! instantiating a language engine (`engine`) or a function version (`version`).
+//! A step boots a guest, links all imports, or loads and instantiates a language engine
+//! (`engine_step`) or a function version (`function_step`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
 use tokio::time::timeout;
 
-use super::engine::EngineVersion;
-use super::making::{Making, MakingContext};
+use super::engine_step::EngineStep;
+use super::function_step::FunctionStep;
 use super::own_log::own_log;
-use super::spec::{FunctionSpec, Known};
-use super::version::Version;
+use super::seed_build::{SeedBuild, SeedBuildContext};
+use super::spec::{EarlierBuild, FunctionSpec};
 use crate::error::{PlatformError, SeedError};
 use crate::images::{ImageOf, Images};
 use crate::mailbox::Mailbox;
@@ -30,18 +30,18 @@ const OWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A step of the tree.
 #[derive(Debug)]
-pub enum Recipe {
+pub enum SeedStep {
     /// Boots a guest.
     Boot,
     /// Makes the Wasm engine and links every import.
     Link,
     /// Instantiates a language engine, which all its scripts share.
-    Engine(Arc<EngineVersion>),
+    Engine(Arc<EngineStep>),
     /// Makes a function version.
-    Function(Arc<Version>),
+    Function(Arc<FunctionStep>),
     /// Runs the commands of a test.
     #[cfg(feature = "trial")]
-    Commands(Box<super::step::Step>),
+    Commands(Box<super::test_step::TestStep>),
 }
 
 /// Returns the RAM of a guest without a function.
@@ -49,8 +49,8 @@ fn least_ram() -> u64 {
     ram_bytes(0).unwrap_or(0)
 }
 
-impl Recipe {
-    /// Returns the recipe of a function version, with the pool's deployment number `deployment`.
+impl SeedStep {
+    /// Returns the step of a function version, with the pool's deployment number `deployment`.
     ///
     /// # Errors
     /// Returns an error if the function's memory, configuration or warm-up requests exceed the
@@ -60,11 +60,11 @@ impl Recipe {
         kind: FunctionKind,
         code: &Arc<CodeHandle>,
         time_limit: Duration,
-        known: Option<Known>,
+        known: Option<EarlierBuild>,
         deployment: u64,
     ) -> Result<Self, SeedError> {
-        let version = Version::new(spec, kind, code, time_limit, known, deployment)?;
-        Ok(Self::Function(Arc::new(version)))
+        let step = FunctionStep::new(spec, kind, code, time_limit, known, deployment)?;
+        Ok(Self::Function(Arc::new(step)))
     }
 
     /// Returns the digest of the step, for the tree. Two steps with the same digest do the same.
@@ -73,7 +73,7 @@ impl Recipe {
             Self::Boot => StepDigest::of(&[b"boot"]),
             Self::Link => StepDigest::of(&[b"link"]),
             Self::Engine(engine) => engine.digest(),
-            Self::Function(version) => version.digest(),
+            Self::Function(step) => step.digest(),
             #[cfg(feature = "trial")]
             Self::Commands(step) => step.digest(),
         }
@@ -87,7 +87,7 @@ impl Recipe {
         match self {
             Self::Boot | Self::Link => Ok(Some(ImageOf::shared(self.name()))),
             Self::Engine(engine) => engine.image().map(Some),
-            Self::Function(version) => version.image(),
+            Self::Function(step) => step.image(),
             #[cfg(feature = "trial")]
             Self::Commands(_) => Ok(None),
         }
@@ -104,7 +104,7 @@ impl Recipe {
                 let of = engine.known_image()?;
                 Some(images.file_name(&of).into())
             }
-            Self::Function(version) => version.image_file(images).map(Cow::Borrowed),
+            Self::Function(step) => step.image_file(images).map(Cow::Borrowed),
             #[cfg(feature = "trial")]
             Self::Commands(_) => None,
         }
@@ -116,16 +116,16 @@ impl Recipe {
             Self::Boot => "guest",
             Self::Link => "linkers",
             Self::Engine(engine) => engine.name(),
-            Self::Function(version) => version.name(),
+            Self::Function(step) => step.name(),
             #[cfg(feature = "trial")]
             Self::Commands(_) => "step",
         }
     }
 
     /// Returns the function version, if it is one.
-    pub fn version(&self) -> Option<&Arc<Version>> {
+    pub fn function_step(&self) -> Option<&Arc<FunctionStep>> {
         match self {
-            Self::Function(version) => Some(version),
+            Self::Function(step) => Some(step),
             _ => None,
         }
     }
@@ -136,7 +136,7 @@ impl Recipe {
         match self {
             Self::Boot | Self::Link => None,
             Self::Engine(engine) => Some(engine.code()),
-            Self::Function(version) => Some(version.code()),
+            Self::Function(step) => Some(step.code()),
             // The step holds its code itself.
             #[cfg(feature = "trial")]
             Self::Commands(_) => None,
@@ -145,8 +145,8 @@ impl Recipe {
 
     /// Makes the seed hold the code that its instances run. A script's code is its engine's, and
     /// counts with the engine's seed.
-    pub fn gives_code(&self, frozen: &Frozen, code: Arc<Code>) {
-        let is_script = self.version().is_some_and(|version| version.is_script());
+    pub fn attach_code(&self, frozen: &Frozen, code: Arc<Code>) {
+        let is_script = self.function_step().is_some_and(|step| step.is_script());
         let counted = self.code().filter(|_| !is_script);
         frozen.state().hold(code, counted.cloned());
     }
@@ -154,7 +154,7 @@ impl Recipe {
     /// Returns the memory limit in bytes of the function that it makes; 0 for seeds that all
     /// functions share.
     pub fn memory(&self) -> u64 {
-        self.version().map_or(0, |version| version.memory_limit())
+        self.function_step().map_or(0, |step| step.memory_limit())
     }
 
     /// Returns whether its seed stays forever, because no function can do without it.
@@ -168,12 +168,12 @@ impl Recipe {
     /// # Errors
     /// Returns an error if the commands do not fit, if the step needs more than commands, or if the
     /// mailbox cannot be written.
-    pub fn command(&self, mailbox: &mut Mailbox) -> Result<(), PlatformError> {
+    pub fn write_commands(&self, mailbox: &mut Mailbox) -> Result<(), PlatformError> {
         match self {
             Self::Boot => Ok(()),
             Self::Link => mailbox.put_commands(&Commands::of(&[Command::Link])),
-            Self::Function(version) if !version.is_fed() => {
-                mailbox.put_commands(&version.become_ready())
+            Self::Function(step) if !step.requires_own_seed() => {
+                mailbox.put_commands(&step.become_ready())
             }
             Self::Engine(_) | Self::Function(_) => Err(PlatformError::Protocol(
                 "a script and files are taken before any request".to_owned(),
@@ -190,11 +190,11 @@ impl Recipe {
     /// fails.
     pub async fn make(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: Option<&Arc<Frozen>>,
     ) -> Result<Frozen, SeedError> {
         match (self, parent) {
-            (Self::Function(version), Some(parent)) => version.make(context, parent).await,
+            (Self::Function(step), Some(parent)) => step.make(context, parent).await,
             (Self::Engine(engine), Some(parent)) => engine.make(context, parent).await,
             #[cfg(feature = "trial")]
             (Self::Commands(step), Some(parent)) => step.make(context, parent).await,
@@ -223,16 +223,17 @@ async fn in_time(
     }
 }
 
-async fn boot(context: MakingContext<'_>) -> Result<Frozen, SeedError> {
-    let mut making = Making::boot(context, least_ram(), own_log()).await?;
+async fn boot(context: SeedBuildContext<'_>) -> Result<Frozen, SeedError> {
+    let mut making = SeedBuild::boot(context, least_ram(), own_log()).await?;
     making.reach(Doorbell::Booted).await?;
     making.freeze().await
 }
 
-async fn link(context: MakingContext<'_>, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+async fn link(context: SeedBuildContext<'_>, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
     let mut mailbox = Mailbox::new()?;
-    Recipe::Link.command(&mut mailbox)?;
-    let mut making = Making::fork(context, parent, least_ram(), mailbox, None, own_log()).await?;
+    SeedStep::Link.write_commands(&mut mailbox)?;
+    let mut making =
+        SeedBuild::fork(context, parent, least_ram(), mailbox, None, own_log()).await?;
     making.reach(Doorbell::Linked).await?;
     making.freeze().await
 }

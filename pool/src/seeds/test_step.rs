@@ -6,7 +6,7 @@ use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Doorbell;
 use faasw_seedtree::StepDigest;
 
-use super::making::{Making, MakingContext};
+use super::seed_build::{SeedBuild, SeedBuildContext};
 use super::spec::FunctionSpec;
 use crate::error::SeedError;
 use crate::mailbox::{LogLines, Mailbox};
@@ -14,7 +14,7 @@ use crate::snapshots::{CodeHandle, Frozen};
 
 /// The commands of a guest in a test's tree, and their identity.
 #[derive(Debug)]
-pub struct Step {
+pub struct TestStep {
     /// Distinguishes steps with equal commands.
     pub salt: u64,
     /// The commands.
@@ -22,12 +22,12 @@ pub struct Step {
     /// The freeze point that they lead to.
     pub to: Doorbell,
     /// The guest that runs them.
-    pub guest: Arc<Guest>,
+    pub guest: Arc<TestGuest>,
 }
 
 /// The properties that all guests of a tree share.
 #[derive(Debug)]
-pub struct Guest {
+pub struct TestGuest {
     /// The code.
     pub code: Arc<CodeHandle>,
     /// The RAM in bytes.
@@ -36,7 +36,7 @@ pub struct Guest {
     pub spec: FunctionSpec,
 }
 
-impl Step {
+impl TestStep {
     /// Returns the commands.
     pub fn commands(&self) -> Commands {
         Commands::of(&self.commands)
@@ -48,12 +48,12 @@ impl Step {
 
     pub async fn make(
         &self,
-        context: MakingContext<'_>,
+        context: SeedBuildContext<'_>,
         parent: &Arc<Frozen>,
     ) -> Result<Frozen, SeedError> {
         let mut mailbox = Mailbox::new()?;
         mailbox.put_commands(&self.commands())?;
-        let Guest {
+        let TestGuest {
             code,
             ram_bytes,
             spec,
@@ -61,7 +61,7 @@ impl Step {
         let log = LogLines::new(spec.log.clone(), 0);
         let code = code.get().await?;
         let code = Some(&*code);
-        let mut making = Making::fork(context, parent, *ram_bytes, mailbox, code, log).await?;
+        let mut making = SeedBuild::fork(context, parent, *ram_bytes, mailbox, code, log).await?;
         making.reach(self.to).await?;
         making.freeze().await
     }

@@ -15,16 +15,16 @@ use faasw_common::Lack;
 use faasw_seedtree::Key;
 use tokio::time::{Instant, interval_at};
 
-use super::function::{Function, FunctionVersion};
-use super::graph::{For, Held, Seeds};
-use super::spec::{FunctionSpec, Known};
-use super::tree::Tree;
+use super::function::{FunctionVersion, VersionState};
+use super::graph::{SeedHold, SeedPurpose, Seeds};
+use super::spec::{EarlierBuild, FunctionSpec};
+use super::tree::SeedTree;
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::snapshots::CodeHandle;
 
 /// Limit of the initialisation time up to which every request repeats the initialisation while the
 /// seed is missing. If it takes longer, requests wait for the seed.
-const REPEATED_MOST: Duration = Duration::from_secs(1);
+const REPEATED_INIT_MAX: Duration = Duration::from_secs(1);
 
 /// Allowance for the work of an ancestor's instance besides initialising: it loads the code.
 const LOADING: Duration = Duration::from_millis(10);
@@ -38,12 +38,12 @@ const MARGIN: u32 = 4;
 const QUEUED_MAX: Duration = Duration::from_secs(30);
 
 /// How often a request that has waited that long checks whether its seed is still queued.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Function {
+impl VersionState {
     /// Starts making its seed for requests, unless that is under way already.
-    pub(crate) fn make_again(&self) {
-        self.seeds().make(self.key(), For::Clients);
+    pub(crate) fn request_rebuild(&self) {
+        self.seeds().start_making(self.key(), SeedPurpose::Clients);
     }
 
     /// Returns the seed once it is made, for a request whose response must begin within `limit`.
@@ -56,23 +56,23 @@ impl Function {
     /// # Errors
     /// Returns the reason why the seed was not made, or [`InvokeError::SeedQueued`] if its making
     /// was queued for too long.
-    pub(crate) async fn worth_waiting_for(
+    pub(crate) async fn seed_if_required(
         &self,
         limit: Duration,
-    ) -> Result<Option<Held>, InvokeError> {
-        let is_quick = || !self.is_read() && self.is_quick(limit);
-        if self.is_fed() {
-            if let Some(held) = self.held() {
+    ) -> Result<Option<SeedHold>, InvokeError> {
+        let can_repeat = || !self.is_read_from_image() && self.can_repeat_steps(limit);
+        if self.requires_own_seed() {
+            if let Some(held) = self.hold_seed() {
                 return Ok(Some(held));
             }
-        } else if self.is_in_memory() || is_quick() {
+        } else if self.is_in_memory() || can_repeat() {
             return Ok(None);
         }
         let seeds = self.seeds();
         tokio::select! {
             made = seeds.obtain(self.key()) => match made {
                 Err(SeedError::Platform(PlatformError::RuntimeEnds)) => Ok(None),
-                made => made.map(Some).map_err(of_a_request),
+                made => made.map(Some).map_err(to_invoke_error),
             },
             behind = queued_too_long(seeds, self.key()) => {
                 Err(InvokeError::SeedQueued { behind })
@@ -81,30 +81,30 @@ impl Function {
     }
 
     /// Returns whether reading its seed from an image takes less time than doing without.
-    fn is_read(&self) -> bool {
-        let (version, seeds) = (self.version(), self.seeds());
-        let is_quick = version.has_image() && seeds.reads_in_parts() || version.has_quick_image();
-        is_quick && version.after_init() != Some(false)
+    fn is_read_from_image(&self) -> bool {
+        let (step, seeds) = (self.step(), self.seeds());
+        let is_quick = step.has_image() && seeds.reads_in_parts() || step.has_quick_image();
+        is_quick && step.after_init() != Some(false)
     }
 
     /// Returns whether a request with this time limit can do the steps that lead to its seed.
-    fn is_quick(&self, limit: Duration) -> bool {
-        if self.version().after_init() == Some(false) {
+    fn can_repeat_steps(&self, limit: Duration) -> bool {
+        if self.step().after_init() == Some(false) {
             // A seed would not save it the initialisation.
             return true;
         }
-        let takes = self.version().instantiation();
-        takes <= REPEATED_MOST && (takes + LOADING) * MARGIN <= limit
+        let takes = self.step().instantiation();
+        takes <= REPEATED_INIT_MAX && (takes + LOADING) * MARGIN <= limit
     }
 
     /// Makes its seed in the background, unless a request needs it before, or half of the memory
     /// for seeds is used.
-    pub(crate) fn make_in_the_background(self: &Arc<Self>) {
+    pub(crate) fn prewarm_seed(self: &Arc<Self>) {
         let is_too_full = |function: &Self| {
             let is_half_empty = function.seeds().is_half_empty();
             (!is_half_empty).then_some(Lack::SeedMemory)
         };
-        let making = self.made_ahead(is_too_full);
+        let making = self.prewarm_unless(is_too_full);
         self.seeds().runtime().spawn(async move {
             // The log contains the reason if it was not made.
             let _ = making.await;
@@ -116,20 +116,20 @@ impl Function {
     ///
     /// # Errors
     /// Returns what prevents it from being in memory.
-    pub(crate) fn made_for_instances(
+    pub(crate) fn prewarm_for_instances(
         self: &Arc<Self>,
     ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
-        self.made_ahead(Self::has_no_room_for_seed)
+        self.prewarm_unless(Self::seed_budget_lack)
     }
 
     /// Makes its seed in the background, unless it is in memory by then, or `lacks` returns a
     /// reason against it.
-    fn made_ahead(
+    fn prewarm_unless(
         self: &Arc<Self>,
         lacks: fn(&Self) -> Option<Lack>,
     ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
-        let (owner, memory) = (self.holding().owner(), self.memory_limit());
-        let permit = self.seeds().permit_ahead(owner, memory);
+        let (owner, memory) = (self.function_memory().owner(), self.memory_limit());
+        let permit = self.seeds().background_permit(owner, memory);
         // The function may be removed, and the pool may end, before the permit is available.
         let function = Arc::downgrade(self);
         async move {
@@ -143,7 +143,9 @@ impl Function {
                 }
                 match lacks(&function) {
                     Some(lack) => return Err(lack),
-                    None => function.seeds().ask(function.key(), For::Later(permit)),
+                    None => function
+                        .seeds()
+                        .request(function.key(), SeedPurpose::Background(permit)),
                 }
             };
             let Ok(Ok(held)) = made.await else {
@@ -152,7 +154,7 @@ impl Function {
             let Some(function) = function.upgrade() else {
                 return Ok(());
             };
-            function.note_seed(&held);
+            function.record_seed_bytes(&held);
             // A seed that does not fit its budget is evicted at once.
             drop(held);
             if function.is_in_memory() {
@@ -164,24 +166,24 @@ impl Function {
     }
 }
 
-impl Function {
+impl VersionState {
     /// Makes or reads its seed in the background, and writes an image of it if there is no valid
     /// one. Afterwards the seed is evicted, unless it was in memory before or is in use.
-    pub(crate) async fn have_image(&self) {
+    pub(crate) async fn ensure_image(&self) {
         let seeds = self.seeds();
-        let (owner, memory) = (self.holding().owner(), self.memory_limit());
+        let (owner, memory) = (self.function_memory().owner(), self.memory_limit());
         let was_there = AtomicBool::new(false);
         let permit = || async {
-            let permit = seeds.permit_ahead(owner, memory).await;
+            let permit = seeds.background_permit(owner, memory).await;
             was_there.store(self.is_in_memory(), Ordering::Relaxed);
-            For::Later(permit)
+            SeedPurpose::Background(permit)
         };
         // The log has the reason if it was not made.
         if let Ok(frozen) = seeds.obtain_for(self.key(), permit).await {
-            seeds.images_are_written().await;
+            seeds.wait_for_image_writes().await;
             drop(frozen);
             if !was_there.load(Ordering::Relaxed) {
-                seeds.let_rest(self.key());
+                seeds.evict_if_unused(self.key());
             }
         }
     }
@@ -190,9 +192,9 @@ impl Function {
 /// Waits until the making of a seed has been queued for a slot for too long. Returns how many
 /// makings are queued before it then.
 async fn queued_too_long(seeds: &Arc<Seeds>, key: Key) -> usize {
-    let mut looks = interval_at(Instant::now() + QUEUED_MAX, LOOK_AGAIN);
+    let mut checks = interval_at(Instant::now() + QUEUED_MAX, RECHECK_INTERVAL);
     loop {
-        looks.tick().await;
+        checks.tick().await;
         let progress = seeds.progress(key);
         if let Some(behind) = progress.and_then(|progress| progress.queued_behind()) {
             return behind;
@@ -201,7 +203,7 @@ async fn queued_too_long(seeds: &Arc<Seeds>, key: Key) -> usize {
 }
 
 /// Converts the error of a seed that was not made to that of a request.
-fn of_a_request(error: SeedError) -> InvokeError {
+fn to_invoke_error(error: SeedError) -> InvokeError {
     match error {
         SeedError::Function(error) => error,
         SeedError::Platform(error) => error.into(),
@@ -216,13 +218,13 @@ fn of_a_request(error: SeedError) -> InvokeError {
 ///
 /// # Errors
 /// Returns an error if the function exceeds the limits of a guest.
-pub fn adopt(
-    tree: &Tree,
+pub fn register_existing(
+    tree: &SeedTree,
     spec: &FunctionSpec,
     kind: FunctionKind,
     code: &Arc<CodeHandle>,
     time_limit: Duration,
-    known: Known,
+    known: EarlierBuild,
 ) -> Result<FunctionVersion, SeedError> {
     let function = tree.new_function(spec, kind, code, time_limit, Some(known))?;
     tree.add(&function);

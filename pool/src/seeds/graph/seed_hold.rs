@@ -1,8 +1,8 @@
 //! Holding a seed without an instance of it.
 //!
 //! A seed in use is not evicted, and a failed eviction is not retried. So every holder of a seed
-//! checks the budget again after dropping it: the retirement of an instance does so, and [`Held`]
-//! does it for all other holders.
+//! checks the budget again after dropping it: the retirement of an instance does so, and
+//! [`SeedHold`] does it for all other holders.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -15,16 +15,16 @@ use crate::snapshots::Frozen;
 /// A seed that is not evicted while this exists. Dropping it evicts what should have left memory
 /// meanwhile. It must not be dropped under the lock of the graph or of an account.
 #[derive(Debug)]
-pub struct Held {
+pub struct SeedHold {
     frozen: Arc<Frozen>,
     /// Declared after `frozen`: when this is dropped, the seed has been dropped already.
-    end: End,
+    end: HoldEnd,
 }
 
-impl Held {
+impl SeedHold {
     /// Holds one of these seeds.
     pub fn new(seeds: &Arc<Seeds>, frozen: Arc<Frozen>) -> Self {
-        let end = End {
+        let end = HoldEnd {
             seeds: Arc::downgrade(seeds),
             owner: frozen.owner(),
         };
@@ -38,7 +38,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for SeedHold {
     type Target = Arc<Frozen>;
 
     fn deref(&self) -> &Self::Target {
@@ -47,15 +47,15 @@ impl Deref for Held {
 }
 
 #[derive(Debug)]
-struct End {
+struct HoldEnd {
     seeds: Weak<Seeds>,
     owner: Owner,
 }
 
-impl Drop for End {
+impl Drop for HoldEnd {
     fn drop(&mut self) {
         if let Some(seeds) = self.seeds.upgrade() {
-            seeds.was_let_go(self.owner);
+            seeds.holder_dropped(self.owner);
         }
     }
 }
