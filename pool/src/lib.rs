@@ -88,7 +88,7 @@ pub use fair_slots::{
     FairSlots, PendingSlot, QueuePosition, Slot, SlotRequest, SlotRules, Urgency,
 };
 pub use fault::{Fault, Manner};
-pub use images::{Arriving, ExportError, ImageId, Images, Origin};
+pub use images::{ExportError, ImageId, ImageImport, ImageOrigin, Images};
 pub use invocation::{
     Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, BudgetAccount, BudgetError,
     Call, CallLimits, Client, ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound,

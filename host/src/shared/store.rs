@@ -9,7 +9,7 @@ use std::{
 };
 
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Origin, open_given};
+use faasw_pool::{ImageOrigin, open_given};
 
 use super::{
     entry::Entry,
@@ -120,7 +120,7 @@ impl Store {
 
     /// Returns the place of the entry of `what`, whether it exists or not.
     pub(super) fn place(&self, what: &What) -> Result<Found, SharedError> {
-        let id = what.id(&Origin::here());
+        let id = what.id(&ImageOrigin::here());
         let id = id.map_err(|error| SharedError::file(&self.folder, error))?;
         Ok(self.found(&what.namespace, id))
     }
@@ -151,7 +151,7 @@ impl Store {
     /// Returns an error if a folder cannot be read.
     pub fn list(&self, only: Option<&Namespace>) -> Result<Vec<Listed>, SharedError> {
         let mut all = Vec::new();
-        let here = Origin::here();
+        let here = ImageOrigin::here();
         for namespace in names(&self.folder)? {
             let Ok(namespace) = Namespace::new(&namespace) else {
                 continue;
@@ -291,7 +291,7 @@ pub fn read_key(path: &Path) -> Result<[u8; Entry::KEY], SharedError> {
 
 impl Note {
     /// Returns the reason why no pod of this faasw on this machine uses the entry, if none does.
-    fn stale(&self, here: &Origin) -> Option<&'static str> {
+    fn stale(&self, here: &ImageOrigin) -> Option<&'static str> {
         let what = self.what();
         self.check(&what.name, what.upload, &what.options, here)
             .err()

@@ -6,7 +6,7 @@ use faasw_common::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 use faasw_seedtree::Content;
 use faasw_seedtree::image::{Anatomy, Image, ImageError, Use};
 
-use super::{ImageOf, Images};
+use super::{ImageIdentity, Images};
 use crate::snapshots::Frozen;
 
 impl Images {
@@ -18,11 +18,11 @@ impl Images {
     /// Returns an error if the image's header cannot be read or is not authentic.
     pub(crate) fn describe(
         &self,
-        of: &ImageOf,
+        of: &ImageIdentity,
         parent: Option<Content>,
         frozen: Option<&Frozen>,
     ) -> Result<Option<ImageInfo>, ImageError> {
-        let file = match self.disk.open(&self.path(&of.what)) {
+        let file = match self.disk.open(&self.path(&of.kind)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),

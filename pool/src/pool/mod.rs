@@ -263,7 +263,7 @@ impl Pool {
     }
 
     /// Adds a function whose image was put in its place from elsewhere
-    /// ([`Arriving::place`](crate::Arriving::place)). If the image is valid here, its seed is in
+    /// ([`ImageImport::place`](crate::ImageImport::place)). If the image is valid here, its seed is in
     /// memory afterwards, without initialisation. Otherwise returns an [`ImageError`] as the inner
     /// result, and no function is added.
     ///

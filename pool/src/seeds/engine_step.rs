@@ -15,7 +15,7 @@ use super::own_log::own_log;
 use super::seed_build::{SeedBuild, SeedBuildContext};
 use super::spec::ENGINE_MEMORY;
 use crate::error::SeedError;
-use crate::images::ImageOf;
+use crate::images::ImageIdentity;
 use crate::mailbox::Mailbox;
 use crate::snapshots::{CodeDigest, CodeHandle, Frozen};
 
@@ -73,19 +73,19 @@ impl EngineStep {
     ///
     /// # Errors
     /// Returns the error of computing the digest of the code.
-    pub fn image(&self) -> Result<ImageOf, Errno> {
+    pub fn image(&self) -> Result<ImageIdentity, Errno> {
         Ok(self.image_of(&self.code.digest()?))
     }
 
     /// Returns the identity of its image, if that is known without reading its code.
-    pub fn known_image(&self) -> Option<ImageOf> {
+    pub fn known_image(&self) -> Option<ImageIdentity> {
         let digest = self.code.known_digest()?;
         Some(self.image_of(&digest))
     }
 
-    fn image_of(&self, digest: &CodeDigest) -> ImageOf {
+    fn image_of(&self, digest: &CodeDigest) -> ImageIdentity {
         let commands = self.commands(self.code.bytes());
-        ImageOf::engine(digest, commands.bytes())
+        ImageIdentity::engine(digest, commands.bytes())
     }
 
     /// Returns the commands that make a guest become this engine, with `code_bytes` bytes of code.

@@ -11,7 +11,7 @@ use faasw_seedtree::{Content, Owner};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::seed_step::SeedStep;
-use crate::images::{ImageId, Images, Manner, Place, Restored, Uses};
+use crate::images::{ImageFile, ImageId, ImageUses, Images, LayerLabel, Restored};
 use crate::snapshots::Frozen;
 
 /// An order for the image writer.
@@ -45,7 +45,7 @@ impl ImageStore {
     /// `holder_dropped` with the seed's owner.
     pub fn open(images: Arc<Images>, holder_dropped: impl Fn(Owner) + Send + 'static) -> Self {
         let (orders, receiver) = channel();
-        if !images.is_given() {
+        if !images.is_read_only() {
             let images = images.clone();
             let named = thread::Builder::new().name("faasw-images".to_owned());
             let writer = named.spawn(move || write_all(&images, &receiver, holder_dropped));
@@ -71,7 +71,7 @@ impl ImageStore {
         parent: Option<&Arc<Frozen>>,
         owner: Owner,
         has_faults: impl FnOnce() -> bool + Send + 'static,
-        uses: impl FnOnce(&Uses<'_>) -> bool + Send + 'static,
+        uses: impl FnOnce(&ImageUses<'_>) -> bool + Send + 'static,
     ) -> Option<Restored> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
         let permit = self.read_permits.clone().acquire_owned().await.ok()?;
@@ -90,11 +90,11 @@ impl ImageStore {
             let layer = format!("faasw-level-{depth}");
             // Zygotes map the shared seeds, so these have to be loaded completely.
             let may_be_filled = || !recipe.is_pinned() && has_faults();
-            let manner = Manner {
+            let label = LayerLabel {
                 layer: &layer,
                 owner,
             };
-            images.restore(&of, parent.as_ref(), manner, may_be_filled, uses)
+            images.restore(&of, parent.as_ref(), label, may_be_filled, uses)
         });
         restoring.await.ok()?
     }
@@ -154,13 +154,13 @@ impl ImageStore {
     }
 
     /// Stops using an image that turned out to be invalid after its seed had been returned.
-    pub fn reject(&self, place: &Place, error: &ImageError) {
-        self.images.refuse(place, error);
+    pub fn reject(&self, place: &ImageFile, error: &ImageError) {
+        self.images.reject(place, error);
     }
 
     /// Orders a seed's image to be written, replacing an existing one.
     pub fn queue_write(&self, recipe: &Arc<SeedStep>, frozen: &Arc<Frozen>) {
-        if self.images.is_given() {
+        if self.images.is_read_only() {
             return;
         }
         if recipe
@@ -201,7 +201,7 @@ fn write_all(images: &Images, orders: &Receiver<WriterOrder>, holder_dropped: im
         if frozen.layer().is_whole()
             && let Ok(Some(of)) = recipe.image()
         {
-            let bytes = images.keep(&of, &frozen);
+            let bytes = images.write_image(&of, &frozen);
             tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
             if let Some(version) = recipe.function_step() {
                 version.note_image(bytes);

@@ -21,7 +21,7 @@ use super::own_log::own_log;
 use super::seed_build::{SeedBuild, SeedBuildContext};
 use super::spec::{EarlierBuild, FunctionSpec};
 use crate::error::{PlatformError, SeedError};
-use crate::images::{ImageOf, Images};
+use crate::images::{ImageIdentity, Images};
 use crate::mailbox::Mailbox;
 use crate::snapshots::{Code, CodeHandle, Frozen};
 
@@ -83,9 +83,9 @@ impl SeedStep {
     ///
     /// # Errors
     /// Returns the error of computing the digest of the code.
-    pub fn image(&self) -> Result<Option<ImageOf>, Errno> {
+    pub fn image(&self) -> Result<Option<ImageIdentity>, Errno> {
         match self {
-            Self::Boot | Self::Link => Ok(Some(ImageOf::shared(self.name()))),
+            Self::Boot | Self::Link => Ok(Some(ImageIdentity::shared(self.name()))),
             Self::Engine(engine) => engine.image().map(Some),
             Self::Function(step) => step.image(),
             #[cfg(feature = "trial")]
@@ -97,7 +97,7 @@ impl SeedStep {
     pub fn image_file<'a>(&'a self, images: &Images) -> Option<Cow<'a, str>> {
         match self {
             Self::Boot | Self::Link => {
-                let of = ImageOf::shared(self.name());
+                let of = ImageIdentity::shared(self.name());
                 Some(images.file_name(&of).into())
             }
             Self::Engine(engine) => {

@@ -5,7 +5,7 @@ use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
 use faasw_client::{DeployStage, FunctionName, Imported, Initialised};
 use faasw_common::text::Line;
-use faasw_pool::{Arriving, EarlierBuild, FreezeReport, ImageError, Origin, ScriptFiles};
+use faasw_pool::{EarlierBuild, FreezeReport, ImageError, ImageImport, ImageOrigin, ScriptFiles};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -28,7 +28,7 @@ pub(in crate::node) struct Manifest {
     pub(in crate::node) name: FunctionName,
     pub(in crate::node) record: VersionRecord,
     /// The build and the machine that made the image.
-    pub(in crate::node) origin: Origin,
+    pub(in crate::node) origin: ImageOrigin,
 }
 
 /// The advice if a node's shared seeds are not those that an image was made over.
@@ -137,7 +137,7 @@ impl Core {
         &self,
         compiled: &Compiled,
         manifest: &Manifest,
-        image: Arriving,
+        image: ImageImport,
         log: &Arc<FunctionLog>,
     ) -> Result<Result<Seeded, String>, DeployError> {
         let name = &compiled.detected.name;
@@ -186,7 +186,11 @@ impl Core {
 
 /// Returns why an image of this manifest cannot be used here under this name, as far as the
 /// manifest alone shows it.
-pub(super) fn unfit(manifest: &Manifest, name: &FunctionName, here: &Origin) -> Option<String> {
+pub(super) fn unfit(
+    manifest: &Manifest,
+    name: &FunctionName,
+    here: &ImageOrigin,
+) -> Option<String> {
     let there = &manifest.origin;
     if manifest.name != *name {
         let theirs = &manifest.name;
@@ -269,7 +273,7 @@ fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
             module_bytes: module.len() as u64,
             code_bytes: 9,
         },
-        origin: Origin {
+        origin: ImageOrigin {
             build: "b".into(),
             machine: "m".into(),
         },

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::spec::{ENGINE_MEMORY, EarlierBuild, FreezeReport, FunctionSpec, WarmUp};
 use crate::error::{InvokeError, SeedError};
-use crate::images::{ImageId, ImageOf, Images};
+use crate::images::{ImageId, ImageIdentity, Images};
 use crate::snapshots::{CodeHandle, Frozen};
 
 /// Size limit in bytes up to which reading an image is faster than the steps that it replaces.
@@ -204,7 +204,7 @@ impl FunctionStep {
     ///
     /// # Errors
     /// Returns the error of computing the digest of the code.
-    pub fn image(&self) -> Result<Option<ImageOf>, Errno> {
+    pub fn image(&self) -> Result<Option<ImageIdentity>, Errno> {
         let Some(id) = self.spec.image.filter(|_| !self.record().is_cold) else {
             return Ok(None);
         };
@@ -216,7 +216,7 @@ impl FunctionStep {
         // Everything else that the image depends on is part of the version, which owns the image
         // ID.
         let purpose = [&code[..], load.bytes(), become_ready.bytes()];
-        Ok(Some(ImageOf::function(&id, &purpose)))
+        Ok(Some(ImageIdentity::function(&id, &purpose)))
     }
 
     /// Returns the ID of its image, if it is to have one.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{SeedPurpose, Seeds};
 use crate::error::PlatformError;
-use crate::images::{Place, Restored, Uses};
+use crate::images::{ImageFile, ImageUses, Restored};
 use crate::seeds::seed_step::SeedStep;
 use crate::snapshots::{
     Code, CodeFilling, CodeHandle, Frozen, Pager, PagingOutcome, SeedReadError, has_failed,
@@ -64,7 +64,7 @@ impl Seeds {
             // The sender is dropped when reading ends, whether or not it was used.
             let teller = teller;
             let image_store = self.images.as_ref()?;
-            let uses = move |uses: &Uses<'_>| {
+            let uses = move |uses: &ImageUses<'_>| {
                 let is_there = bring.is_none_or(|bring| bring(uses));
                 // The receiver may be gone.
                 let _ = teller.send(uses.code.clone());
@@ -201,7 +201,7 @@ impl Seeds {
         key: Key,
         recipe: &SeedStep,
         frozen: &Arc<Frozen>,
-        place: Option<&Place>,
+        place: Option<&ImageFile>,
         error: &SeedReadError,
     ) {
         match (error, &self.images, place) {
@@ -256,13 +256,15 @@ impl Seeds {
 
 /// Returns a closure that reads the pages of a parent that a child uses, and returns whether they
 /// are present. Returns `None` if all of the parent is present.
-fn parent_loader(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool + Send + 'static> {
+fn parent_loader(
+    parent: Arc<Frozen>,
+) -> Option<impl FnOnce(&ImageUses<'_>) -> bool + Send + 'static> {
     if is_fully_loaded(&parent) {
         return None;
     }
     let pager = parent.state().pager();
     let runtime = Handle::current();
-    Some(move |uses: &Uses<'_>| {
+    Some(move |uses: &ImageUses<'_>| {
         // Either it is unknown which pages of its engine's code the child uses, or the parent's
         // pager has ended, and the parent is complete or never will be.
         let Some(pager) = pager.filter(|_| !uses.code.is_empty()) else {

@@ -16,21 +16,21 @@ use tokio::runtime::Handle;
 use zerocopy::FromBytes;
 
 use super::disk::DiskFile;
-use super::{ImageId, ImageOf, Images, SHARE, What, host, is_next, lock};
+use super::{ImageId, ImageIdentity, ImageKind, Images, SHARE, host, is_next, lock};
 use crate::opening::open_to_look;
 use crate::snapshots::Frozen;
 
 /// The build that makes images and the machine that they run on, by digest. Images of another
 /// origin are not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct ImageOrigin {
     /// This build of faasw.
     pub build: String,
     /// The processor and system.
     pub machine: String,
 }
 
-impl Origin {
+impl ImageOrigin {
     /// Returns the origin of this build, on this processor and system.
     #[must_use]
     pub fn here() -> Self {
@@ -60,23 +60,23 @@ pub enum ExportError {
 /// Dropping it removes its file. Inside a Tokio runtime, a blocking thread of the runtime does
 /// that. Each of its methods blocks.
 #[derive(Debug)]
-pub struct Arriving {
+pub struct ImageImport {
     /// `None` once it has been placed or dropped.
-    part: Option<Part>,
+    part: Option<PartialFile>,
 }
 
 /// The part that has arrived. On drop, the name is removed first, then the file is closed, which
 /// frees its blocks, and then its reservation is released.
 #[derive(Debug)]
-struct Part {
-    name: Unfinished,
+struct PartialFile {
+    name: UnfinishedFile,
     file: Arc<dyn DiskFile>,
-    taken: Taken,
+    taken: DiskReservation,
 }
 
 /// The name of a file that is not yet an image.
 #[derive(Debug)]
-struct Unfinished {
+struct UnfinishedFile {
     images: Arc<Images>,
     path: PathBuf,
     /// Whether the file has been renamed to its final name.
@@ -85,7 +85,7 @@ struct Unfinished {
 
 /// The bytes that it takes of the budget: those written and those being written.
 #[derive(Debug)]
-struct Taken {
+struct DiskReservation {
     images: Arc<Images>,
     bytes: u64,
 }
@@ -93,8 +93,8 @@ struct Taken {
 impl Images {
     /// Returns the origin of these images.
     #[must_use]
-    pub fn origin(&self) -> Origin {
-        Origin::here()
+    pub fn origin(&self) -> ImageOrigin {
+        ImageOrigin::here()
     }
 
     /// Seals a note and two parts in one file that nodes with the same key can open.
@@ -118,7 +118,7 @@ impl Images {
         note: &[u8],
         module: (u64, Box<dyn Read + Send + Sync>),
     ) -> Result<Sealing, ExportError> {
-        let path = self.path(&What::Function(*id));
+        let path = self.path(&ImageKind::Function(*id));
         let file = match open_to_look(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -150,7 +150,7 @@ impl Images {
     ///
     /// # Errors
     /// Returns `StorageFull` if there is no room, or the error of the disk.
-    pub fn receive(self: &Arc<Self>, bytes: u64) -> Result<Arriving, ImageError> {
+    pub fn receive(self: &Arc<Self>, bytes: u64) -> Result<ImageImport, ImageError> {
         let _writing = lock(&self.writing);
         self.tidy_up()?;
         if bytes > self.budget / SHARE || !self.has_room_for(bytes)? {
@@ -162,20 +162,20 @@ impl Images {
         let path = PathBuf::from(name);
         let file = self.disk.create(&path)?;
         let images = self.clone();
-        let part = Part {
-            name: Unfinished {
+        let part = PartialFile {
+            name: UnfinishedFile {
                 images: images.clone(),
                 path,
                 is_placed: false,
             },
             file,
-            taken: Taken { images, bytes: 0 },
+            taken: DiskReservation { images, bytes: 0 },
         };
-        Ok(Arriving { part: Some(part) })
+        Ok(ImageImport { part: Some(part) })
     }
 
     /// Returns whether the name is that of a file that is being received now.
-    pub(super) fn is_arriving(&self, name: &str) -> bool {
+    pub(super) fn is_being_received(&self, name: &str) -> bool {
         let own = self.unfinished.file_name().and_then(|own| own.to_str());
         let rest = own.and_then(|own| name.strip_prefix(own));
         rest.is_some_and(|rest| rest.starts_with('-'))
@@ -186,8 +186,8 @@ impl Images {
     ///
     /// # Errors
     /// Returns the reason why the image cannot be used.
-    pub(crate) fn check(&self, of: &ImageOf, parent: &Arc<Frozen>) -> Result<(), ImageError> {
-        let image = Image::open(self.disk.open(&self.path(&of.what))?, &self.key)?;
+    pub(crate) fn check(&self, of: &ImageIdentity, parent: &Arc<Frozen>) -> Result<(), ImageError> {
+        let image = Image::open(self.disk.open(&self.path(&of.kind))?, &self.key)?;
         if image.purpose() != self.purpose(of) {
             return Err(ImageError::Purpose);
         }
@@ -202,7 +202,7 @@ impl Images {
     }
 }
 
-impl Arriving {
+impl ImageImport {
     /// Writes the next piece. If there is no room for it, other images are evicted.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl Arriving {
     }
 }
 
-impl Drop for Arriving {
+impl Drop for ImageImport {
     fn drop(&mut self) {
         // Removing a large file takes time.
         if let Some(part) = self.part.take()
@@ -234,7 +234,7 @@ impl Drop for Arriving {
     }
 }
 
-impl Part {
+impl PartialFile {
     fn write(&mut self, mut piece: &[u8]) -> Result<(), ImageError> {
         let images = &self.taken.images;
         let (mut at, bytes) = (self.taken.bytes, piece.len() as u64);
@@ -282,7 +282,7 @@ impl Part {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if !self.is_placed
             && let Err(error) = self.images.disk.remove(&self.path)
@@ -295,7 +295,7 @@ impl Drop for Unfinished {
     }
 }
 
-impl Drop for Taken {
+impl Drop for DiskReservation {
     fn drop(&mut self) {
         lock(&self.images.account).release(self.bytes);
     }

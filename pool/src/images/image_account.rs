@@ -13,7 +13,7 @@ use super::ENGINE;
 /// The order of eviction: images of functions before those of engines, which are their parents;
 /// among these, the least recently used first. By the order of uses, because clocks jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
+pub(super) struct EvictionRank {
     is_engine: bool,
     used: u64,
 }
@@ -25,15 +25,15 @@ const FIRST_USE: u64 = 1 << 32;
 struct Entry {
     bytes: u64,
     /// `None` if it is never evicted.
-    turn: Option<Turn>,
+    rank: Option<EvictionRank>,
 }
 
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct ImageAccount {
     /// The names of the shared seeds' images, without which those of functions are useless.
     shared: [String; 2],
     entries: HashMap<Arc<str>, Entry>,
-    turns: BTreeMap<Turn, Arc<str>>,
+    ranks: BTreeMap<EvictionRank, Arc<str>>,
     bytes: u64,
     evictable: u64,
     /// The bytes of images that are still being received.
@@ -45,13 +45,13 @@ pub(super) struct Account {
     gone: HashSet<Arc<str>>,
 }
 
-impl Account {
+impl ImageAccount {
     /// Creates an empty account.
     pub fn new(shared: [String; 2]) -> Self {
         Self {
             shared,
             entries: HashMap::new(),
-            turns: BTreeMap::new(),
+            ranks: BTreeMap::new(),
             bytes: 0,
             evictable: 0,
             reserved: 0,
@@ -97,7 +97,7 @@ impl Account {
     /// Removes all entries, because the folder is gone.
     pub fn clear(&mut self) {
         self.entries.clear();
-        self.turns.clear();
+        self.ranks.clear();
         (self.bytes, self.evictable) = (0, 0);
     }
 
@@ -124,40 +124,44 @@ impl Account {
 
     /// Returns the bytes of all images that may be evicted, except this one.
     pub fn evictable_beside(&self, name: &str) -> u64 {
-        let own = self.entries.get(name).filter(|entry| entry.turn.is_some());
+        let own = self.entries.get(name).filter(|entry| entry.rank.is_some());
         self.evictable
             .saturating_sub(own.map_or(0, |own| own.bytes))
     }
 
     /// Returns the next image to evict after the one with turn `behind`, skipping `beside`.
-    pub fn next(&self, behind: Option<Turn>, beside: &str) -> Option<(Turn, Arc<str>)> {
+    pub fn next(
+        &self,
+        behind: Option<EvictionRank>,
+        beside: &str,
+    ) -> Option<(EvictionRank, Arc<str>)> {
         let behind = behind.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut ahead = self.turns.range((behind, Bound::Unbounded));
+        let mut ahead = self.ranks.range((behind, Bound::Unbounded));
         let next = ahead.find(|(_, name)| &***name != beside);
-        next.map(|(turn, name)| (*turn, name.clone()))
+        next.map(|(rank, name)| (*rank, name.clone()))
     }
 
     fn put(&mut self, name: &str, bytes: u64, used: u64) {
         let name: Arc<str> = name.into();
         let is_shared = self.shared.iter().any(|shared| **shared == *name);
         let is_engine = name.starts_with(ENGINE);
-        let turn = (!is_shared).then_some(Turn { is_engine, used });
+        let rank = (!is_shared).then_some(EvictionRank { is_engine, used });
         self.bytes = self.bytes.saturating_add(bytes);
-        if let Some(turn) = turn {
+        if let Some(rank) = rank {
             self.evictable = self.evictable.saturating_add(bytes);
-            self.turns.insert(turn, name.clone());
+            self.ranks.insert(rank, name.clone());
         }
-        self.entries.insert(name, Entry { bytes, turn });
+        self.entries.insert(name, Entry { bytes, rank });
     }
 
     fn take(&mut self, name: &str) {
-        let Some(Entry { bytes, turn }) = self.entries.remove(name) else {
+        let Some(Entry { bytes, rank }) = self.entries.remove(name) else {
             return;
         };
         self.bytes = self.bytes.saturating_sub(bytes);
-        if let Some(turn) = turn {
+        if let Some(rank) = rank {
             self.evictable = self.evictable.saturating_sub(bytes);
-            self.turns.remove(&turn);
+            self.ranks.remove(&rank);
         }
     }
 }
@@ -166,22 +170,22 @@ impl Account {
 mod tests {
     use super::*;
 
-    fn account() -> Account {
-        Account::new(["guest".to_owned(), "linkers".to_owned()])
+    fn account() -> ImageAccount {
+        ImageAccount::new(["guest".to_owned(), "linkers".to_owned()])
     }
 
-    fn order(account: &Account, beside: &str) -> Vec<String> {
+    fn order(account: &ImageAccount, beside: &str) -> Vec<String> {
         let mut behind = None;
         std::iter::from_fn(|| {
-            let (turn, name) = account.next(behind, beside)?;
-            behind = Some(turn);
+            let (rank, name) = account.next(behind, beside)?;
+            behind = Some(rank);
             Some(name.to_string())
         })
         .collect()
     }
 
     #[test]
-    fn functions_go_before_engines_those_used_longest_ago_first_and_what_all_share_never() {
+    fn functions_are_evicted_before_engines_and_shared_images_never() {
         let mut account = account();
         let found = ["engine-a", "f", "guest", "g", "linkers", "h"];
         account.complete(found.into_iter().map(|name| (name.to_owned(), 10)));
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_while_the_folder_is_read_is_newer_than_what_was_found() {
+    fn changes_during_the_reading_of_the_folder_win_over_found_files() {
         let mut account = account();
         account.note("written", 5);
         account.forget("gone");
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_counts_and_does_not_go() {
+    fn reserved_bytes_count_and_are_not_evicted() {
         let mut account = account();
         account.note("f", 10);
         account.reserve(30);
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_disk_has_do_no_harm() {
+    fn impossible_sizes_do_not_overflow() {
         let mut account = account();
         account.note("a", u64::MAX);
         account.note("b", u64::MAX);

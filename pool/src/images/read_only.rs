@@ -11,43 +11,43 @@ use std::time::{Duration, SystemTime};
 
 use faasw_seedtree::image::{Sink, Source};
 
-use super::disk::{Disk, DiskFile, Names, Room, Status};
+use super::disk::{Disk, DiskFile, DiskSpace, Names, Status};
 use super::{Images, lock};
 use crate::opening::{GivenFolder, is_file};
 
 impl Images {
     /// Opens the images in a given folder, sealed with a secret. No image is written or removed.
     #[must_use]
-    pub fn given(folder: Arc<GivenFolder>, secret: &[u8; Self::SECRET]) -> Self {
-        let disk = Given {
+    pub fn read_only(folder: Arc<GivenFolder>, secret: &[u8; Self::SECRET]) -> Self {
+        let disk = ReadOnlyDisk {
             folder,
-            refused: Mutex::default(),
+            rejected: Mutex::default(),
         };
         Self {
-            is_given: true,
+            is_read_only: true,
             ..Self::on(Box::new(disk), PathBuf::new(), secret, 0)
         }
     }
 
     /// Returns whether another program writes the images.
-    pub(crate) fn is_given(&self) -> bool {
-        self.is_given
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 }
 
 /// The given folder as a [`Disk`].
 #[derive(Debug)]
-struct Given {
+struct ReadOnlyDisk {
     folder: Arc<GivenFolder>,
     /// The names of the files that would have been removed from a folder of the node's own.
-    refused: Mutex<HashSet<OsString>>,
+    rejected: Mutex<HashSet<OsString>>,
 }
 
-impl Given {
+impl ReadOnlyDisk {
     /// Returns the file's name, or `NotFound` if the file was refused before.
     fn name<'a>(&self, path: &'a Path) -> io::Result<&'a str> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        if lock(&self.refused).contains(name) {
+        if lock(&self.rejected).contains(name) {
             Err(io::ErrorKind::NotFound.into())
         } else {
             name.to_str().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -59,10 +59,10 @@ fn not_written<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 
-impl Disk for Given {
+impl Disk for ReadOnlyDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.folder.file(self.name(path)?)?;
-        Ok(Arc::new(GivenFile(file)))
+        Ok(Arc::new(ReadOnlyFile(file)))
     }
 
     fn create(&self, _path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -82,7 +82,7 @@ impl Disk for Given {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         if let Some(name) = path.file_name() {
-            lock(&self.refused).insert(name.to_owned());
+            lock(&self.rejected).insert(name.to_owned());
         }
         Ok(())
     }
@@ -103,21 +103,21 @@ impl Disk for Given {
         not_written()
     }
 
-    fn room(&self, _folder: &Path) -> io::Result<Room> {
-        Ok(Room { free: 0, all: 0 })
+    fn space(&self, _folder: &Path) -> io::Result<DiskSpace> {
+        Ok(DiskSpace { free: 0, all: 0 })
     }
 }
 
 #[derive(Debug)]
-struct GivenFile(File);
+struct ReadOnlyFile(File);
 
-impl Source for GivenFile {
+impl Source for ReadOnlyFile {
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
         Source::read_exact_at(&self.0, out, offset)
     }
 }
 
-impl Sink for GivenFile {
+impl Sink for ReadOnlyFile {
     fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<usize> {
         not_written()
     }
@@ -127,7 +127,7 @@ impl Sink for GivenFile {
     }
 }
 
-impl DiskFile for GivenFile {
+impl DiskFile for ReadOnlyFile {
     fn status(&self) -> io::Result<Status> {
         DiskFile::status(&self.0)
     }

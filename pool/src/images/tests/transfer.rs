@@ -5,14 +5,14 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use faasw_seedtree::image::ParcelError;
 
-use super::super::travel::Arriving;
+use super::super::transfer::ImageImport;
 use super::faults::{Calls, Fault, Faulty};
 use super::*;
 
 const ID: ImageId = [1; 32];
 
-fn of() -> ImageOf {
-    ImageOf::function(&ID, &[])
+fn of() -> ImageIdentity {
+    ImageIdentity::function(&ID, &[])
 }
 
 fn shared(folder: &tempfile::TempDir, budget: u64) -> Arc<Images> {
@@ -39,12 +39,12 @@ fn pieces(images: &Images, note: &[u8]) -> Result<Vec<Vec<u8>>, ExportError> {
 fn image_of(folder: &tempfile::TempDir, pages: usize) -> Vec<u8> {
     let images = images(folder, 1 << 40);
     let content: Vec<u8> = (0..pages * 4096).map(|at| (at % 251) as u8 + 1).collect();
-    images.keep(&of(), &frozen_with(&content)).unwrap();
-    fs::read(images.path(&of().what)).unwrap()
+    images.write_image(&of(), &frozen_with(&content)).unwrap();
+    fs::read(images.path(&of().kind)).unwrap()
 }
 
 /// Writes the image in pieces.
-fn arrives(images: &Arc<Images>, image: &[u8]) -> Result<Arriving, ImageError> {
+fn arrives(images: &Arc<Images>, image: &[u8]) -> Result<ImageImport, ImageError> {
     let mut arriving = images.receive(image.len() as u64)?;
     for piece in image.chunks(16 << 10) {
         arriving.write(piece)?;
@@ -69,7 +69,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     let from = images(&there, 1 << 30);
     let frozen = frozen();
     assert!(matches!(pieces(&from, b"note"), Err(ExportError::NoImage)));
-    let bytes = from.keep(&of(), &frozen).unwrap();
+    let bytes = from.write_image(&of(), &frozen).unwrap();
     let export = pieces(&from, b"note").unwrap();
     let to = shared(&here, 1 << 30);
     assert_eq!(to.origin(), from.origin());
@@ -94,13 +94,13 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     assert_eq!(to.known_bytes_of(&ID), Some(bytes));
     let again = restored(&to, &of()).unwrap();
     assert_eq!(again.content(), frozen.content());
-    assert_eq!(to.keep(&of(), &frozen), Some(bytes));
+    assert_eq!(to.write_image(&of(), &frozen), Some(bytes));
     assert_eq!(names(&here), 1);
     let stranger = Images::new(here.path().into(), &[4; Images::SECRET], 1 << 30);
     let error = stranger.open_export(begin).unwrap_err();
     assert!(matches!(error, ParcelError::Key), "{error}");
     // A damaged image is not exported.
-    let path = from.path(&of().what);
+    let path = from.path(&of().kind);
     let mut damaged = fs::read(&path).unwrap();
     *damaged.last_mut().unwrap() ^= 1;
     fs::write(&path, &damaged).unwrap();
@@ -109,7 +109,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
 }
 
 #[test]
-fn what_does_not_come_to_its_end_leaves_nothing() {
+fn an_incomplete_import_leaves_no_file() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let image = image_of(&there, 8);
     let to = shared(&here, 1 << 30);
@@ -174,7 +174,7 @@ fn a_runtime_does_not_wait_for_a_file_to_be_removed() {
 
 /// The files that a killed process has left.
 #[test]
-fn what_a_start_finds_by_half_goes_and_what_arrives_meanwhile_stays() {
+fn partial_files_are_removed_at_the_start_and_running_imports_stay() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let image = image_of(&there, 2);
     let killed = shared(&here, 1 << 30);
@@ -185,7 +185,7 @@ fn what_a_start_finds_by_half_goes_and_what_arrives_meanwhile_stays() {
     next.retain([]);
     let arriving = arrives(&next, &image).unwrap();
     assert_eq!(by_half(&here).len(), 1, "its own");
-    *lock(&next.account) = Account::new(SHARED.map(str::to_owned));
+    *lock(&next.account) = ImageAccount::new(SHARED.map(str::to_owned));
     next.retain([]);
     next.tidy();
     assert_eq!(by_half(&here).len(), 1, "its own");
@@ -195,7 +195,7 @@ fn what_a_start_finds_by_half_goes_and_what_arrives_meanwhile_stays() {
 }
 
 #[test]
-fn others_go_for_what_has_come_and_not_for_what_was_announced() {
+fn images_are_evicted_for_received_bytes_not_for_announced_ones() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let image = image_of(&there, 32);
     let bytes = image.len() as u64;
@@ -216,7 +216,7 @@ fn others_go_for_what_has_come_and_not_for_what_was_announced() {
     // An image above the limit for one image is rejected at once. So is one without room while
     // others are being received.
     assert!(to.receive(bytes + 1).is_err());
-    let all: Vec<Arriving> = (0..8).map(|_| arrives(&to, &image).unwrap()).collect();
+    let all: Vec<ImageImport> = (0..8).map(|_| arrives(&to, &image).unwrap()).collect();
     assert!(to.receive(bytes).is_err());
     assert_eq!(by_half(&here).len(), 8);
     drop(all);
@@ -225,7 +225,7 @@ fn others_go_for_what_has_come_and_not_for_what_was_announced() {
 
 /// Each call of the disk fails in turn: the image is complete, or none of it is left.
 #[test]
-fn whatever_fails_while_it_comes_it_is_whole_or_not_there() {
+fn a_failed_import_leaves_a_complete_image_or_none() {
     let there = tempfile::tempdir().unwrap();
     let image = image_of(&there, 8);
     const ENOSPC: i32 = 28;
@@ -251,7 +251,7 @@ fn whatever_fails_while_it_comes_it_is_whole_or_not_there() {
                 fault == Fault::Short || call == "sync_folder",
                 "{what}"
             );
-            let found = fs::read(to.path(&of().what)).ok();
+            let found = fs::read(to.path(&of().kind)).ok();
             assert_eq!(found.as_ref() == Some(&image), is_there, "{what}");
             assert_eq!(names(&here), usize::from(is_there), "{what}");
             let taken = if is_there { image.len() as u64 } else { 0 };

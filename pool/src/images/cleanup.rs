@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use faasw_common::text::Line;
 
-use super::{ENGINE, ImageId, Images, SHARED, UNFINISHED, What, lock};
+use super::{ENGINE, ImageId, ImageKind, Images, SHARED, UNFINISHED, lock};
 
 /// How long an engine's image stays without being used.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -31,13 +31,13 @@ fn is_recent(used: SystemTime, now: SystemTime) -> bool {
 
 /// The names of the images that are wanted.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Wanted {
+pub(super) enum WantedImages {
     #[default]
     All,
     These(HashSet<String>),
 }
 
-impl Wanted {
+impl WantedImages {
     fn contains(&self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -51,11 +51,11 @@ impl Images {
     /// these function versions, and of language engines that were used recently. The next writer
     /// removes all others before it writes; no other caller waits for that.
     pub fn retain<'a>(&self, versions: impl IntoIterator<Item = &'a ImageId>) {
-        let versions = versions.into_iter().map(|id| What::Function(*id));
-        let shared = SHARED.map(|name| What::Shared(name.to_owned()));
+        let versions = versions.into_iter().map(|id| ImageKind::Function(*id));
+        let shared = SHARED.map(|name| ImageKind::Shared(name.to_owned()));
         let wanted = shared.into_iter().chain(versions);
-        let wanted = wanted.map(|what| self.name(&what)).collect();
-        *lock(&self.wanted) = Wanted::These(wanted);
+        let wanted = wanted.map(|kind| self.name(&kind)).collect();
+        *lock(&self.wanted) = WantedImages::These(wanted);
     }
 
     /// Removes the images that [`Images::retain`] made unwanted, and learns which images there are.
@@ -88,11 +88,12 @@ impl Images {
                 continue;
             };
             // As long as `retain` was not called, other processes may be writing.
-            let may_be_written = matches!(wanted, Wanted::All) || self.is_arriving(ours);
+            let may_be_written =
+                matches!(wanted, WantedImages::All) || self.is_being_received(ours);
             if ours.starts_with(UNFINISHED) && may_be_written {
                 continue;
             }
-            match self.looked_at(ours, &wanted, now) {
+            match self.inspect(ours, &wanted, now) {
                 Ok(Some(file)) => found.push(file),
                 Ok(None) => match self.remove_stray(&name) {
                     Ok(()) => removed += 1,
@@ -117,19 +118,24 @@ impl Images {
         let found = found.into_iter().map(|file| (file.name, file.bytes));
         lock(&self.account).complete(found);
         self.evict_to(self.budget, "");
-        *lock(&self.wanted) = Wanted::All;
+        *lock(&self.wanted) = WantedImages::All;
         Ok(())
     }
 
     /// Returns a file that stays, or `None` for one that is to be removed.
-    fn looked_at(&self, name: &str, wanted: &Wanted, now: SystemTime) -> io::Result<Option<Found>> {
+    fn inspect(
+        &self,
+        name: &str,
+        wanted: &WantedImages,
+        now: SystemTime,
+    ) -> io::Result<Option<FoundFile>> {
         let is_wanted = wanted.contains(name);
         if !is_wanted && !name.starts_with(ENGINE) {
             return Ok(None);
         }
         let status = self.disk.status(&self.folder.join(name))?;
         let stays = status.is_file && (is_wanted || is_recent(status.used, now));
-        Ok(stays.then(|| Found {
+        Ok(stays.then(|| FoundFile {
             name: name.to_owned(),
             bytes: status.bytes,
             used: status.used,
@@ -147,7 +153,7 @@ impl Images {
 
     /// Removes all images of function versions to free space. Returns whether there were any.
     pub fn clear(&self) -> bool {
-        let shared = SHARED.map(|name| self.name(&What::Shared(name.to_owned())));
+        let shared = SHARED.map(|name| self.name(&ImageKind::Shared(name.to_owned())));
         self.remove_those(|name| !name.starts_with(ENGINE) && !shared.iter().any(|one| one == name))
     }
 
@@ -173,7 +179,7 @@ impl Images {
 }
 
 /// A file in the folder.
-struct Found {
+struct FoundFile {
     name: String,
     bytes: u64,
     used: SystemTime,
@@ -184,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_files_are_not_ours() {
+    fn files_of_other_programs_are_not_images() {
         let digits = "0123456789abcdef".repeat(4);
         for name in [&digits, &format!("engine-{digits}"), ".unfinished-1-0"] {
             assert!(is_ours(name), "{name}");
@@ -203,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_in_the_future_was_used_of_late() {
+    fn a_use_in_the_future_counts_as_recent() {
         let now = SystemTime::now();
         assert!(is_recent(now, now) && is_recent(now + 2 * UNUSED, now));
         assert!(is_recent(now - UNUSED / 2, now) && !is_recent(now - UNUSED, now));

@@ -8,8 +8,8 @@ use faasw_common::text::Line;
 use faasw_seedtree::image::{Arrangement, ImageError};
 use zerocopy::IntoBytes as _;
 
-use super::disk::Room;
-use super::{ImageOf, Images, LEFT_FREE, LEFT_FREE_MAX, SHARE, What, lock};
+use super::disk::DiskSpace;
+use super::{ImageIdentity, ImageKind, Images, LEFT_FREE, LEFT_FREE_MAX, SHARE, lock};
 use crate::ablation::Mechanism;
 use crate::snapshots::Frozen;
 
@@ -24,26 +24,26 @@ fn arrangement() -> Arrangement {
 
 /// Returns whether a disk has room for `bytes` more bytes once `over` bytes have been evicted, of
 /// `evictable`.
-fn fits(room: Room, bytes: u64, over: u64, evictable: u64) -> bool {
-    over <= evictable && leaves_enough(room, bytes, over)
+fn fits(space: DiskSpace, bytes: u64, over: u64, evictable: u64) -> bool {
+    over <= evictable && leaves_enough(space, bytes, over)
 }
 
 /// Returns whether a disk has enough left for other programs with `bytes` more bytes and `over`
 /// fewer.
-fn leaves_enough(room: Room, bytes: u64, over: u64) -> bool {
-    let left = room.free.saturating_add(over).saturating_sub(bytes);
-    left > left_free(room)
+fn leaves_enough(space: DiskSpace, bytes: u64, over: u64) -> bool {
+    let left = space.free.saturating_add(over).saturating_sub(bytes);
+    left > left_free(space)
 }
 
 /// Returns how many bytes of a disk are left to other programs.
-fn left_free(room: Room) -> u64 {
-    (room.all / LEFT_FREE).min(LEFT_FREE_MAX)
+fn left_free(space: DiskSpace) -> u64 {
+    (space.all / LEFT_FREE).min(LEFT_FREE_MAX)
 }
 
 impl Images {
     /// Writes the image of a snapshot atomically, replacing an existing one, and returns its size
     /// in bytes. If the parent has no image, or if there is no room, no image is written.
-    pub(crate) fn keep(&self, of: &ImageOf, frozen: &Frozen) -> Option<u64> {
+    pub(crate) fn write_image(&self, of: &ImageIdentity, frozen: &Frozen) -> Option<u64> {
         let _writing = lock(&self.writing);
         let has_image = |parent: &Frozen| parent.content().is_some();
         if frozen.parent().is_some_and(|parent| !has_image(parent)) {
@@ -61,9 +61,9 @@ impl Images {
         }
     }
 
-    fn write(&self, of: &ImageOf, frozen: &Frozen) -> Result<Option<u64>, ImageError> {
+    fn write(&self, of: &ImageIdentity, frozen: &Frozen) -> Result<Option<u64>, ImageError> {
         self.tidy_up()?;
-        let (name, most) = (self.name(&of.what), frozen.layer().data_bytes());
+        let (name, most) = (self.name(&of.kind), frozen.layer().data_bytes());
         if self.is_gone(of) {
             return Ok(None);
         }
@@ -87,11 +87,11 @@ impl Images {
         }
         {
             let gone = self.gone();
-            if matches!(&of.what, What::Function(id) if gone.contains(id)) {
+            if matches!(&of.kind, ImageKind::Function(id) if gone.contains(id)) {
                 self.remove_unfinished();
                 return Ok(None);
             }
-            self.disk.replace(&self.unfinished, &self.path(&of.what))?;
+            self.disk.replace(&self.unfinished, &self.path(&of.kind))?;
             lock(&self.account).note(&name, bytes);
         }
         // The image is there. A power failure might bring back its predecessor, which is older and
@@ -104,8 +104,8 @@ impl Images {
         Ok(Some(bytes))
     }
 
-    fn is_gone(&self, of: &ImageOf) -> bool {
-        matches!(&of.what, What::Function(id) if self.gone().contains(id))
+    fn is_gone(&self, of: &ImageIdentity) -> bool {
+        matches!(&of.kind, ImageKind::Function(id) if self.gone().contains(id))
     }
 
     pub(super) fn remove_unfinished(&self) {
@@ -119,63 +119,63 @@ impl Images {
         if bytes > self.budget / SHARE {
             return Ok(false);
         }
-        let (room, beside, evictable) = self.taken(name)?;
+        let (space, beside, evictable) = self.taken(name)?;
         let over = beside.saturating_add(bytes).saturating_sub(self.budget);
-        self.warn_of_a_short_disk(room, bytes, over);
-        Ok(fits(room, bytes, over, evictable) && self.evict_to(self.budget - bytes, name))
+        self.warn_if_disk_is_short(space, bytes, over);
+        Ok(fits(space, bytes, over, evictable) && self.evict_to(self.budget - bytes, name))
     }
 
     /// Logs a warning when the disk has too little free for an image, and not again until it has
     /// had enough for the largest one: images of different sizes must not repeat the warning.
-    fn warn_of_a_short_disk(&self, room: Room, bytes: u64, over: u64) {
-        let is_short = !leaves_enough(room, bytes, over);
+    fn warn_if_disk_is_short(&self, space: DiskSpace, bytes: u64, over: u64) {
+        let is_short = !leaves_enough(space, bytes, over);
         if is_short && !self.is_disk_short.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 folder = %self.folder.display(),
-                free = room.free,
-                left_free = left_free(room),
+                free = space.free,
+                left_free = left_free(space),
                 "the disk has too little free for func-images: until it has more, the seeds \
                  that no image has are made again after a start"
             );
-        } else if leaves_enough(room, self.budget / SHARE, over) {
+        } else if leaves_enough(space, self.budget / SHARE, over) {
             self.is_disk_short.store(false, Ordering::Relaxed);
         }
     }
 
     /// Returns whether there is room for `bytes` more bytes if others were evicted. Evicts nothing.
     pub(super) fn has_room_for(&self, bytes: u64) -> Result<bool, ImageError> {
-        let (room, taken, evictable) = self.taken("")?;
+        let (space, taken, evictable) = self.taken("")?;
         let over = taken.saturating_add(bytes).saturating_sub(self.budget);
-        Ok(fits(room, bytes, over, evictable))
+        Ok(fits(space, bytes, over, evictable))
     }
 
     /// Evicts images to make room for all that has been reserved, of which `bytes` bytes are not on
     /// the disk yet. Returns whether there is room for these.
     pub(super) fn make_room_within(&self, bytes: u64) -> Result<bool, ImageError> {
-        let (room, taken, evictable) = self.taken("")?;
+        let (space, taken, evictable) = self.taken("")?;
         let over = taken.saturating_sub(self.budget);
-        Ok(fits(room, bytes, over, evictable) && self.evict_to(self.budget, ""))
+        Ok(fits(space, bytes, over, evictable) && self.evict_to(self.budget, ""))
     }
 
     /// Returns the space on the disk, the bytes of all images but `beside`, and the evictable part
     /// of those bytes.
-    fn taken(&self, beside: &str) -> Result<(Room, u64, u64), ImageError> {
-        let room = self.room()?;
+    fn taken(&self, beside: &str) -> Result<(DiskSpace, u64, u64), ImageError> {
+        let space = self.space()?;
         let account = lock(&self.account);
         let evictable = account.evictable_beside(beside);
-        Ok((room, account.bytes_beside(beside), evictable))
+        Ok((space, account.bytes_beside(beside), evictable))
     }
 
     /// Returns the space on the disk. If the folder was removed, it is made again.
-    fn room(&self) -> Result<Room, ImageError> {
-        match self.disk.room(&self.folder) {
+    fn space(&self) -> Result<DiskSpace, ImageError> {
+        match self.disk.space(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.disk.make_folder(&self.folder)?;
                 tracing::warn!("the folder of func-images was gone, and is there again");
                 lock(&self.account).clear();
-                Ok(self.disk.room(&self.folder)?)
+                Ok(self.disk.space(&self.folder)?)
             }
-            room => Ok(room?),
+            space => Ok(space?),
         }
     }
 
@@ -191,11 +191,11 @@ impl Images {
                 }
                 account.next(behind, beside)
             };
-            let Some((turn, name)) = next else {
+            let Some((rank, name)) = next else {
                 return false;
             };
             // An image that cannot be removed must not keep the others from being removed.
-            behind = Some(turn);
+            behind = Some(rank);
             self.remove(&name);
         }
     }
@@ -222,7 +222,7 @@ impl Images {
     }
 
     /// Returns the path at which the image is, or would be.
-    pub(super) fn path(&self, what: &What) -> PathBuf {
-        self.folder.join(self.name(what))
+    pub(super) fn path(&self, kind: &ImageKind) -> PathBuf {
+        self.folder.join(self.name(kind))
     }
 }
