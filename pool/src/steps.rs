@@ -218,7 +218,7 @@ impl StepTree {
     ///
     /// # Errors
     /// Returns the reason why it cannot be made.
-    pub async fn make_ahead<F: Future<Output = ()>>(
+    pub async fn prewarm_seed<F: Future<Output = ()>>(
         &self,
         (key, owner): (Key, Owner),
         permitted: impl Fn() -> F,

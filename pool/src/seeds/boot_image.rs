@@ -213,7 +213,8 @@ fn segment(selector: u16, type_: u8, long: u8) -> kvm_segment {
 
 /// Returns the initial state: long mode at privilege level 3, interrupts off.
 fn first_state(entry: u64) -> VcpuState {
-    const CR0: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 16 | 1 << 18 | 1 << 31; // PE MP ET NE WP AM PG
+    // PE MP ET NE WP AM PG
+    const CR0: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 16 | 1 << 18 | 1 << 31;
     const CR4: u64 = 1 << 5 | 1 << 9 | 1 << 10 | 1 << 18; // PAE OSFXSR OSXMMEXCPT OSXSAVE
     // LME LMA NXE. Not SCE: `syscall` would enter ring 0 without a trace in memory.
     const EFER: u64 = 1 << 8 | 1 << 10 | 1 << 11;

@@ -58,31 +58,31 @@ impl Seeds {
         let kept = recipe.code();
         let known = kept.and_then(|kept| kept.known_digest());
         let in_parts = self.will_read_in_parts();
-        let (teller, used) = oneshot::channel();
-        let bring = parent.cloned().and_then(parent_loader);
+        let (used_sender, used) = oneshot::channel();
+        let load_parent = parent.cloned().and_then(parent_loader);
         let reading = async {
             // The sender is dropped when reading ends, whether or not it was used.
-            let teller = teller;
+            let used_sender = used_sender;
             let image_store = self.images.as_ref()?;
             let uses = move |uses: &ImageUses<'_>| {
-                let is_there = bring.is_none_or(|bring| bring(uses));
+                let is_there = load_parent.is_none_or(|load| load(uses));
                 // The receiver may be gone.
-                let _ = teller.send(uses.code.clone());
+                let _ = used_sender.send(uses.code.clone());
                 is_there
             };
             let restored = image_store.restore(recipe, parent, owner, in_parts, uses);
             Some((restored.await?, begun.elapsed()))
         };
-        let bringing = async {
+        let loading_code = async {
             let Some(kept) = kept else {
                 return Ok(None);
             };
-            let brought = self.code_of(recipe, parent, kept, used).await?;
-            Ok::<_, PlatformError>(Some((brought, begun.elapsed())))
+            let loaded = self.code_of(recipe, parent, kept, used).await?;
+            Ok::<_, PlatformError>(Some((loaded, begun.elapsed())))
         };
-        let (restored, brought) = tokio::join!(reading, bringing);
-        let (brought, code_took) = brought?.unzip();
-        let (code, rest_of_code) = brought.unzip();
+        let (restored, loaded) = tokio::join!(reading, loading_code);
+        let (loaded, code_took) = loaded?.unzip();
+        let (code, rest_of_code) = loaded.unzip();
         let rest_of_code = rest_of_code.flatten();
         if parent.is_some_and(|parent| has_failed(parent)) {
             return Err(PlatformError::SeedUnreadable);
@@ -115,7 +115,7 @@ impl Seeds {
             let own = frozen.layer().own().clone();
             let pager = Pager::new(filling, rest_of_code, own, above);
             frozen.state().set_pager(&pager);
-            let (wanted, told) = (Arc::downgrade(&frozen), Arc::downgrade(&frozen));
+            let (wanted, weak_frozen) = (Arc::downgrade(&frozen), Arc::downgrade(&frozen));
             let seeds = Arc::downgrade(self);
             let recipe = recipe.clone();
             let started = pager.start(
@@ -125,7 +125,9 @@ impl Seeds {
                         let (seed, requested) = (recipe.name(), late.requested);
                         let took = begun.elapsed();
                         tracing::debug!(seed, late = requested, ?took, "a seed is whole");
-                        if let (Some(frozen), Some(seeds)) = (told.upgrade(), seeds.upgrade()) {
+                        if let (Some(frozen), Some(seeds)) =
+                            (weak_frozen.upgrade(), seeds.upgrade())
+                        {
                             frozen.state().record_fully_loaded(requested);
                             let set = frozen.working_set();
                             // Hardly any instance is warm with the previous working set yet.
@@ -143,7 +145,9 @@ impl Seeds {
                     }
                     PagingOutcome::Unwanted => {}
                     PagingOutcome::Failed(error) => {
-                        if let (Some(seeds), Some(frozen)) = (seeds.upgrade(), told.upgrade()) {
+                        if let (Some(seeds), Some(frozen)) =
+                            (seeds.upgrade(), weak_frozen.upgrade())
+                        {
                             seeds.fail(key, &recipe, &frozen, place.as_ref(), &error);
                         }
                     }
@@ -211,8 +215,8 @@ impl Seeds {
             // The ancestor's pager has reported it.
             (SeedReadError::Parent, ..) => {}
             (error, ..) => {
-                let (seed, told) = (recipe.name(), Line(error));
-                tracing::warn!(seed, error = %told, "a seed could not be read to its end");
+                let (seed, cause) = (recipe.name(), Line(error));
+                tracing::warn!(seed, error = %cause, "a seed could not be read to its end");
             }
         }
         if let (SeedReadError::Code(_), Some(kept), Some(code)) =
