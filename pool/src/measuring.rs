@@ -7,7 +7,7 @@ use crate::options::PoolOptions;
 use crate::pool::Pool;
 pub use crate::sandboxes::SandboxCreationTimes;
 use crate::sandboxes::{Zygote, ZygotePool};
-use crate::snapshots::Frozen;
+use crate::snapshots::SeedSnapshot;
 use crate::stats::PoolStats;
 
 /// A pool without functions, and the seed that its zygotes are specialised for.
@@ -16,7 +16,7 @@ pub struct Sandboxes {
     pool: Pool,
     zygote_pool: Arc<ZygotePool>,
     /// The seed from which functions' seeds descend.
-    linked: Arc<Frozen>,
+    linked: Arc<SeedSnapshot>,
 }
 
 /// A sandbox that was taken: closed in its jail, and ready to be forked to a seed. Dropping it ends

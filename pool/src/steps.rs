@@ -18,7 +18,7 @@ use crate::seeds::{
     ForkOrigin, FunctionSpec, SeedBuild, SeedBuildContext, SeedHold, SeedPermit, SeedPurpose,
     SeedSlots, SeedStep, Seeds, TestGuest, TestStep,
 };
-use crate::snapshots::{Frozen, ZygoteTemplate};
+use crate::snapshots::{SeedSnapshot, ZygoteTemplate};
 
 /// A guest of a function.
 #[derive(Debug)]
@@ -313,7 +313,7 @@ impl StepTree {
 
     async fn run(
         &self,
-        frozen: &Frozen,
+        frozen: &SeedSnapshot,
         ready: Zygote,
         was_ready: bool,
         export: &str,

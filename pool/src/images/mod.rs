@@ -38,7 +38,7 @@ use self::disk::{Disk, DiskFile, Status, SystemDisk};
 use self::image_account::ImageAccount;
 use self::vcpu_layout::CR2;
 use crate::ablation::Mechanism;
-use crate::snapshots::{Frozen, gather};
+use crate::snapshots::{SeedSnapshot, gather};
 
 /// The names that the recipes use for the seeds that all functions share.
 pub(crate) const SHARED: [&str; 2] = ["guest", "linkers"];
@@ -81,7 +81,7 @@ const DEFERRED_MIN: u64 = 1 << 20;
 /// A snapshot that was read, and the filling for the rest of its memory, if some is missing.
 pub(crate) struct Restored {
     /// The snapshot.
-    pub frozen: Frozen,
+    pub frozen: SeedSnapshot,
     /// The filling that reads the rest, and the file that it reads.
     pub filling: Option<(Filling, ImageFile)>,
 }
@@ -285,7 +285,7 @@ impl Images {
     pub(crate) fn restore(
         &self,
         of: &ImageIdentity,
-        parent: Option<&Arc<Frozen>>,
+        parent: Option<&Arc<SeedSnapshot>>,
         label: LayerLabel<'_>,
         may_be_filled: impl FnOnce() -> bool,
         uses: impl FnOnce(&ImageUses<'_>) -> bool,
@@ -348,11 +348,11 @@ impl Images {
         &self,
         file: Arc<dyn DiskFile>,
         of: &ImageIdentity,
-        parent: Option<&Arc<Frozen>>,
+        parent: Option<&Arc<SeedSnapshot>>,
         label: LayerLabel<'_>,
         may_be_filled: impl FnOnce() -> bool,
         uses: impl FnOnce(&ImageUses<'_>) -> bool,
-    ) -> Result<(Frozen, Option<Filling>), ImageError> {
+    ) -> Result<(SeedSnapshot, Option<Filling>), ImageError> {
         let LayerLabel { layer, owner } = label;
         let image = Image::open(file, &self.key)?;
         if image.purpose() != self.purpose(of) {

@@ -18,7 +18,7 @@ use zerocopy::FromBytes;
 use super::disk::DiskFile;
 use super::{ImageId, ImageIdentity, ImageKind, Images, SHARE, host, is_next, lock};
 use crate::opening::open_to_look;
-use crate::snapshots::Frozen;
+use crate::snapshots::SeedSnapshot;
 
 /// The build that makes images and the machine that they run on, by digest. Images of another
 /// origin are not used.
@@ -186,7 +186,11 @@ impl Images {
     ///
     /// # Errors
     /// Returns the reason why the image cannot be used.
-    pub(crate) fn check(&self, of: &ImageIdentity, parent: &Arc<Frozen>) -> Result<(), ImageError> {
+    pub(crate) fn check(
+        &self,
+        of: &ImageIdentity,
+        parent: &Arc<SeedSnapshot>,
+    ) -> Result<(), ImageError> {
         let image = Image::open(self.disk.open(&self.path(&of.kind))?, &self.key)?;
         if image.purpose() != self.purpose(of) {
             return Err(ImageError::Purpose);

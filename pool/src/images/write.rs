@@ -11,7 +11,7 @@ use zerocopy::IntoBytes as _;
 use super::disk::DiskSpace;
 use super::{ImageIdentity, ImageKind, Images, LEFT_FREE, LEFT_FREE_MAX, SHARE, lock};
 use crate::ablation::Mechanism;
-use crate::snapshots::Frozen;
+use crate::snapshots::SeedSnapshot;
 
 /// Returns the arrangement of pages in images: the best one, except for mechanisms that a build for
 /// measurements switches off.
@@ -43,9 +43,9 @@ fn left_free(space: DiskSpace) -> u64 {
 impl Images {
     /// Writes the image of a snapshot atomically, replacing an existing one, and returns its size
     /// in bytes. If the parent has no image, or if there is no room, no image is written.
-    pub(crate) fn write_image(&self, of: &ImageIdentity, frozen: &Frozen) -> Option<u64> {
+    pub(crate) fn write_image(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> Option<u64> {
         let _writing = lock(&self.writing);
-        let has_image = |parent: &Frozen| parent.content().is_some();
+        let has_image = |parent: &SeedSnapshot| parent.content().is_some();
         if frozen.parent().is_some_and(|parent| !has_image(parent)) {
             return None;
         }
@@ -61,7 +61,7 @@ impl Images {
         }
     }
 
-    fn write(&self, of: &ImageIdentity, frozen: &Frozen) -> Result<Option<u64>, ImageError> {
+    fn write(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> Result<Option<u64>, ImageError> {
         self.tidy_up()?;
         let (name, most) = (self.name(&of.kind), frozen.layer().data_bytes());
         if self.is_gone(of) {

@@ -8,7 +8,7 @@ use crate::mailbox::Mailbox;
 use crate::sandboxes::{CodePages, Sandbox, Zygote};
 use crate::seeds::FunctionVersion;
 use crate::sink::LogSink;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Code, SeedSnapshot};
 
 /// An instance and its mailbox, for one request or, with resets in between, for many.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Instance {
     /// The number of requests that it has served.
     pub uses: u32,
     /// The snapshot that it is or will be forked from: its function's seed, or an ancestor.
-    pub from: Arc<Frozen>,
+    pub from: Arc<SeedSnapshot>,
     /// Whether `from` is its function's seed.
     pub is_own: bool,
     /// The code of the function, until the fork.
@@ -37,7 +37,12 @@ pub struct Instance {
 impl Instance {
     /// Returns a sandbox that is to be forked from `from`, with this code. `is_own` means that
     /// `from` is its function's seed.
-    pub fn new(ready: Zygote, from: Arc<Frozen>, is_own: bool, code: Option<Arc<Code>>) -> Self {
+    pub fn new(
+        ready: Zygote,
+        from: Arc<SeedSnapshot>,
+        is_own: bool,
+        code: Option<Arc<Code>>,
+    ) -> Self {
         let Zygote { sandbox, mailbox } = ready;
         Self {
             sandbox,

@@ -18,7 +18,7 @@ use crate::instances::{Back, Instance, Looking, Order, PendingInstance, Settling
 use crate::sandboxes::RingReport;
 use crate::seeds::{BusyGuard, FunctionVersion};
 use crate::sink::{Effort, LogSink};
-use crate::snapshots::is_whole;
+use crate::snapshots::is_fully_loaded;
 
 /// How long a sandbox may take to report which pages its instance has used.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -83,7 +83,7 @@ impl Retiring {
     fn fate(&mut self) -> Fate {
         // An instance of an ancestor has become the function on its own. A reset reads pages of the
         // instance's seed, so that must be fully loaded.
-        let is_of_function = self.instance.is_own && is_whole(&self.instance.from);
+        let is_of_function = self.instance.is_own && is_fully_loaded(&self.instance.from);
         // An instance with an older working set would keep missing pages, or fill pages that are
         // not used, because its private pages are those of that set.
         let is_current = self.instance.is_current();

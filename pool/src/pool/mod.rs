@@ -554,7 +554,7 @@ impl Pool {
     #[cfg(any(feature = "measuring", feature = "trial"))]
     pub(crate) async fn sandboxes(
         &self,
-    ) -> Result<(Arc<ZygotePool>, Arc<crate::snapshots::Frozen>), PlatformError> {
+    ) -> Result<(Arc<ZygotePool>, Arc<crate::snapshots::SeedSnapshot>), PlatformError> {
         let linked = self.inner.tree.linked().await?;
         Ok((self.inner.zygote_pool.clone(), linked))
     }

@@ -203,12 +203,12 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
 }
 
 /// A program that the spawner executes, or its place in this process's file.
-struct EmbeddedProgram {
+struct PreparedProgram {
     numbers: Numbers,
     deferred: DeferredProgram,
 }
 
-impl EmbeddedProgram {
+impl PreparedProgram {
     fn prepare(numbers: Numbers, name: &CStr, program: &'static [u8]) -> io::Result<Self> {
         let deferred = executable::prepare_deferred(name, program)?;
         Ok(Self { numbers, deferred })
@@ -243,16 +243,16 @@ fn execute(program: SpawnerProgram, socket: &OwnedFd) -> io::Result<Child> {
     let (program_file, argument) = file()?;
     let file = clear(&program_file)?;
     let carried = [
-        EmbeddedProgram::prepare(
+        PreparedProgram::prepare(
             programs::COMPILER,
             c"faasw-compiler",
             faasw_bundled::COMPILER,
         )?,
-        EmbeddedProgram::prepare(programs::EGRESS, c"faasw-egress", faasw_bundled::EGRESS)?,
+        PreparedProgram::prepare(programs::EGRESS, c"faasw-egress", faasw_bundled::EGRESS)?,
     ];
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let given = [(faasw_sandbox::NODE_FD, socket)].into_iter();
-    let given = given.chain(carried.iter().flat_map(EmbeddedProgram::descriptors));
+    let given = given.chain(carried.iter().flat_map(PreparedProgram::descriptors));
     let given = given.map(|(number, fd)| Ok((number, clear(fd)?)));
     let given: Vec<(RawFd, OwnedFd)> = given.collect::<io::Result<_>>()?;
     let moves = given.iter().map(|(number, fd)| (*number, fd.as_raw_fd()));
@@ -262,7 +262,7 @@ fn execute(program: SpawnerProgram, socket: &OwnedFd) -> io::Result<Child> {
         .arg0(program.name)
         .args(program.arguments)
         .args(argument)
-        .args(carried.iter().filter_map(EmbeddedProgram::argument))
+        .args(carried.iter().filter_map(PreparedProgram::argument))
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null());

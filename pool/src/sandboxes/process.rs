@@ -60,7 +60,7 @@ impl fmt::Display for Exit {
 
 /// How long the spawner took to make a process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SpawnTimes {
+pub struct ProcessCreationTimes {
     /// The time to find or make its control group.
     pub group: Duration,
     /// The time to fork.
@@ -97,7 +97,7 @@ pub trait ProcessHandle: fmt::Debug + Send + Sync {
     fn cpu_time(&self) -> Result<Duration, Errno>;
 
     /// Returns how long it took to make it.
-    fn spawn_times(&self) -> SpawnTimes;
+    fn creation_times(&self) -> ProcessCreationTimes;
 }
 
 /// Ends a process through its maker's handle.
@@ -136,8 +136,8 @@ impl Process {
     }
 
     /// Returns how long the spawner took to make it; zero for a thread.
-    pub fn spawn_times(&self) -> SpawnTimes {
-        self.handle.spawn_times()
+    pub fn creation_times(&self) -> ProcessCreationTimes {
+        self.handle.creation_times()
     }
 
     /// Records that the spawner could not make it.

@@ -27,7 +27,7 @@ use super::cpu_account::CpuAccount;
 use super::cpu_clock::{clock_of, cpu_time};
 use super::group_account::GroupAccount;
 use super::launcher::{Launcher, SpawnerProcess};
-use super::process::{Exit, FORBIDDEN_CALL, Process, ProcessHandle, SpawnTimes};
+use super::process::{Exit, FORBIDDEN_CALL, Process, ProcessCreationTimes, ProcessHandle};
 use super::watch::{into_io, send_when_writable, watch};
 use crate::error::{PlatformError, errno_told};
 use crate::seeds::FunctionNumber;
@@ -64,12 +64,12 @@ struct SpawnedProcess {
     token: u64,
     aside: Arc<AsideState>,
     /// Set once the process was made. The clock of its CPU time is `None` if it had ended by then.
-    spawned: OnceLock<(Option<libc::clockid_t>, SpawnTimes)>,
+    spawned: OnceLock<(Option<libc::clockid_t>, ProcessCreationTimes)>,
 }
 
 impl SpawnedProcess {
     fn record_spawned(&self, spawned: &Spawned) {
-        let times = SpawnTimes {
+        let times = ProcessCreationTimes {
             group: Duration::from_nanos(spawned.group_nanoseconds),
             fork: Duration::from_nanos(spawned.fork_nanoseconds),
         };
@@ -130,7 +130,7 @@ impl ProcessHandle for SpawnedProcess {
         cpu_time(clock.ok_or(Errno::SRCH)?)
     }
 
-    fn spawn_times(&self) -> SpawnTimes {
+    fn creation_times(&self) -> ProcessCreationTimes {
         self.spawned
             .get()
             .map(|(_, times)| *times)

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use super::cpu_account::CpuAccount;
-use super::process::{Exit, Process, ProcessHandle, SpawnTimes};
+use super::process::{Exit, Process, ProcessCreationTimes, ProcessHandle};
 use crate::error::PlatformError;
 use crate::seeds::FunctionNumber;
 
@@ -151,8 +151,8 @@ impl ProcessHandle for Thread {
         Self::cpu_time(self)
     }
 
-    fn spawn_times(&self) -> SpawnTimes {
-        SpawnTimes::default()
+    fn creation_times(&self) -> ProcessCreationTimes {
+        ProcessCreationTimes::default()
     }
 }
 

@@ -17,7 +17,7 @@ use super::spec::ENGINE_MEMORY;
 use crate::error::SeedError;
 use crate::images::ImageIdentity;
 use crate::mailbox::Mailbox;
-use crate::snapshots::{CodeDigest, CodeHandle, Frozen};
+use crate::snapshots::{CodeDigest, CodeHandle, SeedSnapshot};
 
 /// An engine's code and settings, and the step that makes its seed.
 #[derive(Debug)]
@@ -126,8 +126,8 @@ impl EngineStep {
     pub async fn make(
         &self,
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
-    ) -> Result<Frozen, SeedError> {
+        parent: &Arc<SeedSnapshot>,
+    ) -> Result<SeedSnapshot, SeedError> {
         let making = async {
             let mut mailbox = Mailbox::new()?;
             let code = self.code.get().await?;

@@ -24,7 +24,7 @@ use super::seed_step::SeedStep;
 use crate::error::PlatformError;
 use crate::instances::WarmInstances;
 use crate::sink::Served;
-use crate::snapshots::{Code, Frozen, describe, has_failed};
+use crate::snapshots::{Code, SeedSnapshot, describe, has_failed};
 use crate::stats::SeedInfo;
 
 /// The number of ancestors of a function's seed: the booted guest and the linked imports; a script
@@ -84,7 +84,7 @@ pub struct VersionState {
     step: Arc<FunctionStep>,
     recipe: Arc<SeedStep>,
     key: Key,
-    slot: Slot<Frozen>,
+    slot: Slot<SeedSnapshot>,
     seeds: Arc<Seeds>,
     /// The engine that a script descends from; it stays as long as the script does.
     engine: Option<Arc<LanguageEngine>>,
@@ -153,7 +153,7 @@ impl VersionState {
     }
 
     /// Returns its seed, if that is in memory. It is not evicted while the caller holds it.
-    pub(crate) fn frozen(&self) -> Option<Arc<Frozen>> {
+    pub(crate) fn frozen(&self) -> Option<Arc<SeedSnapshot>> {
         let frozen = self.slot.get();
         frozen.filter(|frozen| !has_failed(frozen))
     }
@@ -166,8 +166,8 @@ impl VersionState {
 
     /// Returns the result of `look` on its seed, if that is in memory. This does not count as a use
     /// of the seed.
-    fn with_seed<V>(&self, look: impl FnOnce(&Frozen) -> V) -> Option<V> {
-        let look = |frozen: &Frozen| (!has_failed(frozen)).then(|| look(frozen));
+    fn with_seed<V>(&self, look: impl FnOnce(&SeedSnapshot) -> V) -> Option<V> {
+        let look = |frozen: &SeedSnapshot| (!has_failed(frozen)).then(|| look(frozen));
         self.slot.look(look).flatten()
     }
 
@@ -218,7 +218,7 @@ impl VersionState {
 
     /// Returns how many instances it lacks of those that it is to have at all times. `frozen` is
     /// its seed, or `None` if the seed is not in memory, so that nothing can be forked from it.
-    pub(crate) fn missing_instances(&self, frozen: Option<&Frozen>) -> usize {
+    pub(crate) fn missing_instances(&self, frozen: Option<&SeedSnapshot>) -> usize {
         if let Some(frozen) = frozen {
             // The bytes that making it again will take.
             self.record_seed_bytes(frozen);
@@ -229,7 +229,7 @@ impl VersionState {
 
     /// Returns what prevents one more instance of it from being warm ahead of requests, if
     /// anything does: the function's own memory, or that of the seeds.
-    pub(crate) fn instance_budget_lack(&self, frozen: &Frozen) -> Option<Lack> {
+    pub(crate) fn instance_budget_lack(&self, frozen: &SeedSnapshot) -> Option<Lack> {
         // Instances at work will be warm again. There has to be room for them, too, so that
         // neither the new instance nor others are ended for lack of memory then.
         let more = 1 + self.busy() as u64;
@@ -241,7 +241,7 @@ impl VersionState {
     }
 
     /// Records the bytes that its seed takes when it is made again.
-    pub(crate) fn record_seed_bytes(&self, frozen: &Frozen) {
+    pub(crate) fn record_seed_bytes(&self, frozen: &SeedSnapshot) {
         let bytes = Resident::bytes(frozen);
         self.seed_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -257,7 +257,7 @@ impl VersionState {
     }
 
     /// Returns whether the function's budget has room for one more new instance.
-    pub(crate) fn has_budget_for_instance(&self, frozen: &Frozen) -> bool {
+    pub(crate) fn has_budget_for_instance(&self, frozen: &SeedSnapshot) -> bool {
         self.function_memory.free_budget() >= frozen.bytes_of_new().max(1)
     }
 
@@ -284,7 +284,7 @@ impl VersionState {
 
     /// Writes its image anew, because more is known of its seed than when it was made. Its code may
     /// be gathered into large pages from now on.
-    pub(crate) fn rewrite_image(&self, frozen: &Arc<Frozen>) {
+    pub(crate) fn rewrite_image(&self, frozen: &Arc<SeedSnapshot>) {
         self.seeds.queue_image_write(&self.recipe, frozen);
         self.seeds.gather_code(self.key, &self.recipe, frozen);
     }
@@ -320,7 +320,7 @@ impl VersionState {
     ///
     /// # Errors
     /// Returns the reason why it is not.
-    pub(super) async fn check_image(&self, parent: &Arc<Frozen>) -> Result<(), ImageError> {
+    pub(super) async fn check_image(&self, parent: &Arc<SeedSnapshot>) -> Result<(), ImageError> {
         match self.seeds.image_store() {
             Some(image_store) => image_store.check(&self.recipe, parent).await,
             None => Err(std::io::Error::from(std::io::ErrorKind::NotFound).into()),
@@ -383,7 +383,7 @@ impl VersionState {
 #[derive(Debug)]
 pub struct ForkOrigin {
     /// The snapshot.
-    pub from: Arc<Frozen>,
+    pub from: Arc<SeedSnapshot>,
     /// The missing steps, in order.
     pub missing: Vec<Arc<SeedStep>>,
     /// The function's code.
@@ -392,7 +392,7 @@ pub struct ForkOrigin {
 
 impl ForkOrigin {
     /// Returns the origin for a fork of the function's own seed.
-    pub fn own(frozen: Arc<Frozen>) -> Self {
+    pub fn own(frozen: Arc<SeedSnapshot>) -> Self {
         Self {
             code: frozen.state().code().cloned(),
             from: frozen,
@@ -402,7 +402,7 @@ impl ForkOrigin {
 
     /// Returns the seed for which zygotes are to be specialised for forks of this kind. An ancestor
     /// that stands in for the function's seed does so for other functions, too.
-    pub fn parent(&self) -> &Arc<Frozen> {
+    pub fn parent(&self) -> &Arc<SeedSnapshot> {
         if self.is_own() {
             self.from.parent().unwrap_or(&self.from)
         } else {

@@ -12,13 +12,13 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::seed_step::SeedStep;
 use crate::images::{ImageFile, ImageId, ImageUses, Images, LayerLabel, Restored};
-use crate::snapshots::Frozen;
+use crate::snapshots::SeedSnapshot;
 
 /// An order for the image writer.
 #[derive(Debug)]
 enum WriterOrder {
     /// Write a seed's image, unless the seed leaves memory before.
-    Write(Arc<SeedStep>, Weak<Frozen>),
+    Write(Arc<SeedStep>, Weak<SeedSnapshot>),
     /// Report that all earlier orders are done.
     Flush(oneshot::Sender<()>),
 }
@@ -68,7 +68,7 @@ impl ImageStore {
     pub async fn restore(
         &self,
         recipe: &Arc<SeedStep>,
-        parent: Option<&Arc<Frozen>>,
+        parent: Option<&Arc<SeedSnapshot>>,
         owner: Owner,
         has_faults: impl FnOnce() -> bool + Send + 'static,
         uses: impl FnOnce(&ImageUses<'_>) -> bool + Send + 'static,
@@ -118,7 +118,7 @@ impl ImageStore {
         &self,
         recipe: &Arc<SeedStep>,
         parent: Option<Content>,
-        frozen: Option<Arc<Frozen>>,
+        frozen: Option<Arc<SeedSnapshot>>,
     ) -> Result<Option<ImageInfo>, ImageError> {
         // A description is for an operator; requests must not wait for it.
         let permit = self.describe_permits.clone().acquire_owned().await;
@@ -141,7 +141,7 @@ impl ImageStore {
     pub async fn check(
         &self,
         recipe: &Arc<SeedStep>,
-        parent: &Arc<Frozen>,
+        parent: &Arc<SeedSnapshot>,
     ) -> Result<(), ImageError> {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.clone());
         let checking = tokio::task::spawn_blocking(move || {
@@ -159,7 +159,7 @@ impl ImageStore {
     }
 
     /// Orders a seed's image to be written, replacing an existing one.
-    pub fn queue_write(&self, recipe: &Arc<SeedStep>, frozen: &Arc<Frozen>) {
+    pub fn queue_write(&self, recipe: &Arc<SeedStep>, frozen: &Arc<SeedSnapshot>) {
         if self.images.is_read_only() {
             return;
         }

@@ -12,7 +12,7 @@ use super::engine_step::EngineStep;
 use super::graph::Seeds;
 use super::seed_step::SeedStep;
 use crate::error::SeedError;
-use crate::snapshots::{CodeHandle, Frozen, describe};
+use crate::snapshots::{CodeHandle, SeedSnapshot, describe};
 use crate::stats::SeedInfo;
 
 /// The number of ancestors of an engine's seed.
@@ -24,7 +24,7 @@ pub struct LanguageEngine {
     step: Arc<EngineStep>,
     recipe: Arc<SeedStep>,
     key: Key,
-    slot: Slot<Frozen>,
+    slot: Slot<SeedSnapshot>,
     seeds: Arc<Seeds>,
 }
 

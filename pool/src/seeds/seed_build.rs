@@ -24,7 +24,7 @@ use super::slots::{Priority, SeedPermit};
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
 use crate::sandboxes::{CodePages, Sandbox, SandboxEvent, Zygote, ZygotePool};
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Code, SeedSnapshot};
 
 /// The draws that have to be an instance's own: a seed frozen after one of them would share it
 /// between requests.
@@ -68,7 +68,10 @@ enum GuestMemory {
     /// A layer that the guest fills itself.
     Root(LayerBuilder),
     /// The parent's layers, and pages of its own.
-    Child { parent: Arc<Frozen>, ram_bytes: u64 },
+    Child {
+        parent: Arc<SeedSnapshot>,
+        ram_bytes: u64,
+    },
 }
 
 /// A script that is being sent to a guest.
@@ -258,7 +261,7 @@ impl SeedBuild {
     /// Returns an error if the platform fails.
     pub async fn fork(
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
+        parent: &Arc<SeedSnapshot>,
         ram_bytes: u64,
         mailbox: Mailbox,
         code: Option<&Code>,
@@ -430,7 +433,7 @@ impl SeedBuild {
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if no seed can be made of the guest's state, or an
     /// error of the platform.
-    pub async fn freeze(self) -> Result<Frozen, SeedError> {
+    pub async fn freeze(self) -> Result<SeedSnapshot, SeedError> {
         let monotonic_nanoseconds = self.mailbox.guest()?.monotonic_nanoseconds;
         let (layer, state, parent) = match self.memory {
             GuestMemory::Root(ram) => {
@@ -455,7 +458,7 @@ impl SeedBuild {
                 (layer, state, Some(parent))
             }
         };
-        let frozen = Frozen::new(parent, layer, state.into(), monotonic_nanoseconds);
+        let frozen = SeedSnapshot::new(parent, layer, state.into(), monotonic_nanoseconds);
         Ok(frozen.map_err(system)?)
     }
 }

@@ -23,7 +23,7 @@ use super::spec::{EarlierBuild, FunctionSpec};
 use crate::error::{PlatformError, SeedError};
 use crate::images::{ImageIdentity, Images};
 use crate::mailbox::Mailbox;
-use crate::snapshots::{Code, CodeHandle, Frozen};
+use crate::snapshots::{Code, CodeHandle, SeedSnapshot};
 
 /// The time limit of a step that runs no tenant's code.
 const OWN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -145,7 +145,7 @@ impl SeedStep {
 
     /// Makes the seed hold the code that its instances run. A script's code is its engine's, and
     /// counts with the engine's seed.
-    pub fn attach_code(&self, frozen: &Frozen, code: Arc<Code>) {
+    pub fn attach_code(&self, frozen: &SeedSnapshot, code: Arc<Code>) {
         let is_script = self.function_step().is_some_and(|step| step.is_script());
         let counted = self.code().filter(|_| !is_script);
         frozen.state().hold(code, counted.cloned());
@@ -191,8 +191,8 @@ impl SeedStep {
     pub async fn make(
         &self,
         context: SeedBuildContext<'_>,
-        parent: Option<&Arc<Frozen>>,
-    ) -> Result<Frozen, SeedError> {
+        parent: Option<&Arc<SeedSnapshot>>,
+    ) -> Result<SeedSnapshot, SeedError> {
         match (self, parent) {
             (Self::Function(step), Some(parent)) => step.make(context, parent).await,
             (Self::Engine(engine), Some(parent)) => engine.make(context, parent).await,
@@ -210,8 +210,8 @@ impl SeedStep {
 
 async fn in_time(
     what: &'static str,
-    work: impl Future<Output = Result<Frozen, SeedError>>,
-) -> Result<Frozen, SeedError> {
+    work: impl Future<Output = Result<SeedSnapshot, SeedError>>,
+) -> Result<SeedSnapshot, SeedError> {
     let limit = OWN_TIMEOUT;
     match timeout(limit, work).await {
         // No tenant's code took part in it.
@@ -223,13 +223,16 @@ async fn in_time(
     }
 }
 
-async fn boot(context: SeedBuildContext<'_>) -> Result<Frozen, SeedError> {
+async fn boot(context: SeedBuildContext<'_>) -> Result<SeedSnapshot, SeedError> {
     let mut making = SeedBuild::boot(context, least_ram(), own_log()).await?;
     making.reach(Doorbell::Booted).await?;
     making.freeze().await
 }
 
-async fn link(context: SeedBuildContext<'_>, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+async fn link(
+    context: SeedBuildContext<'_>,
+    parent: &Arc<SeedSnapshot>,
+) -> Result<SeedSnapshot, SeedError> {
     let mut mailbox = Mailbox::new()?;
     SeedStep::Link.write_commands(&mut mailbox)?;
     let mut making =

@@ -10,7 +10,7 @@ use super::seed_build::{SeedBuild, SeedBuildContext};
 use super::spec::FunctionSpec;
 use crate::error::SeedError;
 use crate::mailbox::{LogLines, Mailbox};
-use crate::snapshots::{CodeHandle, Frozen};
+use crate::snapshots::{CodeHandle, SeedSnapshot};
 
 /// The commands of a guest in a test's tree, and their identity.
 #[derive(Debug)]
@@ -49,8 +49,8 @@ impl TestStep {
     pub async fn make(
         &self,
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
-    ) -> Result<Frozen, SeedError> {
+        parent: &Arc<SeedSnapshot>,
+    ) -> Result<SeedSnapshot, SeedError> {
         let mut mailbox = Mailbox::new()?;
         mailbox.put_commands(&self.commands())?;
         let TestGuest {

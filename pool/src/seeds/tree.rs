@@ -28,7 +28,7 @@ use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::instances::Keeper;
 use crate::sandboxes::ZygotePool;
-use crate::snapshots::{CodeHandle, Frozen, describe};
+use crate::snapshots::{CodeHandle, SeedSnapshot, describe};
 use crate::stats::SeedInfo;
 
 /// The tree searches for accounts of functions that no longer exist when the number of accounts has
@@ -39,8 +39,8 @@ const ACCOUNTS_MIN: usize = 64;
 #[derive(Debug)]
 pub struct SeedTree {
     seeds: Arc<Seeds>,
-    booted: Defined<Frozen, SeedStep>,
-    linked: Defined<Frozen, SeedStep>,
+    booted: Defined<SeedSnapshot, SeedStep>,
+    linked: Defined<SeedSnapshot, SeedStep>,
     keeper: Arc<Keeper>,
     function_budget: u64,
     functions: Mutex<Vec<Weak<VersionState>>>,
@@ -98,7 +98,7 @@ impl SeedTree {
     ///
     /// # Errors
     /// Returns an error if the platform fails.
-    pub async fn linked(&self) -> Result<Arc<Frozen>, PlatformError> {
+    pub async fn linked(&self) -> Result<Arc<SeedSnapshot>, PlatformError> {
         if let Some(frozen) = self.linked.slot.get() {
             return Ok(frozen);
         }

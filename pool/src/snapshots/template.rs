@@ -9,8 +9,8 @@ use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::PageSets;
 use rustix::io::Errno;
 
-use super::frozen::Frozen;
 use super::parent::ParentRef;
+use super::seed_snapshot::SeedSnapshot;
 
 /// The default memory limit of functions. The RAM of other guests is resized when they are forked.
 const USUAL_MEMORY: u64 = 128 << 20;
@@ -19,7 +19,7 @@ const USUAL_MEMORY: u64 = 128 << 20;
 #[derive(Debug)]
 pub struct ZygoteTemplate {
     /// The seed.
-    pub frozen: Arc<Frozen>,
+    pub frozen: Arc<SeedSnapshot>,
     /// The pages that are written and read.
     pub sets: PageSets,
     /// The RAM of the guest, in bytes.
@@ -31,7 +31,7 @@ impl ZygoteTemplate {
     ///
     /// # Errors
     /// Returns the error of preparing the seed's pages.
-    pub fn new(frozen: Arc<Frozen>) -> Result<Self, Errno> {
+    pub fn new(frozen: Arc<SeedSnapshot>) -> Result<Self, Errno> {
         let sets = PageSets {
             written: frozen.prepared()?.clone(),
             // One page of each large page.

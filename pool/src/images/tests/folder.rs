@@ -200,7 +200,8 @@ fn an_image_that_is_not_written_evicts_no_other() {
     let child = LayerBuilder::new("child", 64 << 20).unwrap();
     let child = child.freeze(1).unwrap();
     let parent = Some(Arc::new(frozen_with(b"without an image")));
-    let child = Frozen::new(parent, child, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap();
+    let child =
+        SeedSnapshot::new(parent, child, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap();
     lock(&images.account).forget(&shared);
     assert_eq!(images.write_image(&of(3), &child), None);
     images.serve(None, &[[4; 32]]);

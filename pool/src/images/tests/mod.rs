@@ -38,19 +38,19 @@ fn images(folder: &tempfile::TempDir, budget: u64) -> Images {
 }
 
 /// Returns a root with one page of its own.
-fn frozen() -> Frozen {
+fn frozen() -> SeedSnapshot {
     frozen_with(b"here")
 }
 
 /// Returns a root with these bytes in that page.
-fn frozen_with(bytes: &[u8]) -> Frozen {
+fn frozen_with(bytes: &[u8]) -> SeedSnapshot {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END, bytes).unwrap();
     let layer = layer.freeze(1).unwrap();
-    Frozen::new(None, layer, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap()
+    SeedSnapshot::new(None, layer, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap()
 }
 
-fn restored(images: &Images, of: &ImageIdentity) -> Option<Frozen> {
+fn restored(images: &Images, of: &ImageIdentity) -> Option<SeedSnapshot> {
     let label = LayerLabel {
         layer: "test",
         owner: Owner::Shared,
@@ -61,7 +61,7 @@ fn restored(images: &Images, of: &ImageIdentity) -> Option<Frozen> {
 }
 
 /// Returns the content of that page.
-fn text(frozen: &Frozen) -> String {
+fn text(frozen: &SeedSnapshot) -> String {
     let mut bytes = [0; 32];
     let address = GuestAddress::new(RODATA_END);
     frozen.view().read(address, &mut bytes).unwrap();
@@ -188,7 +188,7 @@ fn an_image_is_valid_over_its_own_parent_only() {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END + 4096, b"more").unwrap();
     let layer = layer.freeze(1).unwrap();
-    let child = Frozen::new(
+    let child = SeedSnapshot::new(
         Some(parent.clone()),
         layer,
         Box::new(VcpuState::new_zeroed()).into(),

@@ -15,7 +15,7 @@ use super::*;
 use crate::instances::{Keeper, WarmInstances, WarmRules};
 use crate::mailbox::Mailbox;
 use crate::sandboxes::{FakeSandbox, Sandbox, Zygote};
-use crate::snapshots::Frozen;
+use crate::snapshots::SeedSnapshot;
 
 const POLL: Duration = Duration::from_millis(10);
 
@@ -48,7 +48,7 @@ impl Field {
         layer.write(RODATA_END, b"here").unwrap();
         let layer = layer.freeze(1).unwrap();
         let state = Box::new(faasw_fri::messages::VcpuState::new_zeroed()).into();
-        let frozen = Frozen::new(None, layer, state, 5).unwrap();
+        let frozen = SeedSnapshot::new(None, layer, state, 5).unwrap();
         let mut mailbox = Mailbox::new().unwrap();
         mailbox.map().unwrap();
         let control = Control::map(&mailbox).unwrap();

@@ -30,7 +30,7 @@ use self::queue::{Provided, lock};
 use super::{Inner, Pool};
 use crate::error::PlatformError;
 use crate::seeds::{ForkOrigin, FunctionVersion, SeedHold};
-use crate::snapshots::Frozen;
+use crate::snapshots::SeedSnapshot;
 use crate::stats::{Lack, Lacking};
 
 /// How often the task looks for missing instances.
@@ -181,7 +181,7 @@ impl Pool {
     fn lacks_room(
         &self,
         version: &FunctionVersion,
-        frozen: &Frozen,
+        frozen: &SeedSnapshot,
         said: &mut Said,
     ) -> Option<Lack> {
         let full = |said: &mut Said| {
@@ -295,7 +295,7 @@ impl Pool {
     async fn warm_one(
         &self,
         version: &FunctionVersion,
-        frozen: &Arc<Frozen>,
+        frozen: &Arc<SeedSnapshot>,
         provided: &Provided,
     ) -> Result<bool, Failed> {
         if self.inner.keeper.has_stopped() || self.inner.options.max_reuse == 0 {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{Sandbox, SandboxCreationTimes};
 use crate::sandboxes::cpu_account::CpuAccount;
-use crate::sandboxes::process::{Exit, Process, ProcessHandle, SpawnTimes};
+use crate::sandboxes::process::{Exit, Process, ProcessCreationTimes, ProcessHandle};
 use crate::sandboxes::progress_doorbell::ProgressDoorbell;
 use crate::sandboxes::watch::watch;
 use crate::seeds::FunctionNumber;
@@ -58,8 +58,8 @@ impl ProcessHandle for FakeProcess {
         Ok(Duration::ZERO)
     }
 
-    fn spawn_times(&self) -> SpawnTimes {
-        SpawnTimes::default()
+    fn creation_times(&self) -> ProcessCreationTimes {
+        ProcessCreationTimes::default()
     }
 }
 

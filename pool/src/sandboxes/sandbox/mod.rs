@@ -45,8 +45,8 @@ use crate::mailbox::Mailbox;
 use crate::seeds::FunctionNumber;
 use crate::sink::Effort;
 use crate::snapshots::{
-    Code, Frozen, MemoryBases, Pager, PagerRegistration, ParentRef, has_failed, is_fully_loaded,
-    wait_fully_loaded,
+    Code, MemoryBases, Pager, PagerRegistration, ParentRef, SeedSnapshot, has_failed,
+    is_fully_loaded, wait_fully_loaded,
 };
 
 /// A sandbox, in a process or on a thread. Dropping it ends it.
@@ -108,7 +108,7 @@ impl Sandbox {
     /// memory cannot be read completely.
     pub async fn fork(
         &mut self,
-        frozen: &Frozen,
+        frozen: &SeedSnapshot,
         ram_bytes: u64,
         working_set: &PageSets,
         mailbox: &Mailbox,
@@ -163,7 +163,7 @@ impl Sandbox {
 
     /// Returns the pager that reads the missing memory and code of a seed, for this sandbox to wait
     /// for; `None` if everything is present.
-    async fn pager(&self, frozen: &Frozen) -> Result<Option<Arc<Pager>>, PlatformError> {
+    async fn pager(&self, frozen: &SeedSnapshot) -> Result<Option<Arc<Pager>>, PlatformError> {
         // After a read has failed, there may be no pager any more that reports all missing pages.
         // A guest would touch them, so no instance may be forked.
         if has_failed(frozen) {

@@ -7,7 +7,7 @@ use faasw_seedtree::{Difference, PageSets, Windows};
 
 use crate::ablation::Mechanism;
 use crate::error::PlatformError;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Code, SeedSnapshot};
 
 /// Returns an order to become an instance of `image`, without code and difference. It is boxed
 /// because it is large and futures hold it.
@@ -30,7 +30,7 @@ pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
 /// # Errors
 /// Returns an error if it has more windows than an order can name.
 pub fn image(
-    frozen: &Frozen,
+    frozen: &SeedSnapshot,
     ram_bytes: u64,
     working_set: &PageSets,
 ) -> Result<Image, PlatformError> {

@@ -9,7 +9,7 @@ use faasw_jail::{Obstacle, Step};
 use rustix::io::Errno;
 
 use crate::error::{PlatformError, errno_told};
-use crate::sandboxes::process::SpawnTimes;
+use crate::sandboxes::process::ProcessCreationTimes;
 use crate::sink::{Effort, ResetEffort};
 
 /// An event of a sandbox.
@@ -57,7 +57,7 @@ pub struct SandboxCreationTimes {
 
 impl SandboxCreationTimes {
     /// Returns the times of a sandbox that has made its VM, in a process with this birth.
-    pub fn of(times: SpawnTimes, prepared: &Prepared) -> Self {
+    pub fn of(times: ProcessCreationTimes, prepared: &Prepared) -> Self {
         let closing = prepared.jail_nanoseconds;
         let born = Duration::from_nanos(prepared.born_nanoseconds);
         Self {

@@ -34,7 +34,7 @@ use super::threads::Threads;
 use super::wall_clock::WallClock;
 use crate::error::{PlatformError, StartError};
 use crate::open_files;
-use crate::snapshots::{Frozen, ParentRef, is_fully_loaded};
+use crate::snapshots::{ParentRef, SeedSnapshot, is_fully_loaded};
 use crate::stats::{GroupStats, MemoryStats, ZygotePoolStats};
 
 /// The settings of a zygote pool.
@@ -220,7 +220,7 @@ impl ZygotePool {
 
     /// Sets the seed from which functions descend: zygotes are specialised for it from now on,
     /// including those that are ready.
-    pub fn set_base(&self, frozen: &Arc<Frozen>) {
+    pub fn set_base(&self, frozen: &Arc<SeedSnapshot>) {
         lock(&self.ready).set_base(frozen, Instant::now());
         self.changed.notify_one();
     }
@@ -233,8 +233,8 @@ impl ZygotePool {
     /// Returns an error if none can be made.
     pub async fn take(
         &self,
-        seed: &Frozen,
-        parent: &Arc<Frozen>,
+        seed: &SeedSnapshot,
+        parent: &Arc<SeedSnapshot>,
     ) -> Result<(Zygote, bool), PlatformError> {
         // This also replaces a spawner that is gone, and with it its dead zygotes.
         self.maker()?;
@@ -281,7 +281,7 @@ impl ZygotePool {
 
     /// Ends the zygotes that are specialised for seeds which have left the graph, so that their
     /// memory is freed.
-    pub fn forget(&self, gone: &[Arc<Frozen>]) {
+    pub fn forget(&self, gone: &[Arc<SeedSnapshot>]) {
         if gone.is_empty() {
             return;
         }

@@ -11,7 +11,7 @@ use super::zygote::{Zygote, ZygoteTask};
 use super::{ZygotePool, lock};
 use crate::error::PlatformError;
 use crate::open_files;
-use crate::snapshots::{Frozen, ParentRef, ZygoteTemplate};
+use crate::snapshots::{ParentRef, SeedSnapshot, ZygoteTemplate};
 
 impl ZygotePool {
     /// Keeps the zygote pool filled as long as it exists.
@@ -96,7 +96,7 @@ impl ZygotePool {
     ///
     /// # Errors
     /// Returns an error if none can be made.
-    pub async fn make_for(&self, parent: &Arc<Frozen>) -> Result<Zygote, PlatformError> {
+    pub async fn make_for(&self, parent: &Arc<SeedSnapshot>) -> Result<Zygote, PlatformError> {
         match self.make_in_background(None, Some(parent.clone())).await? {
             Ok(ready) => Ok(ready),
             Err(why) => {
@@ -128,7 +128,7 @@ impl ZygotePool {
     async fn make_in_background(
         &self,
         generic: Option<Zygote>,
-        parent: Option<Arc<Frozen>>,
+        parent: Option<Arc<SeedSnapshot>>,
     ) -> Result<Result<Zygote, String>, PlatformError> {
         let template = match parent.map(ZygoteTemplate::new).transpose() {
             Ok(template) => template,

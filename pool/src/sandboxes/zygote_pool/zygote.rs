@@ -11,7 +11,7 @@ use crate::mailbox::Mailbox;
 use crate::sandboxes::confinement::SandboxMaker;
 use crate::sandboxes::sandbox::Sandbox;
 use crate::sandboxes::wall_clock::WallClock;
-use crate::snapshots::{Frozen, ParentRef, ZygoteTemplate};
+use crate::snapshots::{ParentRef, SeedSnapshot, ZygoteTemplate};
 
 /// A zygote, and the mailbox of the instance that it becomes.
 #[derive(Debug)]
@@ -75,16 +75,16 @@ pub enum ZygoteTask {
     /// End this zygote.
     End(Zygote),
     /// Specialise this generic zygote for a seed.
-    Specialise(Zygote, Arc<Frozen>),
+    Specialise(Zygote, Arc<SeedSnapshot>),
     /// Make a zygote, specialised for this seed if there is one.
-    Make(Option<Arc<Frozen>>),
+    Make(Option<Arc<SeedSnapshot>>),
     /// Nothing is to be done. If true, that may change by time alone.
     Idle(bool),
 }
 
 impl ReadyZygotes {
     /// Sets the seed from which functions descend.
-    pub fn set_base(&mut self, frozen: &Arc<Frozen>, now: Instant) {
+    pub fn set_base(&mut self, frozen: &Arc<SeedSnapshot>, now: Instant) {
         self.targets.set_base(ParentRef::of(frozen), now.into_std());
     }
 
@@ -107,7 +107,7 @@ impl ReadyZygotes {
 
     /// Takes the zygote that becomes an instance of `seed` soonest: one specialised for its nearest
     /// ancestor, or a generic one.
-    pub fn take(&mut self, seed: &Frozen) -> Option<Zygote> {
+    pub fn take(&mut self, seed: &SeedSnapshot) -> Option<Zygote> {
         self.pop(|sandbox| match sandbox.specialised_for() {
             Some(parent) => parent.steps_to(seed),
             None => Some(usize::MAX),
@@ -171,7 +171,7 @@ impl ReadyZygotes {
     }
 
     /// Returns the seed of a target; if it has left memory, removes the target.
-    fn get(&mut self, parent: &ParentRef) -> Option<Arc<Frozen>> {
+    fn get(&mut self, parent: &ParentRef) -> Option<Arc<SeedSnapshot>> {
         let frozen = parent.get();
         if frozen.is_none() {
             self.targets.forget(|gone| gone == parent);

@@ -16,7 +16,7 @@ use super::{FunctionStep, timeout_error};
 use crate::error::SeedError;
 use crate::fault::Fault;
 use crate::mailbox::{LogLines, Mailbox};
-use crate::snapshots::Frozen;
+use crate::snapshots::SeedSnapshot;
 
 /// The time limit for the warm-up requests while requests wait for a seed that is made again.
 const WARM_AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,8 +31,8 @@ impl FunctionStep {
     pub async fn make(
         &self,
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
-    ) -> Result<Frozen, SeedError> {
+        parent: &Arc<SeedSnapshot>,
+    ) -> Result<SeedSnapshot, SeedError> {
         let mut making = self.in_time(self.initialised(context, parent)).await?;
         let (was_made, is_cold) = {
             let record = self.record();
@@ -74,7 +74,7 @@ impl FunctionStep {
     async fn initialised(
         &self,
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
+        parent: &Arc<SeedSnapshot>,
     ) -> Result<SeedBuild, SeedError> {
         if self.spec.has_entry && self.spec.freeze != FreezePolicy::BeforeInit {
             let making = self.enter(context, parent).await?;
@@ -106,7 +106,7 @@ impl FunctionStep {
     async fn enter(
         &self,
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
+        parent: &Arc<SeedSnapshot>,
     ) -> Result<Option<SeedBuild>, SeedError> {
         let mut making = self.load(context, parent).await?;
         let (did, mut has_entered) = making.instantiate_or_enter().await?;
@@ -146,7 +146,7 @@ impl FunctionStep {
     async fn by_policy(
         &self,
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
+        parent: &Arc<SeedSnapshot>,
     ) -> Result<SeedBuild, SeedError> {
         let mut making = self.load(context, parent).await?;
         if self.after_init() != Some(false) {
@@ -206,7 +206,7 @@ impl FunctionStep {
     async fn load_script(
         &self,
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
+        parent: &Arc<SeedSnapshot>,
         script: &Script,
     ) -> Result<SeedBuild, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
@@ -256,7 +256,7 @@ impl FunctionStep {
     async fn load(
         &self,
         context: SeedBuildContext<'_>,
-        parent: &Arc<Frozen>,
+        parent: &Arc<SeedSnapshot>,
     ) -> Result<SeedBuild, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::spec::{ENGINE_MEMORY, EarlierBuild, FreezeReport, FunctionSpec, WarmUp};
 use crate::error::{InvokeError, SeedError};
 use crate::images::{ImageId, ImageIdentity, Images};
-use crate::snapshots::{CodeHandle, Frozen};
+use crate::snapshots::{CodeHandle, SeedSnapshot};
 
 /// Size limit in bytes up to which reading an image is faster than the steps that it replaces.
 const QUICK_IMAGE: u64 = 8 << 20;
@@ -345,7 +345,7 @@ impl FunctionStep {
     }
 
     /// Returns the report of making `frozen`.
-    pub fn report(&self, frozen: &Frozen) -> FreezeReport {
+    pub fn report(&self, frozen: &SeedSnapshot) -> FreezeReport {
         let record = self.record();
         FreezeReport {
             after_init: record.after_init == Some(true),

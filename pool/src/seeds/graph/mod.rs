@@ -33,7 +33,7 @@ use crate::error::{PlatformError, SeedError};
 use crate::fair_slots::Urgency;
 use crate::images::Images;
 use crate::sandboxes::ZygotePool;
-use crate::snapshots::{Frozen, has_failed, wait_fully_loaded};
+use crate::snapshots::{SeedSnapshot, has_failed, wait_fully_loaded};
 
 /// A waiter that receives the result for a seed.
 type Waiter = oneshot::Sender<Result<SeedHold, SeedError>>;
@@ -91,7 +91,7 @@ pub trait OwnerAccount: std::fmt::Debug + Send + Sync {
 /// All seeds of a pool: those that can be made, and those in memory.
 #[derive(Debug)]
 pub struct Seeds {
-    graph: Mutex<Graph<Frozen, SeedStep, Waiter>>,
+    graph: Mutex<Graph<SeedSnapshot, SeedStep, Waiter>>,
     /// The zygote pool. Functions hold these seeds for longer than the pool may exist.
     zygote_pool: Weak<ZygotePool>,
     slots: Arc<SeedSlots>,
@@ -175,7 +175,7 @@ impl Seeds {
         parent: Option<Key>,
         owner: Owner,
         recipe: SeedStep,
-    ) -> Result<Defined<Frozen, SeedStep>, PlatformError> {
+    ) -> Result<Defined<SeedSnapshot, SeedStep>, PlatformError> {
         let (step, is_pinned) = (recipe.digest(), recipe.is_pinned());
         let now = Instant::now();
         let defined = self
@@ -266,7 +266,7 @@ impl Seeds {
 
     /// Returns the nearest of a seed and its ancestors that is in memory, and the missing steps
     /// from there, in order.
-    pub fn nearest(&self, key: Key) -> Option<(Arc<Frozen>, Vec<Arc<SeedStep>>)> {
+    pub fn nearest(&self, key: Key) -> Option<(Arc<SeedSnapshot>, Vec<Arc<SeedStep>>)> {
         let (nearest, failed) = {
             let mut graph = self.lock();
             let failed = discard_failed(&mut graph, key);
@@ -276,7 +276,7 @@ impl Seeds {
         nearest
     }
 
-    fn start(self: &Arc<Self>, job: Job<Frozen, SeedStep>, purpose: SeedPurpose) {
+    fn start(self: &Arc<Self>, job: Job<SeedSnapshot, SeedStep>, purpose: SeedPurpose) {
         let key = job.ticket.key();
         let progress = Arc::<SeedProgress>::default();
         let in_progress = SeedInProgress::new(job.recipe.name(), progress.clone());
@@ -430,7 +430,7 @@ impl Seeds {
     }
 
     /// Queues a seed's image to be written, after those of earlier seeds.
-    pub fn queue_image_write(&self, recipe: &Arc<SeedStep>, frozen: &Arc<Frozen>) {
+    pub fn queue_image_write(&self, recipe: &Arc<SeedStep>, frozen: &Arc<SeedSnapshot>) {
         if let Some(image_store) = &self.images {
             image_store.queue_write(recipe, frozen);
         }
@@ -478,7 +478,7 @@ impl Seeds {
         self.drop_seeds(gone.into_iter().map(|(_, frozen)| frozen).collect());
     }
 
-    fn evicted(&self, gone: Vec<(Key, Arc<Frozen>)>) {
+    fn evicted(&self, gone: Vec<(Key, Arc<SeedSnapshot>)>) {
         for (_, frozen) in &gone {
             tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
         }
@@ -487,7 +487,7 @@ impl Seeds {
 
     /// Drops seeds that have left the graph, and the sandboxes that are specialised for them. The
     /// graph's lock is not held, however long that takes.
-    fn drop_seeds(&self, gone: Vec<Arc<Frozen>>) {
+    fn drop_seeds(&self, gone: Vec<Arc<SeedSnapshot>>) {
         if let Some(zygote_pool) = self.zygote_pool.upgrade() {
             zygote_pool.forget(&gone);
         }
@@ -514,14 +514,17 @@ impl Seeds {
         graph.bytes_of(owner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Graph<Frozen, SeedStep, Waiter>> {
+    fn lock(&self) -> MutexGuard<'_, Graph<SeedSnapshot, SeedStep, Waiter>> {
         lock(&self.graph)
     }
 }
 
 /// Removes a seed and its ancestors as far as their memory cannot be completed. Their reader may
 /// not have reported that yet.
-fn discard_failed(graph: &mut Graph<Frozen, SeedStep, Waiter>, key: Key) -> Vec<Arc<Frozen>> {
+fn discard_failed(
+    graph: &mut Graph<SeedSnapshot, SeedStep, Waiter>,
+    key: Key,
+) -> Vec<Arc<SeedSnapshot>> {
     graph.discard_line(key, has_failed)
 }
 
@@ -537,11 +540,11 @@ struct RunningJob {
 }
 
 impl RunningJob {
-    fn end(mut self, made: Result<(Arc<Frozen>, std::time::Duration), SeedError>) {
+    fn end(mut self, made: Result<(Arc<SeedSnapshot>, std::time::Duration), SeedError>) {
         self.report(made);
     }
 
-    fn report(&mut self, made: Result<(Arc<Frozen>, std::time::Duration), SeedError>) {
+    fn report(&mut self, made: Result<(Arc<SeedSnapshot>, std::time::Duration), SeedError>) {
         let Some(ticket) = self.ticket.take() else {
             return;
         };

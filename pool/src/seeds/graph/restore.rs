@@ -15,7 +15,7 @@ use crate::error::PlatformError;
 use crate::images::{ImageFile, ImageUses, Restored};
 use crate::seeds::seed_step::SeedStep;
 use crate::snapshots::{
-    Code, CodeFilling, CodeHandle, Frozen, Pager, PagingOutcome, SeedReadError, has_failed,
+    Code, CodeFilling, CodeHandle, Pager, PagingOutcome, SeedReadError, SeedSnapshot, has_failed,
     is_fully_loaded, wait_fully_loaded,
 };
 
@@ -51,9 +51,9 @@ impl Seeds {
         self: &Arc<Self>,
         key: Key,
         recipe: &Arc<SeedStep>,
-        parent: Option<&Arc<Frozen>>,
+        parent: Option<&Arc<SeedSnapshot>>,
         owner: Owner,
-    ) -> Result<(Option<Arc<Frozen>>, Option<Arc<Code>>), PlatformError> {
+    ) -> Result<(Option<Arc<SeedSnapshot>>, Option<Arc<Code>>), PlatformError> {
         let begun = Instant::now();
         let kept = recipe.code();
         let known = kept.and_then(|kept| kept.known_digest());
@@ -169,7 +169,7 @@ impl Seeds {
     async fn code_of(
         &self,
         recipe: &SeedStep,
-        parent: Option<&Arc<Frozen>>,
+        parent: Option<&Arc<SeedSnapshot>>,
         kept: &CodeHandle,
         used: oneshot::Receiver<PageSet>,
     ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
@@ -204,7 +204,7 @@ impl Seeds {
         self: &Arc<Self>,
         key: Key,
         recipe: &SeedStep,
-        frozen: &Arc<Frozen>,
+        frozen: &Arc<SeedSnapshot>,
         place: Option<&ImageFile>,
         error: &SeedReadError,
     ) {
@@ -232,7 +232,7 @@ impl Seeds {
     /// Gathers a seed's code into large pages in the background, if it is known which of its pages
     /// are used, or if that need not be known. The code takes more memory then, which is counted
     /// afterwards.
-    pub fn gather_code(self: &Arc<Self>, key: Key, recipe: &SeedStep, frozen: &Arc<Frozen>) {
+    pub fn gather_code(self: &Arc<Self>, key: Key, recipe: &SeedStep, frozen: &Arc<SeedSnapshot>) {
         let Some(code) = frozen.state().code() else {
             return;
         };
@@ -250,7 +250,7 @@ impl Seeds {
     }
 
     /// Returns whether the use of small pages of a seed's code need not be observed any more.
-    fn may_gather(&self, recipe: &SeedStep, frozen: &Frozen) -> bool {
+    fn may_gather(&self, recipe: &SeedStep, frozen: &SeedSnapshot) -> bool {
         let is_one_functions = recipe
             .function_step()
             .is_some_and(|version| !version.is_script());
@@ -261,7 +261,7 @@ impl Seeds {
 /// Returns a closure that reads the pages of a parent that a child uses, and returns whether they
 /// are present. Returns `None` if all of the parent is present.
 fn parent_loader(
-    parent: Arc<Frozen>,
+    parent: Arc<SeedSnapshot>,
 ) -> Option<impl FnOnce(&ImageUses<'_>) -> bool + Send + 'static> {
     if is_fully_loaded(&parent) {
         return None;

@@ -10,20 +10,20 @@ use std::sync::{Arc, Weak};
 use faasw_seedtree::Owner;
 
 use super::Seeds;
-use crate::snapshots::Frozen;
+use crate::snapshots::SeedSnapshot;
 
 /// A seed that is not evicted while this exists. Dropping it evicts what should have left memory
 /// meanwhile. It must not be dropped under the lock of the graph or of an account.
 #[derive(Debug)]
 pub struct SeedHold {
-    frozen: Arc<Frozen>,
+    frozen: Arc<SeedSnapshot>,
     /// Declared after `frozen`: when this is dropped, the seed has been dropped already.
     end: HoldEnd,
 }
 
 impl SeedHold {
     /// Holds one of these seeds.
-    pub fn new(seeds: &Arc<Seeds>, frozen: Arc<Frozen>) -> Self {
+    pub fn new(seeds: &Arc<Seeds>, frozen: Arc<SeedSnapshot>) -> Self {
         let end = HoldEnd {
             seeds: Arc::downgrade(seeds),
             owner: frozen.owner(),
@@ -39,7 +39,7 @@ impl SeedHold {
 }
 
 impl Deref for SeedHold {
-    type Target = Arc<Frozen>;
+    type Target = Arc<SeedSnapshot>;
 
     fn deref(&self) -> &Self::Target {
         &self.frozen

@@ -75,7 +75,7 @@ impl SimulatedPool {
 
     /// A child of `name` is forked in a zygote that is specialised for it, or in the base's.
     fn fork(&mut self, name: Name) -> Option<Name> {
-        self.note(name);
+        self.record_fork(name);
         let suits = [Some(name), Some(BASE), None];
         let place = suits
             .iter()
@@ -201,10 +201,10 @@ fn own_seeds_get_at_most_half_of_the_zygotes() {
 fn the_least_used_target_is_removed_at_the_maximum() {
     let mut pool = SimulatedPool::new(8);
     for round in 0..50 {
-        pool.note(2);
-        pool.note(2);
+        pool.record_fork(2);
+        pool.record_fork(2);
         for other in 0..TARGETS_MAX as u32 {
-            pool.note(100 + 40 * round + other);
+            pool.record_fork(100 + 40 * round + other);
         }
         assert!(pool.targets.all.len() <= TARGETS_MAX);
     }

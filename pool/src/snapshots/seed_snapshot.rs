@@ -14,7 +14,7 @@ use crate::stats::SeedInfo;
 
 /// A snapshot of any depth, with the state of a vCPU as sandboxes report it, and the code that its
 /// instances run.
-pub type Frozen = Snapshot<SnapshotState>;
+pub type SeedSnapshot = Snapshot<SnapshotState>;
 
 /// The data of a snapshot beside its memory.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Beside for SnapshotState {
 }
 
 /// Iterates over a snapshot and its ancestors, itself first.
-fn lineage(frozen: &Frozen) -> impl Iterator<Item = &Frozen> {
+fn lineage(frozen: &SeedSnapshot) -> impl Iterator<Item = &SeedSnapshot> {
     std::iter::successors(Some(frozen), |frozen| {
         frozen.parent().map(|parent| &**parent)
     })
@@ -109,14 +109,14 @@ fn lineage(frozen: &Frozen) -> impl Iterator<Item = &Frozen> {
 
 /// Returns whether all memory of a snapshot and its ancestors is present, and its code. Until then,
 /// its instances may only use what is present, or have to wait for the rest.
-pub fn is_fully_loaded(frozen: &Frozen) -> bool {
+pub fn is_fully_loaded(frozen: &SeedSnapshot) -> bool {
     let code = frozen.state().code();
     lineage(frozen).all(|frozen| frozen.layer().is_whole())
         && code.is_none_or(|code| code.is_fully_loaded())
 }
 
 /// Returns whether some of that will never be present: nothing may be forked from it.
-pub fn has_failed(frozen: &Frozen) -> bool {
+pub fn has_failed(frozen: &SeedSnapshot) -> bool {
     lineage(frozen).any(|frozen| {
         let code = frozen.state().code();
         frozen.layer().has_failed() || code.is_some_and(|code| code.has_failed())
@@ -124,7 +124,7 @@ pub fn has_failed(frozen: &Frozen) -> bool {
 }
 
 /// Waits until all of it is present. Returns false if it never will be.
-pub async fn wait_fully_loaded(frozen: &Frozen) -> bool {
+pub async fn wait_fully_loaded(frozen: &SeedSnapshot) -> bool {
     for frozen in lineage(frozen) {
         let (sender, receiver) = oneshot::channel();
         frozen.layer().when_whole(move |is_whole| {
@@ -142,7 +142,7 @@ pub async fn wait_fully_loaded(frozen: &Frozen) -> bool {
 }
 
 /// Returns the description of a snapshot for reports.
-pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
+pub fn describe(name: &str, frozen: &SeedSnapshot) -> SeedInfo {
     let working_set = frozen.working_set().current();
     SeedInfo {
         name: name.to_owned(),
