@@ -263,9 +263,9 @@ impl Pool {
     }
 
     /// Adds a function whose image was put in its place from elsewhere
-    /// ([`ImageImport::place`](crate::ImageImport::place)). If the image is valid here, its seed is in
-    /// memory afterwards, without initialisation. Otherwise returns an [`ImageError`] as the inner
-    /// result, and no function is added.
+    /// ([`ImageImport::place`](crate::ImageImport::place)). If the image is valid here, its seed is
+    /// in memory afterwards, without initialisation. Otherwise returns an [`ImageError`] as the
+    /// inner result, and no function is added.
     ///
     /// # Errors
     /// Returns a [`SeedError`] if its memory or configuration is more than a guest can have, or if
