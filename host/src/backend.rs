@@ -16,10 +16,10 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    CodeDigest, CodeSource, Compilation, CompileError, CompiledFunction, FreezeReport,
-    FunctionSpec, ImageError, ImageInfo, InitialisationPlan, InitialiseError, InvocationRequest,
-    InvokeError, Known, Lacking, LanguageEngine, PermitShare, PlatformError, Pool, PoolStats,
-    Reply, SealedCode, SeedError, SeedInfo,
+    CodeDigest, CodeSource, Compilation, CompileError, CompiledFunction, EarlierBuild,
+    FreezeReport, FunctionSpec, ImageError, ImageInfo, InitialisationPlan, InitialiseError,
+    InvocationRequest, InvokeError, Lacking, LanguageEngine, PermitShare, PlatformError, Pool,
+    PoolStats, Reply, SealedCode, SeedError, SeedInfo,
 };
 
 use crate::services::outbound::{EgressProcesses, NameFiles, NewConnector, NewWorker};
@@ -210,7 +210,7 @@ pub trait Code: fmt::Debug + Send + Sync {
     fn register_existing<'a>(
         &'a self,
         spec: &'a FunctionSpec,
-        known: Known,
+        known: EarlierBuild,
     ) -> BackendFuture<'a, Result<Arc<dyn ServableVersion>, SeedError>> {
         let _ = known;
         Box::pin(async move { Ok(self.seed(spec).await?.0) })
@@ -221,7 +221,7 @@ pub trait Code: fmt::Debug + Send + Sync {
     fn restore<'a>(
         &'a self,
         spec: &'a FunctionSpec,
-        known: Known,
+        known: EarlierBuild,
     ) -> BackendFuture<'a, RestoreResult> {
         let _ = (spec, known);
         Box::pin(async { Ok(Err(ImageError::Foreign)) })
@@ -510,7 +510,7 @@ impl Code for PoolCode {
     fn register_existing<'a>(
         &'a self,
         spec: &'a FunctionSpec,
-        known: Known,
+        known: EarlierBuild,
     ) -> BackendFuture<'a, Result<Arc<dyn ServableVersion>, SeedError>> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
@@ -525,7 +525,7 @@ impl Code for PoolCode {
     fn restore<'a>(
         &'a self,
         spec: &'a FunctionSpec,
-        known: Known,
+        known: EarlierBuild,
     ) -> BackendFuture<'a, RestoreResult> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
@@ -570,7 +570,7 @@ impl ServableVersion for PoolVersion {
     }
 
     fn prewarm_seed(&self) {
-        self.pool.make_in_the_background(&self.version);
+        self.pool.prewarm_seed(&self.version);
     }
 
     fn provide(&self) {

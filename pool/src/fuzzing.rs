@@ -5,7 +5,7 @@ use crate::error::InvokeError;
 use crate::mailbox::parse;
 
 pub use crate::mailbox::{LogLines, LogRecord, Mailbox, outcome};
-pub use crate::sandboxes::{failure, not_prepared};
+pub use crate::sandboxes::{failure_text, preparation_error};
 
 /// Parses a copy of a log ring.
 ///

@@ -88,7 +88,7 @@ pub use fair_slots::{
     FairSlots, PendingSlot, QueuePosition, Slot, SlotRequest, SlotRules, Urgency,
 };
 pub use fault::{Fault, Manner};
-pub use images::{Arriving, ExportError, ImageId, Images, Origin};
+pub use images::{ExportError, ImageId, ImageImport, ImageOrigin, Images};
 pub use invocation::{
     Account, AnswerPart, Backlog, BacklogLimits, BudgetAccount, BudgetError, CallerPermit,
     ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, InvocationLimits, InvocationRequest,
@@ -105,14 +105,14 @@ pub use pool::{
 };
 pub use sandboxes::{Confinement, Launcher, WallClock};
 pub use seeds::{
-    FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Known,
+    EarlierBuild, FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion,
     LanguageEngine, Script, ScriptFiles, ScriptSource, WarmUp,
 };
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
-    Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode,
+    Code as SealedCode, CodeDigest, CodeError, CodeSource, LoadFuture, LoadedCode, Pieces,
 };
 pub use stats::{
     GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, ResetStats,
-    SeedInfo, StockStats,
+    SeedInfo, ZygotePoolStats,
 };

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use crate::error::{PlatformError, StartError};
 use crate::options::PoolOptions;
 use crate::pool::Pool;
-pub use crate::sandboxes::Parts;
-use crate::sandboxes::{Ready, Stock};
-use crate::snapshots::Frozen;
+pub use crate::sandboxes::SandboxCreationTimes;
+use crate::sandboxes::{Zygote, ZygotePool};
+use crate::snapshots::SeedSnapshot;
 use crate::stats::PoolStats;
 
 /// A pool without functions, and the seed that its zygotes are specialised for.
 #[derive(Clone, Debug)]
 pub struct Sandboxes {
     pool: Pool,
-    stock: Arc<Stock>,
+    zygote_pool: Arc<ZygotePool>,
     /// The seed from which functions' seeds descend.
-    linked: Arc<Frozen>,
+    linked: Arc<SeedSnapshot>,
 }
 
 /// A sandbox that was taken: closed in its jail, and ready to be forked to a seed. Dropping it ends
 /// it.
 #[derive(Debug)]
 pub struct TakenSandbox {
-    ready: Ready,
+    ready: Zygote,
     was_ready: bool,
 }
 
@@ -36,9 +36,9 @@ impl Sandboxes {
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
         let pool = Pool::start(options).await?;
         match pool.sandboxes().await {
-            Ok((stock, linked)) => Ok(Self {
+            Ok((zygote_pool, linked)) => Ok(Self {
                 pool,
-                stock,
+                zygote_pool,
                 linked,
             }),
             Err(error) => {
@@ -51,7 +51,7 @@ impl Sandboxes {
     /// Waits until as many zygotes are ready as are wanted or can be made, all of them specialised,
     /// and no other is being made.
     pub async fn filled(&self) {
-        self.stock.filled().await;
+        self.zygote_pool.filled().await;
     }
 
     /// Takes a sandbox that is ready, or makes one.
@@ -59,7 +59,7 @@ impl Sandboxes {
     /// # Errors
     /// Returns an error if none can be made.
     pub async fn take(&self) -> Result<TakenSandbox, PlatformError> {
-        let (ready, was_ready) = self.stock.take(&self.linked, &self.linked).await?;
+        let (ready, was_ready) = self.zygote_pool.take(&self.linked, &self.linked).await?;
         Ok(TakenSandbox { ready, was_ready })
     }
 
@@ -85,8 +85,8 @@ impl TakenSandbox {
     /// Returns how long the steps of making it took, whenever that was, as spawner and sandbox
     /// report.
     #[must_use]
-    pub fn parts(&self) -> Parts {
-        self.ready.sandbox.parts()
+    pub fn creation_times(&self) -> SandboxCreationTimes {
+        self.ready.sandbox.creation_times()
     }
 
     /// Ends it and waits until its process is gone and its control group has no jail.

@@ -17,7 +17,7 @@ pub struct PoolStats {
     /// The number of those that are specialised for a seed from which functions descend.
     pub preset: usize,
     /// The number of zygotes wanted, and how often one was ready.
-    pub stock: StockStats,
+    pub zygote_pool: ZygotePoolStats,
     /// The control groups of jails.
     pub groups: GroupStats,
     /// The memory of all sandboxes and compilations together.
@@ -97,7 +97,7 @@ pub struct ResetStats {
 
 /// Statistics of the zygote pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StockStats {
+pub struct ZygotePoolStats {
     /// The number of zygotes that the current demand needs.
     pub wanted: usize,
     /// The number of zygotes that are kept when the load is low ([`PoolOptions::zygotes`]).
@@ -117,7 +117,7 @@ pub struct StockStats {
     /// ready.
     pub misses: u64,
     /// The number of zygotes, ever, that could not be specialised.
-    pub preset_failures: u64,
+    pub specialise_failures: u64,
     /// The number of seeds, ever, for which zygotes are no longer specialised, because that failed
     /// too often.
     pub abandoned: u64,

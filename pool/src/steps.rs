@@ -13,17 +13,17 @@ use faasw_seedtree::{Key, Owner};
 use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{CompiledFunction, Pool};
-use crate::sandboxes::{CodePages, Event, Ready, Stock};
+use crate::sandboxes::{CodePages, SandboxEvent, Zygote, ZygotePool};
 use crate::seeds::{
-    For, FunctionSpec, Guest, Held, Making, MakingContext, Origin, Recipe, SeedPermit, SeedSlots,
-    Seeds, Step,
+    ForkOrigin, FunctionSpec, SeedBuild, SeedBuildContext, SeedHold, SeedPermit, SeedPurpose,
+    SeedSlots, SeedStep, Seeds, TestGuest, TestStep,
 };
-use crate::snapshots::{Frozen, Template};
+use crate::snapshots::{SeedSnapshot, ZygoteTemplate};
 
 /// A guest of a function.
 #[derive(Debug)]
 pub struct Steps {
-    making: Making,
+    making: SeedBuild,
     ram_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl Steps {
             wanted: spec.memory_limit,
             most: u64::MAX,
         })?;
-        let (stock, linked) = pool.sandboxes().await?;
+        let (zygote_pool, linked) = pool.sandboxes().await?;
         let config = SeedConfig {
             kind: compiled.kind,
             tells_state: false,
@@ -66,11 +66,11 @@ impl Steps {
         ]))?;
         let log = LogLines::new(spec.log.clone(), 0);
         let permit = Arc::new(SeedPermit::unbounded());
-        let context = MakingContext {
-            stock: &stock,
+        let context = SeedBuildContext {
+            zygote_pool: &zygote_pool,
             permit: &permit,
         };
-        let mut making = Making::fork(context, &linked, ram, mailbox, Some(&code), log).await?;
+        let mut making = SeedBuild::fork(context, &linked, ram, mailbox, Some(&code), log).await?;
         making.reach(Doorbell::Loaded).await?;
         Ok(Self {
             making,
@@ -89,7 +89,7 @@ impl Steps {
     /// # Errors
     /// Returns the reason why the guest failed.
     pub async fn go(&mut self, commands: &[Command]) -> Result<String, SeedError> {
-        self.making.go(commands, Doorbell::Ready).await?;
+        self.making.run_commands(commands, Doorbell::Ready).await?;
         Ok(self.making.drawn()?.drawn)
     }
 }
@@ -97,11 +97,11 @@ impl Steps {
 /// A tree of seeds of one function's code, in a graph of its own, with the sandboxes of a pool.
 #[derive(Debug)]
 pub struct StepTree {
-    stock: Arc<Stock>,
+    zygote_pool: Arc<ZygotePool>,
     seeds: Arc<Seeds>,
     booted: Key,
     load: Vec<Command>,
-    guest: Arc<Guest>,
+    guest: Arc<TestGuest>,
 }
 
 /// The measurements of a fork.
@@ -138,10 +138,10 @@ impl StepTree {
             wanted: spec.memory_limit,
             most: u64::MAX,
         })?;
-        let (stock, _) = pool.sandboxes().await?;
+        let (zygote_pool, _) = pool.sandboxes().await?;
         let slots = SeedSlots::new(1, 1);
-        let seeds = Seeds::new(&stock, slots, u64::MAX.into(), None);
-        let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
+        let seeds = Seeds::new(&zygote_pool, slots, u64::MAX.into(), None);
+        let booted = seeds.define(None, Owner::Shared, SeedStep::Boot)?.key;
         let load = vec![
             Command::Link,
             Command::Grow { ram_bytes: ram },
@@ -162,11 +162,11 @@ impl StepTree {
             Command::Instantiate,
         ];
         Ok(Self {
-            stock,
+            zygote_pool,
             seeds,
             booted,
             load,
-            guest: Arc::new(Guest {
+            guest: Arc::new(TestGuest {
                 code: compiled.code.clone(),
                 ram_bytes: ram,
                 spec: spec.clone(),
@@ -193,13 +193,13 @@ impl StepTree {
                 export: export.to_owned(),
             }],
         };
-        let step = Step {
+        let step = TestStep {
             salt,
             commands,
             to: Doorbell::Ready,
             guest: self.guest.clone(),
         };
-        let recipe = Recipe::Commands(Box::new(step));
+        let recipe = SeedStep::Commands(Box::new(step));
         let parent = parent.unwrap_or(self.booted);
         let defined = self.seeds.define(Some(parent), owner, recipe)?;
         Ok(defined.key)
@@ -218,16 +218,16 @@ impl StepTree {
     ///
     /// # Errors
     /// Returns the reason why it cannot be made.
-    pub async fn make_ahead<F: Future<Output = ()>>(
+    pub async fn prewarm_seed<F: Future<Output = ()>>(
         &self,
         (key, owner): (Key, Owner),
         permitted: impl Fn() -> F,
     ) -> Result<(), SeedError> {
         let memory = self.guest.spec.memory_limit;
         let permit = || async {
-            let permit = self.seeds.permit_ahead(owner, memory).await;
+            let permit = self.seeds.background_permit(owner, memory).await;
             permitted().await;
-            For::Later(permit)
+            SeedPurpose::Background(permit)
         };
         self.seeds.obtain_for(key, permit).await.map(drop)
     }
@@ -239,7 +239,7 @@ impl StepTree {
         progress.is_some_and(|progress| progress.queued_behind().is_some())
     }
 
-    async fn seed(&self, key: Key) -> Result<Held, SeedError> {
+    async fn seed(&self, key: Key) -> Result<SeedHold, SeedError> {
         self.seeds.obtain(key).await
     }
 
@@ -282,18 +282,18 @@ impl StepTree {
         export: &str,
     ) -> Result<ForkMeasurement, SeedError> {
         let frozen = self.seed(key).await?;
-        let mut ready = self.stock.take_bare().await?;
+        let mut ready = self.zygote_pool.take_generic().await?;
         if let Some(steps) = steps {
             let mut line = std::iter::successors(Some(&*frozen), |at| at.parent());
             let above = line.nth(steps).cloned().ok_or_else(|| {
                 PlatformError::Protocol("a seed has not so many ancestors".to_owned())
             })?;
-            let template = Template::new(above);
+            let template = ZygoteTemplate::new(above);
             let template = template.map_err(|error| PlatformError::System {
                 what: "it is not known what to preset",
                 error,
             })?;
-            let preset = ready.sandbox.preset(&template, &ready.mailbox).await?;
+            let preset = ready.sandbox.specialise(&template, &ready.mailbox).await?;
             preset.map_err(PlatformError::Protocol)?;
         }
         self.run(&frozen, ready, false, export).await
@@ -306,24 +306,26 @@ impl StepTree {
     /// Returns an error if the seed cannot be made, or if the guest fails.
     pub async fn serve(&self, key: Key, export: &str) -> Result<ForkMeasurement, SeedError> {
         let frozen = self.seed(key).await?;
-        let origin = Origin::own(frozen.clone());
-        let (ready, was_ready) = self.stock.take(&frozen, origin.parent()).await?;
+        let origin = ForkOrigin::own(frozen.clone());
+        let (ready, was_ready) = self.zygote_pool.take(&frozen, origin.parent()).await?;
         self.run(&frozen, ready, was_ready, export).await
     }
 
     async fn run(
         &self,
-        frozen: &Frozen,
-        ready: Ready,
+        frozen: &SeedSnapshot,
+        ready: Zygote,
         was_ready: bool,
         export: &str,
     ) -> Result<ForkMeasurement, SeedError> {
-        let Ready {
+        let Zygote {
             mut sandbox,
             mut mailbox,
         } = ready;
-        let steps = sandbox.image().and_then(|image| image.steps_to(frozen));
-        let Guest {
+        let steps = sandbox
+            .specialised_for()
+            .and_then(|image| image.steps_to(frozen));
+        let TestGuest {
             code,
             ram_bytes,
             spec,
@@ -339,17 +341,17 @@ impl StepTree {
                 *ram_bytes,
                 &working_set,
                 &mailbox,
-                Some((&code, CodePages::AsTheyAre)),
+                Some((&code, CodePages::AsStored)),
                 None,
             )
             .await?;
         sandbox.activate(1, frozen.monotonic_nanoseconds()).await?;
         let mut log = LogLines::new(spec.log.clone(), 1);
         let report = loop {
-            match sandbox.event_while_resting(None).await? {
-                Event::Progress => {}
-                Event::Rang(report) => break report,
-                Event::Failed(why) => return Err(PlatformError::Protocol(why).into()),
+            match sandbox.next_event(None).await? {
+                SandboxEvent::Progress => {}
+                SandboxEvent::Rang(report) => break report,
+                SandboxEvent::Failed(why) => return Err(PlatformError::Protocol(why).into()),
             }
         };
         let guest = mailbox.guest()?;

@@ -51,7 +51,7 @@ async fn a_prewarmed_seed_does_not_block_that_of_a_client(bench: &Bench) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let made = tree.make_ahead((key, OWNER), permitted);
+    let made = tree.prewarm_seed((key, OWNER), permitted);
     let made = tokio::time::timeout(give_up(), made).await;
     made.unwrap().unwrap();
     let by_client = by_client.lock().unwrap().take().unwrap();

@@ -194,17 +194,17 @@ async fn a_large_function_is_served(bench: &Bench) {
 
 async fn a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &Bench) {
     let seed = seed_and_specialised_zygotes(bench).await;
-    let stock = bench.pool.stats().stock;
-    assert_eq!((stock.low, stock.high), (3, 24));
-    assert_eq!(stock.parents, 1, "what all functions descend from");
+    let zygote_pool = bench.pool.stats().zygote_pool;
+    assert_eq!((zygote_pool.low, zygote_pool.high), (3, 24));
+    assert_eq!(zygote_pool.parents, 1, "what all functions descend from");
     let bare = bench.another(without_any()).await;
     let made = bare.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let mut hits = 0;
     for (bench, seed) in [(bench, &seed), (&bare, &made)] {
         for _ in 0..4 {
-            let before = bench.pool.stats().stock;
+            let before = bench.pool.stats().zygote_pool;
             let (_, timing, _) = bench.through(seed, call("/count")).await;
-            let after = bench.pool.stats().stock;
+            let after = bench.pool.stats().zygote_pool;
             let rose = (after.hits - before.hits, after.misses - before.misses);
             match timing.served {
                 Served::Zygote => assert_eq!(rose, (1, 0)),
@@ -217,15 +217,15 @@ async fn a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &B
     // All sandboxes were ready before the first request, so it found one.
     assert!(hits > 0);
     // With one parent, each sandbox that was ready was preset with it.
-    let stock = bench.pool.stats().stock;
-    assert_eq!(stock.near, stock.hits);
+    let zygote_pool = bench.pool.stats().zygote_pool;
+    assert_eq!(zygote_pool.near, zygote_pool.hits);
     // The last ones may just have been taken.
     bench
         .settles("sandboxes are preset again", |stats| {
-            stats.stock.parents == 1
+            stats.zygote_pool.parents == 1
         })
         .await;
-    assert_eq!(bare.pool.stats().stock.hits, 0);
+    assert_eq!(bare.pool.stats().zygote_pool.hits, 0);
     bare.pool.shutdown().await;
 }
 

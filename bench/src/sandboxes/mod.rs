@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use faasw_pool::{
     PoolOptions,
-    measuring::{Parts, Sandboxes, TakenSandbox},
+    measuring::{SandboxCreationTimes, Sandboxes, TakenSandbox},
 };
 use tokio::{runtime::Runtime, sync::Barrier, time::Instant};
 
@@ -110,7 +110,7 @@ struct ReceivedSandbox {
     /// Time from the request until the sandbox was there.
     after: Duration,
     was_ready: bool,
-    parts: Parts,
+    parts: SandboxCreationTimes,
 }
 
 /// The sandboxes of one source and one number of tasks in one round.
@@ -223,7 +223,7 @@ impl Contestant {
             got.push(ReceivedSandbox {
                 after,
                 was_ready: taken.was_ready(),
-                parts: taken.parts(),
+                parts: taken.creation_times(),
             });
             taken.end().await;
         }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use faasw_pool::measuring::Parts;
+use faasw_pool::measuring::SandboxCreationTimes;
 use serde::Serialize;
 
 use super::{Batch, Plan, ReceivedSandbox, Source};
@@ -179,7 +179,7 @@ impl Batch {
 }
 
 fn parts(sandboxes: &[ReceivedSandbox]) -> Option<PartMedians> {
-    let median = |of: fn(&Parts) -> Duration| {
+    let median = |of: fn(&SandboxCreationTimes) -> Duration| {
         let times: Vec<Duration> = sandboxes.iter().map(|got| of(&got.parts)).collect();
         stats::median(&times)
     };
@@ -213,9 +213,9 @@ mod tests {
         let got = |microseconds: &u64| ReceivedSandbox {
             after: Duration::from_micros(*microseconds),
             was_ready: source == Source::Ahead && *microseconds < 100,
-            parts: Parts {
+            parts: SandboxCreationTimes {
                 fork: Duration::from_micros(*microseconds / 2),
-                ..Parts::default()
+                ..SandboxCreationTimes::default()
             },
         };
         Batch {

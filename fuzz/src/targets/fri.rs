@@ -7,7 +7,7 @@ use faasw_fri::messages::{self, MAGIC, PacketHeader, Used};
 use faasw_fri::{
     FriError, Kind, Message, Packet, each_message, pair, receive, receive_from_untrusted,
 };
-use faasw_pool::fuzzing::{failure, not_prepared};
+use faasw_pool::fuzzing::{failure_text, preparation_error};
 use faasw_seedtree::UsedPages;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -91,7 +91,7 @@ fn is_message(packet: &Packet, bytes: &[u8]) -> bool {
 fn interpret_as_node(packet: &Packet) {
     // The text is short, whatever the packet contains, and has no control characters for a
     // terminal.
-    for text in [failure(packet), not_prepared(packet).to_string()] {
+    for text in [failure_text(packet), preparation_error(packet).to_string()] {
         assert!(
             text.len() < 300 && !text.contains(char::is_control),
             "{text:?}"

@@ -145,7 +145,7 @@ impl PoolMetrics {
     /// Updates the metrics from the pool's statistics.
     pub(super) fn set(&self, stats: &PoolStats) {
         let PoolStats {
-            stock,
+            zygote_pool,
             groups,
             memory,
             ..
@@ -156,9 +156,9 @@ impl PoolMetrics {
             self.zygotes.get_or_create(&of).set(whole(count));
         }
         for (mark, count) in [
-            ("low", stock.low),
-            ("now", stock.wanted),
-            ("high", stock.high),
+            ("low", zygote_pool.low),
+            ("now", zygote_pool.wanted),
+            ("high", zygote_pool.high),
         ] {
             let of = WatermarkLabels { mark };
             self.zygotes_wanted.get_or_create(&of).set(whole(count));
@@ -172,11 +172,14 @@ impl PoolMetrics {
             let of = StateLabels { state };
             self.groups.get_or_create(&of).set(whole(count));
         }
-        self.zygote_parents.set(whole(stock.parents));
+        self.zygote_parents.set(whole(zygote_pool.parents));
         for (counter, count) in [
-            (&self.zygote_near_hits, stock.near),
-            (&self.zygote_specialise_failures, stock.preset_failures),
-            (&self.zygote_parents_abandoned, stock.abandoned),
+            (&self.zygote_near_hits, zygote_pool.near),
+            (
+                &self.zygote_specialise_failures,
+                zygote_pool.specialise_failures,
+            ),
+            (&self.zygote_parents_abandoned, zygote_pool.abandoned),
         ] {
             counter.inner().fetch_max(count, Ordering::Relaxed);
         }
@@ -191,7 +194,7 @@ impl PoolMetrics {
             .inner()
             .fetch_max(memory.out_of_memory, Ordering::Relaxed);
         for (takes, hits, misses) in [
-            (&self.zygote_takes, stock.hits, stock.misses),
+            (&self.zygote_takes, zygote_pool.hits, zygote_pool.misses),
             (&self.group_takes, groups.hits, groups.misses),
         ] {
             for (result, count) in [("hit", hits), ("miss", misses)] {

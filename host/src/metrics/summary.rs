@@ -138,7 +138,7 @@ mod tests {
     use faasw_client::ZygoteSummary;
     use faasw_pool::{
         Effort, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PoolStats, ResetStats,
-        StockStats, Timing,
+        Timing, ZygotePoolStats,
     };
     use http::StatusCode;
     use std::time::Duration;
@@ -177,11 +177,11 @@ mod tests {
             lacking,
             busy: 2,
             preset: 1,
-            stock: StockStats {
+            zygote_pool: ZygotePoolStats {
                 wanted: 5,
                 abandoned: 1,
                 hits: 3,
-                ..StockStats::default()
+                ..ZygotePoolStats::default()
             },
             groups: GroupStats {
                 used: 6,

@@ -4,7 +4,7 @@ use super::*;
 use crate::failure::Audience;
 use faasw_pool::{
     BacklogLimits, Confinement, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats,
-    ResetEffort, ResetStats, StockStats,
+    ResetEffort, ResetStats, ZygotePoolStats,
 };
 
 fn name(name: &str) -> FunctionName {
@@ -54,7 +54,7 @@ fn recorded_values_are_in_the_metrics_text() {
     let stats = PoolStats {
         zygotes: 2,
         preset: 1,
-        stock: StockStats {
+        zygote_pool: ZygotePoolStats {
             wanted: 6,
             low: 4,
             high: 32,
@@ -62,7 +62,7 @@ fn recorded_values_are_in_the_metrics_text() {
             near: 80,
             parents: 3,
             misses: 10,
-            preset_failures: 9,
+            specialise_failures: 9,
             abandoned: 1,
         },
         groups: GroupStats {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use faasw_abi::pages::PageSet;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::ReadCode;
+use faasw_pool::LoadedCode;
 use redb::ReadableTable as _;
 
 use super::{
@@ -73,7 +73,7 @@ impl Registry {
         generation: &str,
         function: Option<&FunctionName>,
         first: Option<&PageSet>,
-    ) -> Result<Option<ReadCode>, RegistryError> {
+    ) -> Result<Option<LoadedCode>, RegistryError> {
         let file = artifact_file(module, generation);
         let Some(record) = self.artifact_record(&file, function)? else {
             return Ok(None);

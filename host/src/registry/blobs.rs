@@ -11,7 +11,7 @@ use std::{
 
 use faasw_abi::pages::PageSet;
 use faasw_pool::{
-    CodeError, Pieces, ReadCode, SealedCode, TrustedFolder, open_buffered, open_file,
+    CodeError, LoadedCode, Pieces, SealedCode, TrustedFolder, open_buffered, open_file,
 };
 
 use super::RegistryError;
@@ -99,7 +99,7 @@ impl Blobs {
         bytes: u64,
         pieces: Pieces,
         first: Option<&PageSet>,
-    ) -> Option<Result<ReadCode, CodeError>> {
+    ) -> Option<Result<LoadedCode, CodeError>> {
         let opened = match self {
             Self::Folder(folder) => open_file(&folder.join(name)),
             Self::Memory(files) => {

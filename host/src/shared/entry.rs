@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw_client::{Digest, FunctionName, FunctionOptions};
-use faasw_pool::{Images, Origin, TrustedFolder};
+use faasw_pool::{ImageOrigin, Images, TrustedFolder};
 
 use super::{
     error::SharedError,
@@ -48,7 +48,7 @@ impl Entry {
             let folder = given.folder(name);
             folder.map_err(|error| SharedError::file(&path.join(name), error))
         };
-        let images = Images::given(folder(IMAGES)?.into(), key);
+        let images = Images::read_only(folder(IMAGES)?.into(), key);
         let failed = |error| SharedError::file(&path.join(NOTE), error);
         let note = given.open_buffered(NOTE).map_err(failed)?;
         let bytes = note.metadata().map_err(failed)?.len();
@@ -108,7 +108,8 @@ impl Entry {
         upload: Digest,
         options: &FunctionOptions,
     ) -> Result<(), &'static str> {
-        self.note().check(name, upload, options, &Origin::here())
+        self.note()
+            .check(name, upload, options, &ImageOrigin::here())
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw_client::{Digest, FunctionName, FunctionOptions};
-use faasw_pool::{Images, Opening, Origin, ParcelError};
+use faasw_pool::{ImageOrigin, Images, Opening, ParcelError};
 use serde::{Deserialize, Serialize};
 
 use super::subject::{EntrySubject, Namespace};
@@ -37,7 +37,7 @@ pub(crate) struct Note {
     /// The generation of the compiler that made the code.
     pub(crate) generation: String,
     /// The build and the machine that made the entry.
-    pub(crate) origin: Origin,
+    pub(crate) origin: ImageOrigin,
     pub(crate) made: SystemTime,
 }
 
@@ -87,7 +87,7 @@ impl Note {
             engine: version.engine.clone(),
             code: version.code.1.clone(),
             generation: version.generation.clone(),
-            origin: Origin::here(),
+            origin: ImageOrigin::here(),
             made: SystemTime::now(),
         }
     }
@@ -111,7 +111,7 @@ impl Note {
         name: &FunctionName,
         upload: Digest,
         options: &FunctionOptions,
-        here: &Origin,
+        here: &ImageOrigin,
     ) -> Result<(), &'static str> {
         let checks = [
             (self.name == *name, "it is of a function of another name"),
@@ -241,8 +241,8 @@ mod tests {
         }
     }
 
-    fn here() -> Origin {
-        Origin {
+    fn here() -> ImageOrigin {
+        ImageOrigin {
             build: "b".to_owned(),
             machine: "m".to_owned(),
         }
@@ -253,7 +253,7 @@ mod tests {
         let note = note();
         let (name, upload, options) = (&note.name, note.upload, &note.record.options);
         assert_eq!(note.check(name, upload, options, &here()), Ok(()));
-        let why = |name: &str, upload: &[u8], options: &FunctionOptions, here: &Origin| {
+        let why = |name: &str, upload: &[u8], options: &FunctionOptions, here: &ImageOrigin| {
             let name = FunctionName::new(name).unwrap();
             note.check(&name, Digest::of(upload), options, here)
                 .unwrap_err()

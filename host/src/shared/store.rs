@@ -9,7 +9,7 @@ use std::{
 };
 
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Origin, open_trusted};
+use faasw_pool::{ImageOrigin, open_trusted};
 
 use super::{
     entry::Entry,
@@ -120,7 +120,7 @@ impl EntryStore {
 
     /// Returns the place of the entry of `subject`, whether it exists or not.
     pub(super) fn place(&self, subject: &EntrySubject) -> Result<EntryLocation, SharedError> {
-        let id = subject.id(&Origin::here());
+        let id = subject.id(&ImageOrigin::here());
         let id = id.map_err(|error| SharedError::file(&self.folder, error))?;
         Ok(self.found(&subject.namespace, id))
     }
@@ -151,7 +151,7 @@ impl EntryStore {
     /// Returns an error if a folder cannot be read.
     pub fn list(&self, only: Option<&Namespace>) -> Result<Vec<ListedEntry>, SharedError> {
         let mut all = Vec::new();
-        let here = Origin::here();
+        let here = ImageOrigin::here();
         for namespace in names(&self.folder)? {
             let Ok(namespace) = Namespace::new(&namespace) else {
                 continue;
@@ -296,7 +296,7 @@ pub fn read_key(path: &Path) -> Result<[u8; Entry::KEY], SharedError> {
 
 impl Note {
     /// Returns the reason why no pod of this faasw on this machine uses the entry, if none does.
-    fn stale(&self, here: &Origin) -> Option<&'static str> {
+    fn stale(&self, here: &ImageOrigin) -> Option<&'static str> {
         let subject = self.subject();
         self.check(&subject.name, subject.upload, &subject.options, here)
             .err()

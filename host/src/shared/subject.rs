@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use faasw_client::{Digest, FunctionName, FunctionOptions};
-use faasw_pool::Origin;
+use faasw_pool::ImageOrigin;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -94,7 +94,7 @@ pub struct EntrySubject {
 
 impl EntrySubject {
     /// Returns the id of the entry for this build, processor and kernel.
-    pub(super) fn id(&self, origin: &Origin) -> Result<Digest, serde_json::Error> {
+    pub(super) fn id(&self, origin: &ImageOrigin) -> Result<Digest, serde_json::Error> {
         let Self {
             namespace,
             name,
@@ -103,7 +103,7 @@ impl EntrySubject {
         } = self;
         // No part contains the character that ends it.
         let options = serde_json::to_string(options)?;
-        let Origin { build, machine } = origin;
+        let ImageOrigin { build, machine } = origin;
         let text = format!(
             "faasw shared entry\n{namespace}\n{name}\n{upload}\n{build}\n{machine}\n{options}"
         );
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn any_difference_gives_another_entry_id() {
-        let here = Origin {
+        let here = ImageOrigin {
             build: "b".into(),
             machine: "m".into(),
         };
@@ -150,27 +150,27 @@ mod tests {
             upload: Digest::of(b"module"),
             options: FunctionOptions::default().env("A", "b"),
         };
-        let id = |subject: &EntrySubject, origin: &Origin| subject.id(origin).unwrap();
+        let id = |subject: &EntrySubject, origin: &ImageOrigin| subject.id(origin).unwrap();
         let own = id(&subject, &here);
         assert_eq!(own, id(&subject.clone(), &here.clone()));
         let mut others = vec![
             id(
                 &subject,
-                &Origin {
+                &ImageOrigin {
                     build: "m".into(),
                     machine: "b".into(),
                 },
             ),
             id(
                 &subject,
-                &Origin {
+                &ImageOrigin {
                     build: "c".into(),
                     ..here.clone()
                 },
             ),
             id(
                 &subject,
-                &Origin {
+                &ImageOrigin {
                     machine: "c".into(),
                     ..here.clone()
                 },

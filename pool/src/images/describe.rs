@@ -6,8 +6,8 @@ use faasw_common::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 use faasw_seedtree::Content;
 use faasw_seedtree::image::{Anatomy, Image, ImageError, Use};
 
-use super::{ImageOf, Images};
-use crate::snapshots::Frozen;
+use super::{ImageIdentity, Images};
+use crate::snapshots::SeedSnapshot;
 
 impl Images {
     /// Describes the image of a seed, if there is one, and whether it is valid; reads all of it.
@@ -18,11 +18,11 @@ impl Images {
     /// Returns an error if the image's header cannot be read or is not authentic.
     pub(crate) fn describe(
         &self,
-        of: &ImageOf,
+        of: &ImageIdentity,
         parent: Option<Content>,
-        frozen: Option<&Frozen>,
+        frozen: Option<&SeedSnapshot>,
     ) -> Result<Option<ImageInfo>, ImageError> {
-        let file = match self.disk.open(&self.path(&of.what)) {
+        let file = match self.disk.open(&self.path(&of.kind)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -80,7 +80,7 @@ fn working_set(used: &Use) -> ImageWorkingSet {
 }
 
 /// Returns how requests have used a seed's working set, if any request was examined.
-fn reuse(frozen: &Frozen) -> Option<SetReuse> {
+fn reuse(frozen: &SeedSnapshot) -> Option<SetReuse> {
     let reuse = frozen.working_set().reuse();
     (reuse.resets > 0).then_some(SetReuse {
         requests: reuse.resets,

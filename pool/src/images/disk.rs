@@ -26,19 +26,19 @@ pub(super) struct Status {
 }
 
 impl From<fs::Metadata> for Status {
-    fn from(told: fs::Metadata) -> Self {
+    fn from(metadata: fs::Metadata) -> Self {
         Self {
-            is_file: told.is_file(),
-            bytes: told.len(),
-            used: told.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-            identity: (told.dev(), told.ino()),
+            is_file: metadata.is_file(),
+            bytes: metadata.len(),
+            used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            identity: (metadata.dev(), metadata.ino()),
         }
     }
 }
 
 /// The space on a disk, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct DiskSpace {
     pub free: u64,
     pub all: u64,
 }
@@ -72,12 +72,12 @@ pub(super) trait Disk: Debug + Send + Sync {
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
     /// Makes a folder that only its owner may read.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
-    fn room(&self, folder: &Path) -> io::Result<Room>;
+    fn space(&self, folder: &Path) -> io::Result<DiskSpace>;
 }
 
 /// The disk of the operating system.
 #[derive(Debug)]
-pub(super) struct Real;
+pub(super) struct SystemDisk;
 
 impl DiskFile for File {
     fn status(&self) -> io::Result<Status> {
@@ -93,7 +93,7 @@ impl DiskFile for File {
     }
 }
 
-impl Disk for Real {
+impl Disk for SystemDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         Ok(Arc::new(open_file(path)?))
     }
@@ -136,11 +136,11 @@ impl Disk for Real {
         DirBuilder::new().mode(0o700).create(folder)
     }
 
-    fn room(&self, folder: &Path) -> io::Result<Room> {
-        let told = rustix::fs::statvfs(folder)?;
-        Ok(Room {
-            free: told.f_bavail.saturating_mul(told.f_frsize),
-            all: told.f_blocks.saturating_mul(told.f_frsize),
+    fn space(&self, folder: &Path) -> io::Result<DiskSpace> {
+        let metadata = rustix::fs::statvfs(folder)?;
+        Ok(DiskSpace {
+            free: metadata.f_bavail.saturating_mul(metadata.f_frsize),
+            all: metadata.f_blocks.saturating_mul(metadata.f_frsize),
         })
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_same_on_every_core_and_tells_something() {
+    fn the_host_description_is_equal_on_all_cores_and_not_empty() {
         let here = describe();
         let there: Vec<_> = (0..8)
             .map(|_| std::thread::spawn(describe))

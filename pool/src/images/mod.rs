@@ -4,17 +4,17 @@
 //! threads. An image that cannot be read or written is treated as missing; its seed is made without
 //! it.
 
-mod account;
+mod cleanup;
 mod describe;
 mod disk;
-mod given;
 mod host;
-mod keep;
-mod pinned;
+mod image_account;
+mod read_only;
 #[cfg(test)]
 mod tests;
-mod tidy;
-mod travel;
+mod transfer;
+mod vcpu_layout;
+mod write;
 
 use std::collections::HashSet;
 use std::io;
@@ -31,14 +31,14 @@ use faasw_seedtree::Owner;
 use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
 use zerocopy::FromBytes;
 
-pub use self::travel::{Arriving, ExportError, Origin};
+pub use self::transfer::{ExportError, ImageImport, ImageOrigin};
 
-use self::account::Account;
-use self::disk::{Disk, DiskFile, Real, Status};
-use self::pinned::CR2;
-use self::tidy::Wanted;
+use self::cleanup::WantedImages;
+use self::disk::{Disk, DiskFile, Status, SystemDisk};
+use self::image_account::ImageAccount;
+use self::vcpu_layout::CR2;
 use crate::ablation::Mechanism;
-use crate::snapshots::{Frozen, gather};
+use crate::snapshots::{SeedSnapshot, gather};
 
 /// The names that the recipes use for the seeds that all functions share.
 pub(crate) const SHARED: [&str; 2] = ["guest", "linkers"];
@@ -71,24 +71,24 @@ const LEFT_FREE_MAX: u64 = 4 << 30;
 
 /// The maximum number of removed versions that are remembered because their images may still be
 /// being written.
-const GONE_MOST: usize = 1 << 16;
+const GONE_MAX: usize = 1 << 16;
 
 /// A guest may start before an image is completely read if at least this many bytes remain that
 /// requests have not used so far. Fewer bytes are read in the time that it takes to make the guest
 /// wait for them.
-const FILLED_LATER: u64 = 1 << 20;
+const DEFERRED_MIN: u64 = 1 << 20;
 
 /// A snapshot that was read, and the filling for the rest of its memory, if some is missing.
 pub(crate) struct Restored {
     /// The snapshot.
-    pub frozen: Frozen,
+    pub frozen: SeedSnapshot,
     /// The filling that reads the rest, and the file that it reads.
-    pub filling: Option<(Filling, Place)>,
+    pub filling: Option<(Filling, ImageFile)>,
 }
 
 /// The pages that requests use beside the image's own memory, as far as the image records them.
 #[derive(Debug)]
-pub(crate) struct Uses<'a> {
+pub(crate) struct ImageUses<'a> {
     /// The used pages of compiled code.
     pub code: &'a PageSet,
     /// The used pages of the parent's memory, including those that the image leaves to the parent.
@@ -97,7 +97,7 @@ pub(crate) struct Uses<'a> {
 
 /// The layer's name and owner for a snapshot that is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner<'a> {
+pub(crate) struct LayerLabel<'a> {
     /// The name of the layer.
     pub layer: &'a str,
     /// The owner of the snapshot.
@@ -105,7 +105,7 @@ pub(crate) struct Manner<'a> {
 }
 
 /// A file that an image was read from.
-pub(crate) struct Place {
+pub(crate) struct ImageFile {
     name: String,
     path: PathBuf,
     /// The status of the file when it was opened, which distinguishes it from a file that has
@@ -117,42 +117,42 @@ pub(crate) struct Place {
 
 /// The name of a seed's image, and what the image is valid for beside this build and processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageOf {
-    what: What,
+pub struct ImageIdentity {
+    kind: ImageKind,
     purpose: Vec<Vec<u8>>,
 }
 
 /// The seed that an image belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum ImageKind {
     Shared(String),
     /// An engine, by the digest of its code and its commands.
     Engine([u8; 32], Vec<u8>),
     Function(ImageId),
 }
 
-impl ImageOf {
-    fn new(what: What, purpose: &[&[u8]]) -> Self {
+impl ImageIdentity {
+    fn new(kind: ImageKind, purpose: &[&[u8]]) -> Self {
         Self {
-            what,
+            kind,
             purpose: purpose.iter().map(|part| part.to_vec()).collect(),
         }
     }
 
     /// Names the image of a seed that all functions share.
     pub(crate) fn shared(name: &str) -> Self {
-        Self::new(What::Shared(name.to_owned()), &[])
+        Self::new(ImageKind::Shared(name.to_owned()), &[])
     }
 
     /// Names the image of a language engine by the digest of its code and the commands that it
     /// runs.
     pub(crate) fn engine(code: &[u8; 32], commands: &[u8]) -> Self {
-        Self::new(What::Engine(*code, commands.to_vec()), &[])
+        Self::new(ImageKind::Engine(*code, commands.to_vec()), &[])
     }
 
     /// Names the image of a function version, valid only for `purpose`.
     pub(crate) fn function(id: &ImageId, purpose: &[&[u8]]) -> Self {
-        Self::new(What::Function(*id), purpose)
+        Self::new(ImageKind::Function(*id), purpose)
     }
 }
 
@@ -169,7 +169,7 @@ pub struct Images {
     host: Vec<u8>,
     budget: u64,
     /// Whether another program writes the folder.
-    is_given: bool,
+    is_read_only: bool,
     disk: Box<dyn Disk>,
     /// The path of the image that is being written. No other process writes to this name, whatever
     /// else there is in the folder.
@@ -183,9 +183,9 @@ pub struct Images {
     /// while a name changes, never while a file is read or written.
     gone: Mutex<HashSet<ImageId>>,
     /// The account of existing images. It is locked last, and only for a moment.
-    account: Mutex<Account>,
+    account: Mutex<ImageAccount>,
     /// The names of the images that are wanted, until all others have been removed.
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<WantedImages>,
     /// Whether the disk had too little free space for the last image, so that the log reports it
     /// once.
     is_disk_short: AtomicBool,
@@ -199,7 +199,7 @@ impl Images {
     /// together; beyond that the least recently used images are removed.
     #[must_use]
     pub fn new(folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
-        Self::on(Box::new(Real), folder, secret, budget)
+        Self::on(Box::new(SystemDisk), folder, secret, budget)
     }
 
     fn on(disk: Box<dyn Disk>, folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
@@ -216,12 +216,12 @@ impl Images {
             key,
             host: host::describe(),
             budget,
-            is_given: false,
+            is_read_only: false,
             disk,
             arrivals: AtomicU64::default(),
             writing: Mutex::default(),
             gone: Mutex::default(),
-            account: Mutex::new(Account::new(shared)),
+            account: Mutex::new(ImageAccount::new(shared)),
             wanted: Mutex::default(),
             is_disk_short: AtomicBool::new(false),
         }
@@ -235,25 +235,25 @@ impl Images {
         ImageKey::secret().map_err(io::Error::other)
     }
 
-    fn name(&self, what: &What) -> String {
-        match what {
-            What::Shared(name) => self.key.name(&[b"shared", name.as_bytes()]),
-            What::Engine(code, commands) => {
+    fn name(&self, kind: &ImageKind) -> String {
+        match kind {
+            ImageKind::Shared(name) => self.key.name(&[b"shared", name.as_bytes()]),
+            ImageKind::Engine(code, commands) => {
                 let name = self.key.name(&[b"engine", code, commands]);
                 format!("{ENGINE}{name}")
             }
-            What::Function(id) => self.key.name(&[b"function", id]),
+            ImageKind::Function(id) => self.key.name(&[b"function", id]),
         }
     }
 
     /// Returns the file name of a seed's image.
-    pub(crate) fn file_name(&self, of: &ImageOf) -> String {
-        self.name(&of.what)
+    pub(crate) fn file_name(&self, of: &ImageIdentity) -> String {
+        self.name(&of.kind)
     }
 
     /// Returns the file name of a function version's image.
     pub(crate) fn file_name_of(&self, id: &ImageId) -> String {
-        self.name(&What::Function(*id))
+        self.name(&ImageKind::Function(*id))
     }
 
     /// Returns the size in bytes of the image with this file name, as noted last, or `None` if
@@ -268,10 +268,10 @@ impl Images {
         self.known_bytes(&self.file_name_of(id))
     }
 
-    fn purpose(&self, of: &ImageOf) -> Purpose {
+    fn purpose(&self, of: &ImageIdentity) -> Purpose {
         // The purpose includes the file name, so that a renamed file is not accepted in another's
         // place.
-        let name = self.name(&of.what);
+        let name = self.name(&of.kind);
         let mut parts = vec![self.host.as_slice(), name.as_bytes()];
         parts.extend(of.purpose.iter().map(Vec::as_slice));
         Purpose::of(&parts)
@@ -284,18 +284,18 @@ impl Images {
     /// returns false, the image is not read.
     pub(crate) fn restore(
         &self,
-        of: &ImageOf,
-        parent: Option<&Arc<Frozen>>,
-        manner: Manner<'_>,
+        of: &ImageIdentity,
+        parent: Option<&Arc<SeedSnapshot>>,
+        label: LayerLabel<'_>,
         may_be_filled: impl FnOnce() -> bool,
-        uses: impl FnOnce(&Uses<'_>) -> bool,
+        uses: impl FnOnce(&ImageUses<'_>) -> bool,
     ) -> Option<Restored> {
-        let layer = manner.layer;
-        let path = self.path(&of.what);
+        let layer = label.layer;
+        let path = self.path(&of.kind);
         let file = match self.disk.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.note_gone(&self.name(&of.what), &path);
+                self.note_gone(&self.name(&of.kind), &path);
                 return None;
             }
             Err(error) => {
@@ -303,13 +303,13 @@ impl Images {
                 return None;
             }
         };
-        let place = Place {
-            name: self.name(&of.what),
+        let place = ImageFile {
+            name: self.name(&of.kind),
             path,
             known: file.status().ok(),
             layer: layer.to_owned(),
         };
-        match self.read(file.clone(), of, parent, manner, may_be_filled, uses) {
+        match self.read(file.clone(), of, parent, label, may_be_filled, uses) {
             Ok((frozen, filling)) => {
                 // The eviction order depends on the time of use, after the next start as well.
                 let _ = file.note_use(SystemTime::now());
@@ -320,14 +320,14 @@ impl Images {
                 })
             }
             Err(error) => {
-                self.refuse(&place, &error);
+                self.reject(&place, &error);
                 None
             }
         }
     }
 
     /// Stops using an image, and removes it if its file is at fault.
-    pub(crate) fn refuse(&self, place: &Place, error: &ImageError) {
+    pub(crate) fn reject(&self, place: &ImageFile, error: &ImageError) {
         let (layer, told) = (&place.layer, Line(error));
         // Not a fault: the image belongs to another parent or to another build of faasw.
         if matches!(error, ImageError::Parent | ImageError::Purpose) {
@@ -347,13 +347,13 @@ impl Images {
     fn read(
         &self,
         file: Arc<dyn DiskFile>,
-        of: &ImageOf,
-        parent: Option<&Arc<Frozen>>,
-        manner: Manner<'_>,
+        of: &ImageIdentity,
+        parent: Option<&Arc<SeedSnapshot>>,
+        label: LayerLabel<'_>,
         may_be_filled: impl FnOnce() -> bool,
-        uses: impl FnOnce(&Uses<'_>) -> bool,
-    ) -> Result<(Frozen, Option<Filling>), ImageError> {
-        let Manner { layer, owner } = manner;
+        uses: impl FnOnce(&ImageUses<'_>) -> bool,
+    ) -> Result<(SeedSnapshot, Option<Filling>), ImageError> {
+        let LayerLabel { layer, owner } = label;
         let image = Image::open(file, &self.key)?;
         if image.purpose() != self.purpose(of) {
             return Err(ImageError::Purpose);
@@ -372,7 +372,7 @@ impl Images {
             return Err(ImageError::Senseless("its vCPU's state"));
         }
         let (code, parent_memory) = (image.used_code(), image.used_of_parent());
-        if !uses(&Uses {
+        if !uses(&ImageUses {
             code,
             parent_memory,
         }) {
@@ -381,7 +381,7 @@ impl Images {
             return Err(std::io::Error::other(what).into());
         }
         let beside = Box::new(state).into();
-        let is_much = image.later_bytes() >= FILLED_LATER && !Mechanism::ImageParts.is_off();
+        let is_much = image.later_bytes() >= DEFERRED_MIN && !Mechanism::ImageParts.is_off();
         if is_much && may_be_filled() {
             let (frozen, filling) = image.restore_first(layer, parent.cloned(), beside, owner)?;
             return Ok((frozen, Some(filling)));
@@ -398,7 +398,7 @@ impl Images {
     }
 
     /// Notes that an image of this size was used, unless it has been removed since.
-    fn note_use(&self, place: &Place) {
+    fn note_use(&self, place: &ImageFile) {
         let _gone = self.gone();
         if let Some(known) = place.known
             && self.is_still(place)
@@ -417,7 +417,7 @@ impl Images {
     }
 
     /// Returns whether the name still refers to the same file.
-    fn is_still(&self, place: &Place) -> bool {
+    fn is_still(&self, place: &ImageFile) -> bool {
         let now = self.disk.status(&place.path);
         let known = place.known.map(|known| known.identity);
         now.is_ok_and(|now| known == Some(now.identity))
@@ -426,14 +426,14 @@ impl Images {
     /// Returns the size in bytes of a function version's image if there is one, valid or not. Only
     /// looks at the file's status.
     pub(crate) fn bytes_of(&self, id: &ImageId) -> Option<u64> {
-        let file = self.disk.status(&self.path(&What::Function(*id)));
+        let file = self.disk.status(&self.path(&ImageKind::Function(*id)));
         file.ok().filter(|file| file.is_file).map(|file| file.bytes)
     }
 
     /// Returns when the image of a function version was last used, if there is one, valid or not.
     #[must_use]
     pub fn used(&self, id: &ImageId) -> Option<SystemTime> {
-        let file = self.disk.status(&self.path(&What::Function(*id)));
+        let file = self.disk.status(&self.path(&ImageKind::Function(*id)));
         file.ok().map(|file| file.used)
     }
 
@@ -448,13 +448,13 @@ impl Images {
     /// of the latter are removed, and those of them that are being written are discarded.
     pub fn serve(&self, version: Option<ImageId>, gone: &[ImageId]) {
         let mut all = self.gone();
-        if all.len() + gone.len() > GONE_MOST {
+        if all.len() + gone.len() > GONE_MAX {
             // Images of the forgotten versions are no longer being written by now.
             all.clear();
         }
         for id in gone {
             all.insert(*id);
-            self.remove_named(&self.name(&What::Function(*id)));
+            self.remove_named(&self.name(&ImageKind::Function(*id)));
         }
         if let Some(version) = version {
             all.remove(&version);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::sandboxes::{CodePages, Ready, Sandbox};
+use crate::sandboxes::{CodePages, Sandbox, Zygote};
 use crate::seeds::FunctionVersion;
 use crate::sink::LogSink;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Code, SeedSnapshot};
 
 /// An instance and its mailbox, for one request or, with resets in between, for many.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Instance {
     /// The number of requests that it has served.
     pub uses: u32,
     /// The snapshot that it is or will be forked from: its function's seed, or an ancestor.
-    pub from: Arc<Frozen>,
+    pub from: Arc<SeedSnapshot>,
     /// Whether `from` is its function's seed.
     pub is_own: bool,
     /// The code of the function, until the fork.
@@ -37,8 +37,13 @@ pub struct Instance {
 impl Instance {
     /// Returns a sandbox that is to be forked from `from`, with this code. `is_own` means that
     /// `from` is its function's seed.
-    pub fn new(ready: Ready, from: Arc<Frozen>, is_own: bool, code: Option<Arc<Code>>) -> Self {
-        let Ready { sandbox, mailbox } = ready;
+    pub fn new(
+        ready: Zygote,
+        from: Arc<SeedSnapshot>,
+        is_own: bool,
+        code: Option<Arc<Code>>,
+    ) -> Self {
+        let Zygote { sandbox, mailbox } = ready;
         Self {
             sandbox,
             mailbox,
@@ -48,7 +53,7 @@ impl Instance {
             code,
             generation: 0,
             is_claimed: false,
-            code_pages: CodePages::AsTheyAre,
+            code_pages: CodePages::AsStored,
             had_large_code: false,
         }
     }
@@ -66,7 +71,7 @@ impl Instance {
         self.code_pages = if self.is_own && self.from.working_set().is_wanted() {
             CodePages::Small
         } else {
-            CodePages::AsTheyAre
+            CodePages::AsStored
         };
         let working_set = self.from.working_set().current();
         self.generation = working_set.generation;
@@ -78,7 +83,7 @@ impl Instance {
                 &working_set,
                 &self.mailbox,
                 code.as_deref().map(|code| (code, self.code_pages)),
-                Some(version.holding().number()),
+                Some(version.function_memory().number()),
             )
             .await
     }
@@ -89,7 +94,7 @@ impl Instance {
     pub fn has_code_in_large_pages(&self) -> bool {
         let code = self.from.state().code();
         if self.had_large_code {
-            self.code_pages == CodePages::AsTheyAre
+            self.code_pages == CodePages::AsStored
         } else {
             code.is_some_and(|code| code.is_being_gathered())
         }

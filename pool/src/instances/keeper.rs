@@ -12,7 +12,7 @@ use super::reset_record::ResetRecord;
 use super::warm::WarmInstances;
 use crate::memory::{Memory, SHORTAGE_PART};
 use crate::open_files::{self, DESCRIPTORS_PER_SEED};
-use crate::sandboxes::Groups;
+use crate::sandboxes::GroupAccount;
 
 /// How often the keeper checks warm instances, while there are any.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub struct Keeper {
     rules: WarmRules,
     polling: Arc<Polling>,
     resets: ResetRecord,
-    account: Arc<Groups>,
+    account: Arc<GroupAccount>,
     all: Mutex<Vec<Weak<WarmInstances>>>,
     count: AtomicUsize,
     begun: Arc<Notify>,
@@ -55,7 +55,7 @@ impl Drop for Keeper {
 impl Keeper {
     /// Starts the keeper. It watches the machine's memory, and by `account` the memory of all
     /// microVMs. Must be called inside a tokio runtime.
-    pub fn start(rules: WarmRules, polling: Arc<Polling>, account: Arc<Groups>) -> Arc<Self> {
+    pub fn start(rules: WarmRules, polling: Arc<Polling>, account: Arc<GroupAccount>) -> Arc<Self> {
         let keeper = Arc::new(Self {
             rules,
             polling,
@@ -254,7 +254,7 @@ impl Keeper {
     /// Returns a keeper without groups, on two processors, whose instances poll for a request for
     /// `poll`.
     pub(super) fn of_tests(rules: WarmRules, poll: Duration) -> Arc<Self> {
-        let groups = Arc::new(Groups::new(1, u64::MAX));
+        let groups = Arc::new(GroupAccount::new(1, u64::MAX));
         Self::start(rules, Polling::new(poll, 2), groups)
     }
 }

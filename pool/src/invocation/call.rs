@@ -83,7 +83,7 @@ impl PermitShare {
     /// Returns the share of a function's own requests.
     #[must_use]
     pub fn of(version: &FunctionVersion) -> Self {
-        Self(version.holding().number())
+        Self(version.function_memory().number())
     }
 
     /// Returns the share of the function with this number.

@@ -18,9 +18,9 @@ use crate::instances::{
     Instance, PendingInstance, PollingSlot, ResetError, ResetOrder, ResetOutcome, ResetWait,
 };
 use crate::sandboxes::Report;
-use crate::seeds::{Busy, FunctionVersion};
+use crate::seeds::{BusyGuard, FunctionVersion};
 use crate::sink::{Effort, LogSink};
-use crate::snapshots::is_whole;
+use crate::snapshots::is_fully_loaded;
 
 /// How long a sandbox may take to report which pages its instance has used.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub struct Recycler {
     /// The function version of the instance.
     pub version: FunctionVersion,
     /// The sandbox's report, if the guest has stopped already.
-    pub report: Option<Report>,
+    pub report: Option<RingReport>,
     /// The limits of the guest until it stops.
     pub reset_wait: ResetWait,
     /// Nothing in the request speaks against using the instance again.
@@ -61,7 +61,7 @@ pub struct InvocationPermits {
     #[expect(dead_code, reason = "it is held, not used")]
     pub admission: AdmissionPermit,
     /// Counts the instance among those of its function that serve requests.
-    pub busy: Busy,
+    pub busy: BusyGuard,
     /// The permit that the caller requires.
     #[expect(dead_code, reason = "it is held, not used")]
     pub caller: CallerPermit,
@@ -85,14 +85,14 @@ impl Recycler {
                 RecycleDecision::End { with_survey } => Box::pin(this.end(with_survey)).await,
             }
             // Now one more instance may be warm, or a seed that was in use may be free.
-            version.holding().fit();
+            version.function_memory().fit();
         });
     }
 
     fn decide(&mut self) -> RecycleDecision {
         // An instance of an ancestor has become the function on its own. A reset reads pages of the
         // instance's seed, so that must be fully loaded.
-        let is_of_function = self.instance.is_own && is_whole(&self.instance.from);
+        let is_of_function = self.instance.is_own && is_fully_loaded(&self.instance.from);
         // An instance with an older working set would keep missing pages, or fill pages that are
         // not used, because its private pages are those of that set.
         let is_current = self.instance.is_current();
@@ -137,7 +137,7 @@ impl Recycler {
                     used.code.clear();
                 }
                 if working_set.learn(generation, &used, self.version.ram_bytes()) {
-                    self.version.keep_image(&self.instance.from);
+                    self.version.rewrite_image(&self.instance.from);
                 }
             }
             // Reported last, so that the receiver of the report finds what was learnt.
@@ -253,7 +253,7 @@ impl Recycler {
     }
 
     /// Waits until a guest that has reported its end has stopped.
-    async fn stopped(&mut self) -> Option<Report> {
+    async fn stopped(&mut self) -> Option<RingReport> {
         let stopped = self.reset_wait.stopped(&mut self.instance).await;
         stopped.inspect_err(|error| self.log_failure(error)).ok()
     }

@@ -36,7 +36,7 @@ use super::store::{self, StoreChannel, StoreService};
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::{ActiveRequest, Instance, ResetWait};
 use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
-use crate::sandboxes::{Event, Report};
+use crate::sandboxes::{RingReport, SandboxEvent};
 use crate::seeds::FunctionVersion;
 use crate::sink::{Served, Timing};
 
@@ -51,7 +51,7 @@ pub enum StartOutcome {
 /// How the node learnt that the function is done.
 pub enum RunOutcome {
     /// The guest has stopped.
-    Stopped(Report),
+    Stopped(RingReport),
     /// The guest has reported the end, and stops in a moment.
     Reported,
 }
@@ -190,7 +190,7 @@ impl Invocation {
             self.note_wait(self.awaits_request());
             tokio::select! {
                 biased;
-                event = self.instance.sandbox.event_while_resting(rest) => {
+                event = self.instance.sandbox.next_event(rest) => {
                     if let Some(done) = self.handle_event(event)? {
                         return Ok(StartOutcome::Finished(done));
                     }
@@ -283,7 +283,7 @@ impl Invocation {
             });
             tokio::select! {
                 biased;
-                event = self.instance.sandbox.event_while_resting(rest) => {
+                event = self.instance.sandbox.next_event(rest) => {
                     if let Some(done) = self.handle_event(event)? {
                         return Ok(done);
                     }
@@ -425,10 +425,10 @@ impl Invocation {
     /// Handles an event of the sandbox. Returns how the function ended, if it did.
     fn handle_event(
         &mut self,
-        event: Result<Event, PlatformError>,
+        event: Result<SandboxEvent, PlatformError>,
     ) -> Result<Option<RunOutcome>, InvokeError> {
         let report = match event? {
-            Event::Progress => {
+            SandboxEvent::Progress => {
                 self.look()?;
                 if self.guest.wait_for != 0 {
                     self.run_permit = None;
@@ -441,8 +441,8 @@ impl Invocation {
                     && self.instance.mailbox.has_requested_end_ring();
                 return Ok(is_told.then_some(RunOutcome::Reported));
             }
-            Event::Rang(report) => report,
-            Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
+            SandboxEvent::Rang(report) => report,
+            SandboxEvent::Failed(why) => return Err(InvokeError::GuestFailed(why)),
         };
         match report.doorbell {
             Some(Doorbell::Done) => Ok(Some(RunOutcome::Stopped(report))),

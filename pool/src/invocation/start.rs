@@ -146,7 +146,7 @@ impl Invocation {
         self.guest = GuestWords::new_zeroed();
         self.is_over = false;
         self.timing.served = served;
-        self.permits.busy.goes_over_to(served);
+        self.permits.busy.set_served(served);
         self.feed()
     }
 

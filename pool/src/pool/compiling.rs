@@ -9,7 +9,7 @@ use super::{CompiledFunction, Pool};
 use crate::compile::{Compilation, Limits};
 use crate::error::{CompileError, PlatformError};
 use crate::fair_slots::{Slot, SlotRequest, SlotRules, Urgency};
-use crate::snapshots::{Code, KeptCode};
+use crate::snapshots::{Code, CodeHandle};
 
 /// The number of compilations at once, of which each function may have one. A compilation may use
 /// all processors and gigabytes of memory. With two, a compilation that renews a function's code in
@@ -76,6 +76,9 @@ impl Pool {
             error,
         };
         let code = Code::copy_of(artifact).map_err(system)?;
-        Ok(CompiledFunction::of(kind, KeptCode::here(Arc::new(code))))
+        Ok(CompiledFunction::of(
+            kind,
+            CodeHandle::unstored(Arc::new(code)),
+        ))
     }
 }

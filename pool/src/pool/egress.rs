@@ -87,7 +87,7 @@ impl Egress {
     /// Returns an error of the operating system if a file exists and cannot be opened, or if the
     /// launcher cannot be reached.
     pub async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
-        self.inner.outside.names().await
+        self.inner.egress_spawner.open_resolver_files().await
     }
 
     /// Makes a connector: the only kind of process that has the host's network.
@@ -97,7 +97,7 @@ impl Egress {
     /// was shut down.
     pub async fn connector(&self) -> Result<SpawnedConnector, PlatformError> {
         let (socket, theirs) = pair(SocketType::SEQPACKET)?;
-        let spawner = self.inner.outside.spawner()?;
+        let spawner = self.inner.egress_spawner.spawner()?;
         let fds = [theirs.as_fd()];
         let process = spawner.egress(EgressRole::Connector, &fds).await?;
         Ok(SpawnedConnector {
@@ -117,7 +117,7 @@ impl Egress {
         // The worker sends nothing to the connector.
         let silenced = rustix::net::shutdown(&connections, Shutdown::Write);
         silenced.map_err(failed)?;
-        let spawner = self.inner.stock.spawner()?;
+        let spawner = self.inner.zygote_pool.spawner()?;
         let fds = [theirs.as_fd(), connections.as_fd()];
         let process = spawner.egress(EgressRole::Worker, &fds).await?;
         Ok(SpawnedWorker {

@@ -22,7 +22,7 @@ use crate::invocation::{
     ResponsePart,
 };
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
-use crate::snapshots::KeptCode;
+use crate::snapshots::CodeHandle;
 
 /// The result of compiling code so that Wizer can initialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,16 +57,17 @@ impl Pool {
         };
         let _slot = self.compile_slot(&work.owner).await;
         let input = Input::new(&task, &work.upload, work.cache.as_deref())?;
-        let spawner = self.inner.stock.spawner()?;
+        let spawner = self.inner.zygote_pool.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
         let (report, code, cache) = compile::compile(&spawner, input, isa, limits).await?;
         let export = || task.export().unwrap_or_default().to_owned();
         // A helper that was not asked for initialisable code must not report any.
         let wizer = report.wizer.filter(|_| task.export().is_some());
         let (code, initialising) = match wizer {
-            Some(Wizer::Instrumented) => {
-                (code.that_tells(), Some(InitialisationPlan::By(export())))
-            }
+            Some(Wizer::Instrumented) => (
+                code.reporting_state(),
+                Some(InitialisationPlan::By(export())),
+            ),
             Some(Wizer::Refused(reason)) => {
                 let export = export();
                 (code, Some(InitialisationPlan::Refused { export, reason }))
@@ -80,7 +81,7 @@ impl Pool {
             has_initialiser: report.has_initialiser,
             is_engine: report.is_engine,
             initialising,
-            code: Arc::new(KeptCode::here(Arc::new(code))),
+            code: Arc::new(CodeHandle::unstored(Arc::new(code))),
         };
         Ok((compiled, cache))
     }
@@ -93,7 +94,7 @@ impl Pool {
     pub async fn pack(&self, owner: &str, files: &[u8]) -> Result<Bytes, CompileError> {
         let _slot = self.compile_slot(owner).await;
         let input = Input::new(&Task::Pack, files, None)?;
-        let spawner = self.inner.stock.spawner()?;
+        let spawner = self.inner.zygote_pool.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
         compile::pack(&spawner, input, isa, limits).await
     }
@@ -131,7 +132,7 @@ impl Pool {
         self.take_state(&version, &spec, &mut input).await?;
         drop((version, frozen));
         let _slot = self.compile_slot(&spec.name).await;
-        let spawner = self.inner.stock.spawner()?;
+        let spawner = self.inner.zygote_pool.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
         let rewritten = compile::rewrite(&spawner, input, isa, limits, most_bytes).await?;
         Ok((rewritten, report))

@@ -32,12 +32,13 @@ use crate::invocation::{
 };
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
-use crate::sandboxes::{First, Outside, Stock};
+use crate::sandboxes::{EgressSpawner, FirstSandbox, ZygotePool};
 use crate::seeds::{
-    FreezeReport, FunctionSpec, FunctionVersion, Held, Known, LanguageEngine, Tree, adopt,
+    EarlierBuild, FreezeReport, FunctionSpec, FunctionVersion, LanguageEngine, SeedHold, SeedTree,
+    register_existing,
 };
 use crate::sink::Timing;
-use crate::snapshots::{Code, CodeDigest, CodeSource, KeptCode};
+use crate::snapshots::{Code, CodeDigest, CodeHandle, CodeSource};
 use crate::stats::{PoolStats, SeedInfo};
 
 /// A compiled function.
@@ -55,7 +56,7 @@ pub struct CompiledFunction {
     pub is_engine: bool,
     /// The result of making it initialisable by Wizer, if that was requested.
     pub initialising: Option<InitialisationPlan>,
-    pub(crate) code: Arc<KeptCode>,
+    pub(crate) code: Arc<CodeHandle>,
 }
 
 impl CompiledFunction {
@@ -70,10 +71,10 @@ impl CompiledFunction {
         digest: CodeDigest,
         here: Option<&Arc<Code>>,
     ) -> Self {
-        Self::of(kind, KeptCode::stored(source, bytes, digest, here))
+        Self::of(kind, CodeHandle::stored(source, bytes, digest, here))
     }
 
-    fn of(kind: FunctionKind, code: KeptCode) -> Self {
+    fn of(kind: FunctionKind, code: CodeHandle) -> Self {
         Self {
             kind,
             imports: Vec::new(),
@@ -117,13 +118,13 @@ impl CompiledFunction {
 
 #[derive(Debug)]
 struct Inner {
-    stock: Arc<Stock>,
-    outside: Outside,
+    zygote_pool: Arc<ZygotePool>,
+    egress_spawner: EgressSpawner,
     keeper: Arc<Keeper>,
     provisioning: Provisioning,
-    tree: Tree,
+    tree: SeedTree,
     /// The first microVM on its way; `None` once [`Pool::started`] has taken it.
-    first: Mutex<Option<First>>,
+    first: Mutex<Option<FirstSandbox>>,
     options: PoolOptions,
     isa: Isa,
     /// Created by [`Pool::started`] or on first use: the system's memory limit for microVMs is not
@@ -145,7 +146,7 @@ impl Inner {
             } else {
                 RUN_PERMITS_PER_PROCESSOR * self.processors
             };
-            let mut memory = self.stock.memory();
+            let mut memory = self.zygote_pool.memory();
             if let (None, Some(admitted)) = (memory.used, self.options.admitted_memory) {
                 memory.max = memory.max.min(admitted);
             }
@@ -203,13 +204,13 @@ impl Pool {
         Ok((version, report))
     }
 
-    /// Makes a seed as [`Pool::make_seed`] does. It is not evicted while the returned [`Held`]
+    /// Makes a seed as [`Pool::make_seed`] does. It is not evicted while the returned [`SeedHold`]
     /// exists.
     async fn make_and_hold(
         &self,
         spec: &FunctionSpec,
         function: &CompiledFunction,
-    ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
+    ) -> Result<(FunctionVersion, FreezeReport, SeedHold), SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         tree.make(spec, function.kind, &function.code, time_limit)
@@ -254,9 +255,9 @@ impl Pool {
         &self,
         spec: &FunctionSpec,
         function: &CompiledFunction,
-        known: Known,
+        known: EarlierBuild,
     ) -> Result<FunctionVersion, SeedError> {
-        adopt(
+        register_existing(
             &self.inner.tree,
             spec,
             function.kind,
@@ -267,9 +268,9 @@ impl Pool {
     }
 
     /// Adds a function whose image was put in its place from elsewhere
-    /// ([`Arriving::place`](crate::Arriving::place)). If the image is valid here, its seed is in
-    /// memory afterwards, without initialisation. Otherwise returns an [`ImageError`] as the inner
-    /// result, and no function is added.
+    /// ([`ImageImport::place`](crate::ImageImport::place)). If the image is valid here, its seed is
+    /// in memory afterwards, without initialisation. Otherwise returns an [`ImageError`] as the
+    /// inner result, and no function is added.
     ///
     /// # Errors
     /// Returns a [`SeedError`] if its memory or configuration is more than a guest can have, or if
@@ -278,14 +279,14 @@ impl Pool {
         &self,
         spec: &FunctionSpec,
         function: &CompiledFunction,
-        known: Known,
+        known: EarlierBuild,
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         let restoring = tree.restore(spec, function.kind, &function.code, time_limit, known);
         let restored = restoring.await?;
         if let Ok(version) = &restored {
-            version.holding().fit();
+            version.function_memory().fit();
         }
         Ok(restored)
     }
@@ -296,27 +297,27 @@ impl Pool {
     /// # Errors
     /// Returns a [`SeedError`] if the seed cannot be made, or if the platform fails.
     pub async fn ensure_in_memory(&self, version: &FunctionVersion) -> Result<bool, SeedError> {
-        let is_read = self.inner.tree.have(version).await?;
-        version.holding().fit();
+        let is_read = self.inner.tree.ensure_in_memory(version).await?;
+        version.function_memory().fit();
         Ok(is_read)
     }
 
     /// Makes a function's seed in the background, unless a request needs it before, or half of the
     /// memory for seeds is used by then.
-    pub fn make_in_the_background(&self, version: &FunctionVersion) {
-        version.make_in_the_background();
+    pub fn prewarm_seed(&self, version: &FunctionVersion) {
+        version.prewarm_seed();
     }
 
     /// Counts again what a function holds in memory. Ends warm instances and evicts unused seeds
     /// until the rest fits its limit. Called once the function's code is stored.
     pub fn fit(&self, version: &FunctionVersion) {
-        version.holding().fit();
+        version.function_memory().fit();
     }
 
     /// Writes an image of a function's seed in the background, if there is no valid image. For
     /// that, the seed is made or read if it is not in memory, and is evicted afterwards.
     pub async fn ensure_image(&self, version: &FunctionVersion) {
-        version.have_image().await;
+        version.ensure_image().await;
     }
 
     /// Waits until the seed that all functions descend from exists and its image is written.
@@ -327,7 +328,7 @@ impl Pool {
     /// Returns a [`PlatformError`] if the seed cannot be made.
     pub async fn shared_content(&self) -> Result<Option<String>, PlatformError> {
         let linked = self.inner.tree.linked().await?;
-        self.inner.tree.images_are_written().await;
+        self.inner.tree.wait_for_image_writes().await;
         Ok(linked.content().map(|content| content.to_string()))
     }
 
@@ -371,7 +372,7 @@ impl Pool {
         // Waits for the seed before it takes a permit, so that other requests can use the permit
         // meanwhile.
         let waited_for = version
-            .worth_waiting_for(call.limits.begins_within())
+            .seed_if_required(call.limits.begins_within())
             .await?;
         let request = permit_request(version);
         let permit = match call.client.calling_function {
@@ -391,12 +392,12 @@ impl Pool {
         // it runs or not.
         let (mut instance, served) = match Self::take_warm(version).await {
             Some(warm) => {
-                waited_for.into_iter().for_each(Held::leave_to_instance);
+                waited_for.into_iter().for_each(SeedHold::leave_to_instance);
                 warm
             }
             None => Box::pin(self.take(version, waited_for)).await?,
         };
-        let busy = version.begin(served);
+        let busy = version.begin_request(served);
         let incoming = IncomingBody::new(call.body);
         let is_whole = incoming.has_ended();
         let warm_instances = version.warm_instances();
@@ -529,7 +530,7 @@ impl Pool {
     /// Returns how many microVMs there are now, and what functions hold in memory.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let (seed_bytes, warm_bytes) = self.inner.tree.held();
+        let (seed_bytes, warm_bytes) = self.inner.tree.bytes_in_memory();
         // Reading statistics early must not create the admission: the system's limits may not be
         // known yet.
         let admission = self.inner.admission.get();
@@ -539,11 +540,11 @@ impl Pool {
             warm_bytes,
             seed_budget: self.inner.options.seed_memory,
             function_budget: self.inner.options.function_memory,
-            zygotes: self.inner.stock.ready(),
-            preset: self.inner.stock.preset(),
-            stock: self.inner.stock.stats(),
-            groups: self.inner.stock.groups(),
-            memory: self.inner.stock.memory(),
+            zygotes: self.inner.zygote_pool.ready(),
+            preset: self.inner.zygote_pool.specialised(),
+            zygote_pool: self.inner.zygote_pool.stats(),
+            groups: self.inner.zygote_pool.groups(),
+            memory: self.inner.zygote_pool.memory(),
             warm: self.inner.keeper.count(),
             lacking: self.inner.provisioning.lacking(),
             polling: self.inner.keeper.polling().stats(),
@@ -552,8 +553,8 @@ impl Pool {
             waiting: admission.map_or(0, Admission::waiting),
             evicted: admission.map_or(0, Admission::evicted),
             memory_taken: admission.map_or(0, Admission::memory_taken),
-            forbidden_calls: self.inner.stock.forbidden_calls()
-                + self.inner.outside.forbidden_calls(),
+            forbidden_calls: self.inner.zygote_pool.forbidden_calls()
+                + self.inner.egress_spawner.forbidden_calls(),
         }
     }
 
@@ -564,16 +565,16 @@ impl Pool {
     #[cfg(any(feature = "measuring", feature = "trial"))]
     pub(crate) async fn sandboxes(
         &self,
-    ) -> Result<(Arc<Stock>, Arc<crate::snapshots::Frozen>), PlatformError> {
+    ) -> Result<(Arc<ZygotePool>, Arc<crate::snapshots::SeedSnapshot>), PlatformError> {
         let linked = self.inner.tree.linked().await?;
-        Ok((self.inner.stock.clone(), linked))
+        Ok((self.inner.zygote_pool.clone(), linked))
     }
 
     /// Ends every process and thread of this pool, and waits until they are gone.
     pub async fn shutdown(&self) {
         self.inner.keeper.stop();
         self.inner.provisioning.stop();
-        self.inner.outside.stop().await;
-        self.inner.stock.stop().await;
+        self.inner.egress_spawner.stop().await;
+        self.inner.zygote_pool.stop().await;
     }
 }

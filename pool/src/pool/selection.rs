@@ -12,8 +12,8 @@ use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::Instance;
 use crate::invocation::{Invocation, Secrets, StartOutcome};
-use crate::sandboxes::Ready;
-use crate::seeds::{FunctionVersion, Held, Origin};
+use crate::sandboxes::Zygote;
+use crate::seeds::{ForkOrigin, FunctionVersion, SeedHold};
 use crate::sink::Served;
 
 /// How long a request waits for an instance that is being reset, at most: about as long as a fork
@@ -52,7 +52,7 @@ impl Pool {
     pub(super) async fn take(
         &self,
         version: &FunctionVersion,
-        held: Option<Held>,
+        held: Option<SeedHold>,
     ) -> Result<(Instance, Served), PlatformError> {
         if !Mechanism::ResetWait.is_off()
             && let Some(pending) = version.warm_instances().wait()
@@ -63,10 +63,14 @@ impl Pool {
             }
         }
         let origin = match &held {
-            Some(held) => Origin::own(Arc::clone(held)),
+            Some(held) => ForkOrigin::own(Arc::clone(held)),
             None => self.origin(version).await?,
         };
-        let taken = self.inner.stock.take(&origin.from, origin.parent()).await;
+        let taken = self
+            .inner
+            .zygote_pool
+            .take(&origin.from, origin.parent())
+            .await;
         let (ready, was_ready) = taken.inspect_err(|error| {
             // The next request then finds the descriptors that this one lacked.
             if matches!(error, PlatformError::OpenFiles) {
@@ -82,17 +86,17 @@ impl Pool {
     }
 
     /// Returns what an instance is to be forked from. It is not evicted while the result is held.
-    async fn origin(&self, version: &FunctionVersion) -> Result<Origin, PlatformError> {
+    async fn origin(&self, version: &FunctionVersion) -> Result<ForkOrigin, PlatformError> {
         if let Some(frozen) = version.frozen() {
-            return Ok(Origin::own(frozen));
+            return Ok(ForkOrigin::own(frozen));
         }
-        if version.is_fed() {
+        if version.requires_own_seed() {
             let what =
                 "a seed went with the microVM that it was for, and nothing else can be forked"
                     .to_owned();
             return Err(PlatformError::Protocol(what));
         }
-        version.make_again();
+        version.request_rebuild();
         // After this, everything without a function's code is there.
         self.inner.tree.linked().await?;
         version.nearest().await
@@ -100,9 +104,9 @@ impl Pool {
 
     /// Returns a sandbox that is to be forked from `origin` and has the commands for the missing
     /// steps.
-    fn instance(mut ready: Ready, origin: Origin) -> Result<Instance, PlatformError> {
+    fn instance(mut ready: Zygote, origin: ForkOrigin) -> Result<Instance, PlatformError> {
         for recipe in &origin.missing {
-            recipe.command(&mut ready.mailbox)?;
+            recipe.write_commands(&mut ready.mailbox)?;
         }
         let is_own = origin.is_own();
         Ok(Instance::new(ready, origin.from, is_own, origin.code))
@@ -117,13 +121,13 @@ impl Pool {
         head: &[u8],
     ) -> Result<StartOutcome, InvokeError> {
         // The seed may have gone with the microVM.
-        let waited_for = if version.is_fed() {
-            version.worth_waiting_for(Duration::ZERO).await?
+        let waited_for = if version.requires_own_seed() {
+            version.seed_if_required(Duration::ZERO).await?
         } else {
             None
         };
         let origin = match &waited_for {
-            Some(held) => Origin::own(Arc::clone(held)),
+            Some(held) => ForkOrigin::own(Arc::clone(held)),
             None => self.origin(version).await?,
         };
         let served = if origin.is_own() {
@@ -131,7 +135,7 @@ impl Pool {
         } else {
             Served::Ancestor
         };
-        let mut ready = self.inner.stock.make().await?;
+        let mut ready = self.inner.zygote_pool.make().await?;
         let quiet = self.is_quiet();
         ready
             .mailbox
@@ -158,8 +162,8 @@ impl Pool {
     /// Forks an instance that no request waits for.
     pub(super) async fn fork_without_request(
         version: &FunctionVersion,
-        ready: Ready,
-        origin: Origin,
+        ready: Zygote,
+        origin: ForkOrigin,
     ) -> Result<Instance, PlatformError> {
         let mut instance = Self::instance(ready, origin)?;
         instance.fork(version).await?;
@@ -171,18 +175,18 @@ impl Pool {
         let Some(frozen) = version.frozen() else {
             return;
         };
-        if frozen.working_set().is_wanted() || !version.can_afford_one(&frozen) {
+        if frozen.working_set().is_wanted() || !version.has_budget_for_instance(&frozen) {
             return;
         }
         let Some(making) = version.warm_instances().make_permit() else {
             return;
         };
-        let (stock, version) = (self.inner.stock.clone(), version.clone());
+        let (zygote_pool, version) = (self.inner.zygote_pool.clone(), version.clone());
         tokio::spawn(async move {
             if let Some(pending) = version.warm_instances().announce(0) {
-                let origin = Origin::own(frozen.clone());
+                let origin = ForkOrigin::own(frozen.clone());
                 let made = async {
-                    let (ready, _) = stock.take(&frozen, origin.parent()).await?;
+                    let (ready, _) = zygote_pool.take(&frozen, origin.parent()).await?;
                     Self::fork_without_request(&version, ready, origin).await
                 };
                 match made.await {
@@ -198,7 +202,7 @@ impl Pool {
             }
             drop(making);
             drop(frozen);
-            version.holding().fit();
+            version.function_memory().fit();
         });
     }
 }

@@ -17,15 +17,15 @@ use crate::images::Images;
 use crate::instances::{InstanceNumbers, Keeper, Polling, WarmRules};
 use crate::invocation::relay_slots;
 use crate::options::PoolOptions;
-use crate::sandboxes::{First, Outside, Stock, StockRules};
-use crate::seeds::{SeedSlots, Tree};
+use crate::sandboxes::{EgressSpawner, FirstSandbox, ZygotePool, ZygotePoolOptions};
+use crate::seeds::{SeedSlots, SeedTree};
 
 /// A pool whose processes are being started. Dropping it ends them.
 #[derive(Debug)]
 pub struct StartingPool {
-    stock: Arc<Stock>,
-    outside: Outside,
-    first: First,
+    zygote_pool: Arc<ZygotePool>,
+    egress_spawner: EgressSpawner,
+    first: FirstSandbox,
     isa: Isa,
     options: PoolOptions,
 }
@@ -41,7 +41,7 @@ impl Pool {
         #[cfg(feature = "ablation")]
         Mechanism::switch_off(&options.without);
         let isa = doctor::choose_isa(options.isa)?;
-        let (stock, first) = Stock::begin(StockRules {
+        let (zygote_pool, first) = ZygotePool::start(ZygotePoolOptions {
             confinement: options.confinement,
             zygotes: options.zygotes,
             groups_kept: options.groups_kept,
@@ -50,8 +50,11 @@ impl Pool {
             wall_clock: options.wall_clock,
         })?;
         Ok(StartingPool {
-            outside: Outside::new(options.launcher.clone(), options.confinement.level()),
-            stock,
+            egress_spawner: EgressSpawner::new(
+                options.launcher.clone(),
+                options.confinement.level(),
+            ),
+            zygote_pool,
             first,
             isa,
             options,
@@ -71,7 +74,7 @@ impl Pool {
             first.made().await.map_err(StartError::Sandbox)?;
             // The admission depends on the spawner's report about this host, which exists now.
             self.inner.admission();
-            Stock::start_filling(&self.inner.stock);
+            ZygotePool::start_refill(&self.inner.zygote_pool);
             self.start_provisioning();
         }
         Ok(())
@@ -92,8 +95,8 @@ impl StartingPool {
     /// a bug.
     pub fn with(self, images: Option<Arc<Images>>) -> Result<Pool, StartError> {
         let Self {
-            stock,
-            outside,
+            zygote_pool,
+            egress_spawner,
             first,
             isa,
             options,
@@ -112,9 +115,9 @@ impl StartingPool {
             options.poll
         };
         let polling = Polling::new(poll, processors);
-        let keeper = Keeper::start(rules, polling, stock.account());
-        let tree = Tree::new(
-            &stock,
+        let keeper = Keeper::start(rules, polling, zygote_pool.account());
+        let tree = SeedTree::new(
+            &zygote_pool,
             keeper.clone(),
             SeedSlots::new(processors, options.max_instances),
             Budget {
@@ -128,8 +131,8 @@ impl StartingPool {
             inner: Arc::new(Inner {
                 tree: tree.map_err(StartError::Sandbox)?,
                 first: Mutex::new(Some(first)),
-                stock,
-                outside,
+                zygote_pool,
+                egress_spawner,
                 keeper,
                 provisioning: Provisioning::default(),
                 isa,
@@ -147,6 +150,6 @@ impl StartingPool {
     /// Ends the processes that [`Pool::begin`] has started, and waits until none is left.
     pub async fn stop(self) {
         drop(self.first);
-        self.stock.stop().await;
+        self.zygote_pool.stop().await;
     }
 }

@@ -107,14 +107,14 @@ impl Confinement {
 
 /// The maker of sandboxes.
 #[derive(Clone, Debug)]
-pub enum Maker {
+pub enum SandboxMaker {
     /// The spawner, by forking.
     Spawner(Arc<Spawner>),
     /// This program, by starting threads.
     Threads(Arc<Threads>),
 }
 
-impl Maker {
+impl SandboxMaker {
     /// Makes a sandbox that communicates over `socket` and whose guest signals `progress`. With
     /// `is_ahead` it runs only when nothing else wants to, until [`Process::assign`] is called.
     ///

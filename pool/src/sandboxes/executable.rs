@@ -9,7 +9,7 @@ use faasw_jail::embedded_program::create_executable_memfd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::own_file::{self, Place};
+use super::own_file::{self, FileRange};
 
 /// Returns a descriptor from which `program` can be executed.
 ///
@@ -28,27 +28,28 @@ pub fn prepare(name: &CStr, program: &[u8]) -> io::Result<OwnedFd> {
 
 /// A program that may be started later.
 #[derive(Debug)]
-pub struct Later {
+pub struct DeferredProgram {
     /// The program, or an empty file in memory for it.
     pub file: OwnedFd,
-    /// The place of the program, if it has to be written to the file before it is started.
-    pub place: Option<Place>,
+    /// The position of the program in a file, if it has to be written to the file before it is
+    /// started.
+    pub range: Option<FileRange>,
 }
 
-/// Returns an empty file and the place of `program` in this process's own file, if it can be found
-/// there: the program need not be read before it is started. Otherwise as [`prepare`].
+/// Returns an empty file and the position of `program` in this process's own file, if it can be
+/// found there: the program need not be read before it is started. Otherwise as [`prepare`].
 ///
 /// # Errors
 /// Returns the error of the system if no file can be made.
-pub fn prepare_for_later(name: &CStr, program: &'static [u8]) -> io::Result<Later> {
-    if let Some(place) = own_file::place_of(program)
+pub fn prepare_deferred(name: &CStr, program: &'static [u8]) -> io::Result<DeferredProgram> {
+    if let Some(range) = own_file::locate(program)
         && let Ok(file) = create_executable_memfd(name)
     {
-        let place = Some(place);
-        return Ok(Later { file, place });
+        let range = Some(range);
+        return Ok(DeferredProgram { file, range });
     }
     let file = prepare(name, program)?;
-    Ok(Later { file, place: None })
+    Ok(DeferredProgram { file, range: None })
 }
 
 fn in_memory(name: &CStr, program: &[u8]) -> Result<OwnedFd, Errno> {

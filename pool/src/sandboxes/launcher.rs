@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 
-use super::executable::{self, Later};
+use super::executable::{self, DeferredProgram};
 use super::watch::{into_io, watch};
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
@@ -39,7 +39,7 @@ impl Launcher {
     /// Returns the error of the system if it cannot be started.
     pub fn start() -> io::Result<Self> {
         let (ours, theirs) = faasw_fri::pair()?;
-        let program = Program {
+        let program = SpawnerProgram {
             name: "faasw-launcher",
             arguments: vec![ARGUMENT],
         };
@@ -57,13 +57,13 @@ impl Launcher {
         network: Network,
         level: ConfinementLevel,
         socket: &OwnedFd,
-    ) -> io::Result<Running> {
+    ) -> io::Result<SpawnerProcess> {
         let (ours, theirs) = faasw_fri::pair()?;
         let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds = [socket.as_fd(), theirs.as_fd()];
         let order = Launch { network, level };
         send(launcher, &order, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
-        Ok(Running::Launched(ours))
+        Ok(SpawnerProcess::Launched(ours))
     }
 
     /// Opens the files that configure name resolution on this host, `/etc/hosts` and
@@ -72,7 +72,7 @@ impl Launcher {
     ///
     /// # Errors
     /// Returns an error if a file exists but cannot be opened, or if the launcher does not answer.
-    pub(crate) async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
+    pub(crate) async fn open_resolver_files(&self) -> io::Result<[Option<OwnedFd>; 2]> {
         let (ours, theirs) = faasw_fri::pair()?;
         let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds = [theirs.as_fd()];
@@ -109,7 +109,7 @@ impl Drop for Launcher {
 
 /// A spawner's process.
 #[derive(Debug)]
-pub(crate) enum Running {
+pub(crate) enum SpawnerProcess {
     /// A child of this process.
     Child(Child),
     /// A child of the launcher. The launcher closes its side of this socket once it has reaped the
@@ -117,7 +117,7 @@ pub(crate) enum Running {
     Launched(OwnedFd),
 }
 
-impl Running {
+impl SpawnerProcess {
     /// Starts a spawner whose jails have this network and level, and that communicates over
     /// `socket`: by `launcher` if there is one, else as a child of this process.
     pub(crate) fn start(
@@ -127,11 +127,11 @@ impl Running {
         socket: &OwnedFd,
     ) -> io::Result<Self> {
         let mut program = match network {
-            Network::Empty => Program {
+            Network::Empty => SpawnerProgram {
                 name: "faasw-spawner",
                 arguments: Vec::new(),
             },
-            Network::Host => Program {
+            Network::Host => SpawnerProgram {
                 name: "faasw-outside",
                 arguments: vec![OUTSIDE],
             },
@@ -183,7 +183,7 @@ async fn child_ended(child: &Child) -> io::Result<()> {
 
 /// The name and arguments of the program.
 #[derive(Debug)]
-struct Program {
+struct SpawnerProgram {
     name: &'static str,
     arguments: Vec<&'static str>,
 }
@@ -203,32 +203,32 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
 }
 
 /// A program that the spawner executes, or its place in this process's file.
-struct Carried {
+struct PreparedProgram {
     numbers: ProgramDescriptors,
-    later: Later,
+    deferred: DeferredProgram,
 }
 
-impl Carried {
+impl PreparedProgram {
     fn prepare(
         numbers: ProgramDescriptors,
         name: &CStr,
         program: &'static [u8],
     ) -> io::Result<Self> {
-        let later = executable::prepare_for_later(name, program)?;
-        Ok(Self { numbers, later })
+        let deferred = executable::prepare_deferred(name, program)?;
+        Ok(Self { numbers, deferred })
     }
 
     /// Returns the argument that describes the program's place, if the program still has to be
     /// written to its file.
     fn argument(&self) -> Option<String> {
-        let place = self.later.place.as_ref()?;
+        let range = self.deferred.range.as_ref()?;
         let begin = self.numbers.argument;
-        Some(format!("{begin}{},{}", place.offset, place.bytes))
+        Some(format!("{begin}{},{}", range.offset, range.bytes))
     }
 
     fn descriptors(&self) -> impl Iterator<Item = (RawFd, &OwnedFd)> {
-        let by = self.later.place.as_ref().map(|place| &place.by);
-        let file = (self.numbers.file, &self.later.file);
+        let by = self.deferred.range.as_ref().map(|range| &range.file);
+        let file = (self.numbers.file, &self.deferred.file);
         let carrier = self.numbers.carrier;
         [file].into_iter().chain(by.map(move |by| (carrier, by)))
     }
@@ -239,7 +239,7 @@ impl Carried {
     unsafe_code,
     reason = "the child's descriptors must be at fixed numbers before exec"
 )]
-fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
+fn execute(program: SpawnerProgram, socket: &OwnedFd) -> io::Result<Child> {
     // ProgramDescriptors that the moves below cannot overwrite.
     let clear = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, programs::END);
     // The originals stay open, too, so that the pipe over which the standard library reports errors
@@ -247,16 +247,16 @@ fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
     let (program_file, argument) = file()?;
     let file = clear(&program_file)?;
     let carried = [
-        Carried::prepare(
+        PreparedProgram::prepare(
             programs::COMPILER,
             c"faasw-compiler",
             faasw_bundled::COMPILER,
         )?,
-        Carried::prepare(programs::EGRESS, c"faasw-egress", faasw_bundled::EGRESS)?,
+        PreparedProgram::prepare(programs::EGRESS, c"faasw-egress", faasw_bundled::EGRESS)?,
     ];
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let given = [(faasw_sandbox::NODE_FD, socket)].into_iter();
-    let given = given.chain(carried.iter().flat_map(Carried::descriptors));
+    let given = given.chain(carried.iter().flat_map(PreparedProgram::descriptors));
     let given = given.map(|(number, fd)| Ok((number, clear(fd)?)));
     let given: Vec<(RawFd, OwnedFd)> = given.collect::<io::Result<_>>()?;
     let moves = given.iter().map(|(number, fd)| (*number, fd.as_raw_fd()));
@@ -266,7 +266,7 @@ fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
         .arg0(program.name)
         .args(program.arguments)
         .args(argument)
-        .args(carried.iter().filter_map(Carried::argument))
+        .args(carried.iter().filter_map(PreparedProgram::argument))
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null());

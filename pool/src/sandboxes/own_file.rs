@@ -1,6 +1,6 @@
-//! Finding the place of compiled-in programs in this process's own executable file.
+//! Finding the position of compiled-in programs in this process's own executable file.
 //!
-//! The place is found in the list of mappings (proc_pid_maps(5)). Only the program's own file is
+//! The position is found in the list of mappings (proc_pid_maps(5)). Only the program's own file is
 //! accepted: it cannot be written while it runs (`ETXTBSY`, execve(2)).
 
 use std::fs;
@@ -10,22 +10,22 @@ use rustix::fs::{Mode, OFlags};
 
 /// A range of bytes in a file.
 #[derive(Debug)]
-pub struct Place {
+pub struct FileRange {
     /// The file.
-    pub by: OwnedFd,
+    pub file: OwnedFd,
     /// Where the range begins.
     pub offset: u64,
     /// The length of the range.
     pub bytes: u64,
 }
 
-/// Returns the place of `content` in this process's own file, without reading it. Returns `None` if
-/// it is not mapped from there, or if the kernel does not report it.
-pub fn place_of(content: &'static [u8]) -> Option<Place> {
+/// Returns the position of `content` in this process's own file, without reading it. Returns `None`
+/// if it is not mapped from there, or if the kernel does not report it.
+pub fn locate(content: &'static [u8]) -> Option<FileRange> {
     const OWN: &str = "/proc/self/exe";
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let by = rustix::fs::open(OWN, flags, Mode::empty()).ok()?;
-    let inode = rustix::fs::fstat(&by).ok()?.st_ino;
+    let file = rustix::fs::open(OWN, flags, Mode::empty()).ok()?;
+    let inode = rustix::fs::fstat(&file).ok()?.st_ino;
     // Files on different disks may have the same inode number; their names differ.
     let name = fs::read_link(OWN).ok()?;
     let name = name.to_str()?;
@@ -34,16 +34,20 @@ pub fn place_of(content: &'static [u8]) -> Option<Place> {
     let start = content.as_ptr().addr() as u64;
     let bytes = content.len() as u64;
     let lines = maps.lines();
-    let offset = lines.filter_map(Mapped::read).find_map(|mapped| {
+    let offset = lines.filter_map(MappingLine::read).find_map(|mapped| {
         let is_its = mapped.inode == inode && mapped.name == name && mapped.is_unchanged;
         mapped.offset_of(start, bytes).filter(|_| is_its)
     })?;
-    Some(Place { by, offset, bytes })
+    Some(FileRange {
+        file,
+        offset,
+        bytes,
+    })
 }
 
 /// A line of the list of mappings.
 #[derive(Debug, PartialEq, Eq)]
-struct Mapped<'a> {
+struct MappingLine<'a> {
     start: u64,
     end: u64,
     /// Whether the mapping is not writable, so that it still equals the file.
@@ -53,7 +57,7 @@ struct Mapped<'a> {
     name: &'a str,
 }
 
-impl<'a> Mapped<'a> {
+impl<'a> MappingLine<'a> {
     fn read(line: &'a str) -> Option<Self> {
         // A name may contain spaces.
         let mut fields = line.splitn(6, ' ');
@@ -86,29 +90,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compiled_in_is_found_in_the_programs_own_file() {
-        let place = place_of(faasw_bundled::COMPILER).unwrap();
+    fn embedded_programs_are_found_in_the_own_file() {
+        let range = locate(faasw_bundled::COMPILER).unwrap();
         let mut found = vec![0; faasw_bundled::COMPILER.len()];
         let mut read = 0;
         while read < found.len() {
-            let at = place.offset + read as u64;
-            read += rustix::io::pread(&place.by, &mut found[read..], at).unwrap();
+            let at = range.offset + read as u64;
+            read += rustix::io::pread(&range.file, &mut found[read..], at).unwrap();
         }
         assert!(found == faasw_bundled::COMPILER);
     }
 
     #[test]
-    fn what_is_elsewhere_is_not_found() {
+    fn bytes_on_the_heap_are_not_found_in_the_own_file() {
         let mut copy = faasw_bundled::SANDBOX.to_vec();
         copy.shrink_to_fit();
-        assert!(place_of(copy.leak()).is_none());
+        assert!(locate(copy.leak()).is_none());
     }
 
     #[test]
-    fn lines_are_as_the_system_writes_them() {
+    fn lines_of_the_list_of_mappings_are_parsed() {
         let line = "7f0c4a000-7f0c4b800 r--p 00012000 fd:00 1234    /a folder/faasw (deleted)";
-        let mapped = Mapped::read(line).unwrap();
-        let expected = Mapped {
+        let mapped = MappingLine::read(line).unwrap();
+        let expected = MappingLine {
             start: 0x7_f0c4_a000,
             end: 0x7_f0c4_b800,
             is_unchanged: true,
@@ -121,10 +125,10 @@ mod tests {
         assert_eq!(mapped.offset_of(0x7_f0c4_a010, 0x17f1), None);
         assert_eq!(mapped.offset_of(0x7_f0c4_9fff, 2), None);
         assert_eq!(mapped.offset_of(u64::MAX, 2), None);
-        let private = Mapped::read("1000-2000 rw-p 0 fd:00 7 /x").unwrap();
+        let private = MappingLine::read("1000-2000 rw-p 0 fd:00 7 /x").unwrap();
         assert!(!private.is_unchanged);
         for senseless in ["", "1000 r--p 0 0 0", "x-2 r--p 0 0:0 0", "1-2 r--p 0 0:0"] {
-            assert_eq!(Mapped::read(senseless), None, "{senseless}");
+            assert_eq!(MappingLine::read(senseless), None, "{senseless}");
         }
     }
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
-use super::account::Account;
+use super::cpu_account::CpuAccount;
 use crate::error::PlatformError;
 use crate::seeds::FunctionNumber;
-use crate::snapshots::Ending;
+use crate::snapshots::InstanceEnder;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl fmt::Display for Exit {
 
 /// How long the spawner took to make a process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Birth {
+pub struct ProcessCreationTimes {
     /// The time to find or make its control group.
     pub group: Duration,
     /// The time to fork.
@@ -68,7 +68,7 @@ pub struct Birth {
 }
 
 /// The maker's handle of a process: of the spawner, or of a thread of this program.
-pub trait Made: fmt::Debug + Send + Sync {
+pub trait ProcessHandle: fmt::Debug + Send + Sync {
     /// Orders its end.
     fn kill(&self);
 
@@ -97,14 +97,14 @@ pub trait Made: fmt::Debug + Send + Sync {
     fn cpu_time(&self) -> Result<Duration, Errno>;
 
     /// Returns how long it took to make it.
-    fn birth(&self) -> Birth;
+    fn creation_times(&self) -> ProcessCreationTimes;
 }
 
 /// Ends a process through its maker's handle.
 #[derive(Debug)]
-struct Killed(Arc<dyn Made>);
+struct ProcessEnder(Arc<dyn ProcessHandle>);
 
-impl Ending for Killed {
+impl InstanceEnder for ProcessEnder {
     fn end(&self) {
         self.0.kill();
     }
@@ -113,8 +113,8 @@ impl Ending for Killed {
 /// A process that the spawner made, or a thread in its place. Dropping it ends it.
 #[derive(Debug)]
 pub struct Process {
-    made: Arc<dyn Made>,
-    account: Arc<Account>,
+    handle: Arc<dyn ProcessHandle>,
+    account: Arc<CpuAccount>,
     ended: oneshot::Receiver<Exit>,
     /// How it ended, once that is known; the inner `None` means that this cannot be known.
     exit: Option<Option<Exit>>,
@@ -122,9 +122,13 @@ pub struct Process {
 
 impl Process {
     /// Wraps a requested process. Its reaper, or the joiner of its thread, closes `account`.
-    pub fn new(made: Arc<dyn Made>, account: Arc<Account>, ended: oneshot::Receiver<Exit>) -> Self {
+    pub fn new(
+        handle: Arc<dyn ProcessHandle>,
+        account: Arc<CpuAccount>,
+        ended: oneshot::Receiver<Exit>,
+    ) -> Self {
         Self {
-            made,
+            handle,
             account,
             ended,
             exit: None,
@@ -132,23 +136,23 @@ impl Process {
     }
 
     /// Returns how long the spawner took to make it; zero for a thread.
-    pub fn birth(&self) -> Birth {
-        self.made.birth()
+    pub fn creation_times(&self) -> ProcessCreationTimes {
+        self.handle.creation_times()
     }
 
     /// Records that the spawner could not make it.
-    pub fn never_was(&mut self) {
+    pub fn mark_never_spawned(&mut self) {
         self.exit = Some(None);
     }
 
     /// Returns a handle that can end it.
-    pub fn ending(&self) -> Box<dyn Ending> {
-        Box::new(Killed(self.made.clone()))
+    pub fn ender(&self) -> Box<dyn InstanceEnder> {
+        Box::new(ProcessEnder(self.handle.clone()))
     }
 
     /// Orders its end; [`Process::ended`] waits for it.
     pub fn kill(&self) {
-        self.made.kill();
+        self.handle.kill();
     }
 
     /// Returns whether it is still alive, as far as that is known without waiting.
@@ -158,38 +162,38 @@ impl Process {
         {
             self.exit = Some(Some(exit));
         }
-        self.exit.is_none() && !self.made.is_orphan()
+        self.exit.is_none() && !self.handle.is_orphan()
     }
 
     /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
     /// With control groups, the kernel enforces the limit and shares processors by function; a
     /// thread never has a group. From now on the process runs at the usual priority.
     pub fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
-        self.made.assign(bytes, function);
+        self.handle.assign(bytes, function);
     }
 
     /// Sets the background priority or the usual one.
     pub fn set_background(&self, background: bool) {
-        self.made.set_background(background);
+        self.handle.set_background(background);
     }
 
     /// Lets all other processes that want a processor run before it, or stops that.
     pub fn step_aside(&self, aside: bool) {
-        self.made.step_aside(aside);
+        self.handle.step_aside(aside);
     }
 
     /// Returns whether that has taken effect; always false on a host that does not support it.
     pub fn is_aside(&self) -> bool {
-        self.made.is_aside()
+        self.handle.is_aside()
     }
 
     /// Returns whether that has taken effect, or may at any moment.
     pub fn may_be_aside(&self) -> bool {
-        self.made.may_be_aside()
+        self.handle.may_be_aside()
     }
 
     /// Returns the account that its CPU time is charged to.
-    pub fn account(&self) -> &Account {
+    pub fn account(&self) -> &CpuAccount {
         &self.account
     }
 
@@ -198,10 +202,12 @@ impl Process {
     /// # Errors
     /// Returns an error if it has ended.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
-        self.made.cpu_time().map_err(|error| PlatformError::System {
-            what: "a process's CPU time could not be read",
-            error,
-        })
+        self.handle
+            .cpu_time()
+            .map_err(|error| PlatformError::System {
+                what: "a process's CPU time could not be read",
+                error,
+            })
     }
 
     /// Waits until it has ended and was reaped or joined. Can be called repeatedly.

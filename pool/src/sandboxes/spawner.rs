@@ -23,34 +23,34 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch as signal};
 use tokio::time::timeout;
 
-use super::account::Account;
+use super::cpu_account::CpuAccount;
 use super::cpu_clock::{clock_of, cpu_time};
-use super::groups::Groups;
-use super::launcher::{Launcher, Running};
-use super::process::{Birth, Exit, FORBIDDEN_CALL, Made, Process};
-use super::watch::{into_io, send_when_there_is_room, watch};
+use super::group_account::GroupAccount;
+use super::launcher::{Launcher, SpawnerProcess};
+use super::process::{Exit, FORBIDDEN_CALL, Process, ProcessCreationTimes, ProcessHandle};
+use super::watch::{into_io, send_when_writable, watch};
 use crate::error::{PlatformError, errno_from_report};
 use crate::seeds::FunctionNumber;
 
 /// The record of a requested process.
-struct Expected {
+struct ProcessRecord {
     spawned: Option<oneshot::Sender<Result<Spawned, PlatformError>>>,
     ended: Option<oneshot::Sender<Exit>>,
-    account: Arc<Account>,
-    aside: Arc<Aside>,
+    account: Arc<CpuAccount>,
+    aside: Arc<AsideState>,
 }
 
 /// Whether all other processes that want a processor run before a process.
 #[derive(Debug, Default)]
-struct Aside {
+struct AsideState {
     /// The last order was to put it aside.
-    is_asked: AtomicBool,
+    is_requested: AtomicBool,
     /// The spawner has reported that it is aside.
-    is_so: AtomicBool,
+    is_in_effect: AtomicBool,
 }
 
 /// An order without an answer. No order is lost: if the socket is full, orders are queued.
-enum Order {
+enum QueuedOrder {
     Kill(Kill),
     Limit(Limit),
     SetPriority(SetPriority),
@@ -59,25 +59,25 @@ enum Order {
 
 /// A requested process; it keeps the spawner alive.
 #[derive(Debug)]
-struct Asked {
+struct SpawnedProcess {
     spawner: Arc<Spawner>,
     token: u64,
-    aside: Arc<Aside>,
+    aside: Arc<AsideState>,
     /// Set once the process was made. The clock of its CPU time is `None` if it had ended by then.
-    spawned: OnceLock<(Option<libc::clockid_t>, Birth)>,
+    spawned: OnceLock<(Option<libc::clockid_t>, ProcessCreationTimes)>,
 }
 
-impl Asked {
-    fn note_spawned(&self, spawned: &Spawned) {
-        let birth = Birth {
+impl SpawnedProcess {
+    fn record_spawned(&self, spawned: &Spawned) {
+        let times = ProcessCreationTimes {
             group: Duration::from_nanos(spawned.group_nanoseconds),
             fork: Duration::from_nanos(spawned.fork_nanoseconds),
         };
-        let _ = self.spawned.set((clock_of(spawned.pid), birth));
+        let _ = self.spawned.set((clock_of(spawned.pid), times));
     }
 }
 
-impl Made for Asked {
+impl ProcessHandle for SpawnedProcess {
     fn kill(&self) {
         self.spawner.kill(self.token);
     }
@@ -91,7 +91,7 @@ impl Made for Asked {
     }
 
     fn set_background(&self, background: bool) {
-        let order = Order::SetPriority(SetPriority {
+        let order = QueuedOrder::SetPriority(SetPriority {
             token: self.token,
             background: background.into(),
         });
@@ -103,25 +103,26 @@ impl Made for Asked {
         if aside && self.spawner.refuses_aside.load(Ordering::Relaxed) {
             return;
         }
-        if self.aside.is_asked.swap(aside, Ordering::AcqRel) == aside {
+        if self.aside.is_requested.swap(aside, Ordering::AcqRel) == aside {
             return;
         }
         if !aside {
             // The spawner reports when it is aside again.
-            self.aside.is_so.store(false, Ordering::Release);
+            self.aside.is_in_effect.store(false, Ordering::Release);
         }
         let background = aside.into();
         let token = self.token;
-        let order = Order::SetBackgroundGroup(SetBackgroundGroup { token, background });
+        let order = QueuedOrder::SetBackgroundGroup(SetBackgroundGroup { token, background });
         let _ = self.spawner.orders.send(order);
     }
 
     fn is_aside(&self) -> bool {
-        self.aside.is_asked.load(Ordering::Acquire) && self.aside.is_so.load(Ordering::Acquire)
+        self.aside.is_requested.load(Ordering::Acquire)
+            && self.aside.is_in_effect.load(Ordering::Acquire)
     }
 
     fn may_be_aside(&self) -> bool {
-        self.aside.is_asked.load(Ordering::Acquire)
+        self.aside.is_requested.load(Ordering::Acquire)
     }
 
     fn cpu_time(&self) -> Result<Duration, Errno> {
@@ -129,10 +130,10 @@ impl Made for Asked {
         cpu_time(clock.ok_or(Errno::SRCH)?)
     }
 
-    fn birth(&self) -> Birth {
+    fn creation_times(&self) -> ProcessCreationTimes {
         self.spawned
             .get()
-            .map(|(_, birth)| *birth)
+            .map(|(_, times)| *times)
             .unwrap_or_default()
     }
 }
@@ -141,17 +142,17 @@ impl Made for Asked {
 pub struct Spawner {
     /// The listening task shares it, without keeping the spawner alive.
     socket: Arc<AsyncFd<OwnedFd>>,
-    expected: Mutex<HashMap<u64, Expected>>,
+    records: Mutex<HashMap<u64, ProcessRecord>>,
     next_token: AtomicU64,
     /// The queue of orders without an answer.
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<QueuedOrder>,
     gone: AtomicBool,
     /// Whether this host cannot put processes aside.
     refuses_aside: AtomicBool,
     /// The number of processes that made a system call that their jail does not allow.
     forbidden_calls: Arc<AtomicU64>,
     /// The use of control groups, as the spawner reports it.
-    groups: Arc<Groups>,
+    groups: Arc<GroupAccount>,
     /// Closed when the spawner has been reaped.
     reaped: signal::Receiver<()>,
 }
@@ -174,18 +175,18 @@ impl Spawner {
         launcher: Option<&Launcher>,
         (network, level): (Network, ConfinementLevel),
         forbidden_calls: Arc<AtomicU64>,
-        groups: Arc<Groups>,
+        groups: Arc<GroupAccount>,
     ) -> io::Result<Arc<Self>> {
         let (ours, theirs) = faasw_fri::pair()?;
         // The spawner receives this order when it begins.
         send(&ours, &groups.order(), &[], SendFlags::DONTWAIT).map_err(into_io)?;
-        let running = Running::start(launcher, network, level, &theirs)?;
+        let running = SpawnerProcess::start(launcher, network, level, &theirs)?;
         drop(theirs);
         let (reaped_sender, reaped) = signal::channel(());
-        let (orders, to_give) = mpsc::unbounded_channel();
+        let (orders, queued_orders) = mpsc::unbounded_channel();
         let spawner = Arc::new(Self {
             socket: Arc::new(watch(ours)?),
-            expected: Mutex::new(HashMap::new()),
+            records: Mutex::new(HashMap::new()),
             next_token: AtomicU64::new(1),
             orders,
             gone: AtomicBool::new(false),
@@ -200,7 +201,7 @@ impl Spawner {
             running,
             reaped_sender,
         ));
-        tokio::spawn(give(Arc::downgrade(&spawner), to_give));
+        tokio::spawn(forward_orders(Arc::downgrade(&spawner), queued_orders));
         Ok(spawner)
     }
 
@@ -211,14 +212,14 @@ impl Spawner {
 
     /// Ends the spawner and every process that it made; waits until it is reaped.
     pub async fn stop(&self) {
-        self.hang_up();
+        self.close_connection();
         // The channel never carries a value; it only closes.
         let _ = self.reaped.clone().changed().await;
     }
 
     /// Closes the connection: the spawner ends its processes and itself, and the listening task
     /// ends.
-    fn hang_up(&self) {
+    fn close_connection(&self) {
         let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
     }
 
@@ -271,7 +272,7 @@ impl Spawner {
 
     /// Sets the memory limit of a process's group, and the function that the process serves.
     pub fn assign(&self, token: u64, memory_bytes: u64, function: Option<FunctionNumber>) {
-        let _ = self.orders.send(Order::Limit(Limit {
+        let _ = self.orders.send(QueuedOrder::Limit(Limit {
             token,
             function: function.unwrap_or(NO_FUNCTION),
             memory_bytes,
@@ -290,10 +291,10 @@ impl Spawner {
     ) -> Result<Process, PlatformError> {
         let (spawned_sender, spawned) = oneshot::channel();
         let (ended_sender, ended) = oneshot::channel();
-        let (account, aside) = (Arc::<Account>::default(), Arc::<Aside>::default());
-        self.expected().insert(
+        let (account, aside) = (Arc::<CpuAccount>::default(), Arc::<AsideState>::default());
+        self.records().insert(
             token,
-            Expected {
+            ProcessRecord {
                 spawned: Some(spawned_sender),
                 ended: Some(ended_sender),
                 account: account.clone(),
@@ -301,29 +302,29 @@ impl Spawner {
             },
         );
         // From here on, dropping this ends a process that the request has made.
-        let asked = Arc::new(Asked {
+        let process_handle = Arc::new(SpawnedProcess {
             spawner: self.clone(),
             token,
             aside,
             spawned: OnceLock::new(),
         });
-        let mut process = Process::new(asked.clone(), account, ended);
-        self.tell(message, fds).await?;
+        let mut process = Process::new(process_handle.clone(), account, ended);
+        self.send_order(message, fds).await?;
         match spawned.await {
             Ok(Ok(spawned)) => {
                 tracing::trace!(token, pid = spawned.pid, "process made");
-                asked.note_spawned(&spawned);
+                process_handle.record_spawned(&spawned);
                 Ok(process)
             }
             Ok(Err(error)) => {
-                process.never_was();
+                process.mark_never_spawned();
                 Err(error)
             }
             Err(_) => Err(PlatformError::SpawnerGone),
         }
     }
 
-    async fn tell<M: Message>(
+    async fn send_order<M: Message>(
         &self,
         message: &M,
         fds: &[BorrowedFd<'_>],
@@ -331,7 +332,7 @@ impl Spawner {
         if self.is_gone() {
             return Err(PlatformError::SpawnerGone);
         }
-        send_when_there_is_room(&self.socket, |socket| {
+        send_when_writable(&self.socket, |socket| {
             send(socket, message, fds, SendFlags::empty()).map_err(into_io)
         })
         .await
@@ -341,20 +342,20 @@ impl Spawner {
     /// Orders the end of a process, without waiting.
     pub fn kill(&self, token: u64) {
         // Fails if the receiving task has ended, and then the spawner is ending.
-        let _ = self.orders.send(Order::Kill(Kill { token }));
+        let _ = self.orders.send(QueuedOrder::Kill(Kill { token }));
     }
 
-    fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
+    fn records(&self) -> MutexGuard<'_, HashMap<u64, ProcessRecord>> {
         // The map is consistent between any two statements.
-        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Handles a message of the spawner.
-    fn hear(&self, packet: &mut Packet) -> Result<(), FriError> {
+    fn handle_message(&self, packet: &mut Packet) -> Result<(), FriError> {
         match packet.kind() {
             Some(Kind::Spawned) => {
                 let spawned: Spawned = packet.message()?;
-                self.groups.told(spawned.groups);
+                self.groups.record_report(spawned.groups);
                 if let Some(waiting) = self.spawned_sender(spawned.token) {
                     let _ = waiting.send(Ok(spawned));
                 }
@@ -368,15 +369,15 @@ impl Spawner {
                 if refused.is_yes() {
                     self.refuses_aside.store(true, Ordering::Relaxed);
                 }
-                if let Some(expected) = self.expected().get(&token) {
-                    let is_so = &expected.aside.is_so;
-                    is_so.store(background.is_yes(), Ordering::Release);
+                if let Some(record) = self.records().get(&token) {
+                    let is_in_effect = &record.aside.is_in_effect;
+                    is_in_effect.store(background.is_yes(), Ordering::Release);
                 }
             }
             Some(Kind::Introduced) => {
                 let Introduced { own_users, groups } = packet.message()?;
                 let [usage, ..] = packet.take_fds();
-                self.groups.introduced(usage);
+                self.groups.record_introduction(usage);
                 if !own_users.is_yes() {
                     tracing::warn!("without root all jails share one user, which protects less");
                 }
@@ -410,7 +411,7 @@ impl Spawner {
                         },
                     }));
                 }
-                self.expected().remove(&token);
+                self.records().remove(&token);
             }
             Some(Kind::Ended) => {
                 let Ended {
@@ -421,10 +422,10 @@ impl Spawner {
                     cpu_nanoseconds,
                     groups,
                 } = packet.message()?;
-                self.groups.told(groups);
+                self.groups.record_report(groups);
                 let out_of_memory = out_of_memory.is_yes();
                 if out_of_memory {
-                    self.groups.out_of_memory();
+                    self.groups.count_oom_kill();
                     let memory = self.groups.memory();
                     tracing::warn!(
                         token,
@@ -442,8 +443,8 @@ impl Spawner {
                          connector or an egress worker"
                     );
                 }
-                let expected = self.expected().remove(&token);
-                if let Some(Expected { ended, account, .. }) = expected {
+                let record = self.records().remove(&token);
+                if let Some(ProcessRecord { ended, account, .. }) = record {
                     account.close(Duration::from_nanos(cpu_nanoseconds));
                     if let Some(waiting) = ended {
                         let _ = waiting.send(Exit {
@@ -463,19 +464,16 @@ impl Spawner {
         &self,
         token: u64,
     ) -> Option<oneshot::Sender<Result<Spawned, PlatformError>>> {
-        self.expected().get_mut(&token)?.spawned.take()
+        self.records().get_mut(&token)?.spawned.take()
     }
 
     /// Records the end of the spawner: all waiters learn of it because their channels close.
     /// Returns the accounts of processes that end with the spawner but are not gone yet.
-    fn end(&self) -> Vec<Arc<Account>> {
-        self.groups.spawner_ended();
+    fn end(&self) -> Vec<Arc<CpuAccount>> {
+        self.groups.record_spawner_end();
         self.gone.store(true, Ordering::Release);
-        let expected = std::mem::take(&mut *self.expected());
-        expected
-            .into_values()
-            .map(|expected| expected.account)
-            .collect()
+        let records = std::mem::take(&mut *self.records());
+        records.into_values().map(|record| record.account).collect()
     }
 }
 
@@ -483,23 +481,23 @@ impl Spawner {
 /// anything again: the listening task would wait forever.
 impl Drop for Spawner {
     fn drop(&mut self) {
-        self.hang_up();
+        self.close_connection();
     }
 }
 
 /// Forwards orders as long as the spawner is used.
-async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>) {
+async fn forward_orders(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<QueuedOrder>) {
     while let Some(order) = orders.recv().await {
         let Some(spawner) = spawner.upgrade() else {
             return;
         };
-        let given = match &order {
-            Order::Kill(kill) => spawner.tell(kill, &[]).await,
-            Order::Limit(limit) => spawner.tell(limit, &[]).await,
-            Order::SetPriority(order) => spawner.tell(order, &[]).await,
-            Order::SetBackgroundGroup(order) => spawner.tell(order, &[]).await,
+        let sent = match &order {
+            QueuedOrder::Kill(kill) => spawner.send_order(kill, &[]).await,
+            QueuedOrder::Limit(limit) => spawner.send_order(limit, &[]).await,
+            QueuedOrder::SetPriority(order) => spawner.send_order(order, &[]).await,
+            QueuedOrder::SetBackgroundGroup(order) => spawner.send_order(order, &[]).await,
         };
-        if given.is_err() {
+        if sent.is_err() {
             return;
         }
     }
@@ -509,13 +507,13 @@ async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>
 async fn listen(
     spawner: Weak<Spawner>,
     socket: Arc<AsyncFd<OwnedFd>>,
-    running: Running,
+    running: SpawnerProcess,
     _reaped: signal::Sender<()>,
 ) {
     // The accounts are kept until all processes are gone.
     let mut accounts = Vec::new();
     loop {
-        let heard = socket
+        let handled = socket
             .async_io(Interest::READABLE, |socket| {
                 receive(socket, RecvFlags::DONTWAIT).map_err(into_io)
             })
@@ -523,12 +521,12 @@ async fn listen(
         let Some(listening) = spawner.upgrade() else {
             break;
         };
-        let heard = heard.map_err(|error| error.to_string());
-        let heard = heard.and_then(|mut packet| {
-            let heard = listening.hear(&mut packet);
-            heard.map_err(|error| error.to_string())
+        let handled = handled.map_err(|error| error.to_string());
+        let handled = handled.and_then(|mut packet| {
+            let handled = listening.handle_message(&mut packet);
+            handled.map_err(|error| error.to_string())
         });
-        if let Err(error) = heard {
+        if let Err(error) = handled {
             tracing::debug!(%error, "the spawner has ended");
             accounts = listening.end();
             break;
@@ -536,10 +534,10 @@ async fn listen(
     }
     drop(socket);
     // The socket is closed, so the spawner ends its processes, cleans up after them and ends.
-    let _ = timeout(CLEARING_UP, running.ended()).await;
+    let _ = timeout(SHUTDOWN_TIMEOUT, running.ended()).await;
     running.reap().await;
     drop(accounts);
 }
 
 /// 30 s: the time that a spawner may take to end once it is no longer used.
-const CLEARING_UP: Duration = Duration::from_secs(30);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);

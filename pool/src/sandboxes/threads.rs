@@ -14,8 +14,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-use super::account::Account;
-use super::process::{Birth, Exit, Made, Process};
+use super::cpu_account::CpuAccount;
+use super::process::{Exit, Process, ProcessCreationTimes, ProcessHandle};
 use crate::error::PlatformError;
 use crate::seeds::FunctionNumber;
 
@@ -23,7 +23,7 @@ use crate::seeds::FunctionNumber;
 #[derive(Debug)]
 pub struct Threads {
     host: Arc<Host>,
-    living: Mutex<Living>,
+    living: Mutex<ThreadTable>,
     /// The number of threads that have not been joined.
     count: watch::Sender<usize>,
     /// The runtime that the pool was started in; a caller may run in another one.
@@ -31,7 +31,7 @@ pub struct Threads {
 }
 
 #[derive(Debug, Default)]
-struct Living {
+struct ThreadTable {
     threads: HashMap<u64, Arc<Thread>>,
     next: u64,
     /// Whether no more threads may be started.
@@ -70,7 +70,7 @@ impl Threads {
         };
         let progress = progress.try_clone().map_err(system)?;
         let (over_sender, over) = oneshot::channel();
-        let account = Arc::<Account>::default();
+        let account = Arc::<CpuAccount>::default();
         let charged = account.clone();
         let ended = move |code| {
             charged.close(own_cpu_time());
@@ -91,7 +91,7 @@ impl Threads {
         let (ended_sender, ended) = oneshot::channel();
         let threads = self.clone();
         self.runtime.spawn(async move {
-            let exit = joined_after(over, joined).await;
+            let exit = join_after(over, joined).await;
             threads.living().threads.remove(&number);
             // The receiver is gone if the process was dropped.
             let _ = ended_sender.send(exit);
@@ -113,12 +113,12 @@ impl Threads {
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    fn living(&self) -> MutexGuard<'_, Living> {
+    fn living(&self) -> MutexGuard<'_, ThreadTable> {
         self.living.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Made for Thread {
+impl ProcessHandle for Thread {
     fn kill(&self) {
         Self::kill(self);
     }
@@ -151,8 +151,8 @@ impl Made for Thread {
         Self::cpu_time(self)
     }
 
-    fn birth(&self) -> Birth {
-        Birth::default()
+    fn creation_times(&self) -> ProcessCreationTimes {
+        ProcessCreationTimes::default()
     }
 }
 
@@ -163,7 +163,7 @@ fn own_cpu_time() -> Duration {
 }
 
 /// Waits for the report that a thread is over, and then until it has been joined.
-async fn joined_after(over: oneshot::Receiver<i32>, thread: JoinHandle<()>) -> Exit {
+async fn join_after(over: oneshot::Receiver<i32>, thread: JoinHandle<()>) -> Exit {
     let code = over.await.unwrap_or_default();
     // The thread has nothing left to do, but may have to wait for a processor to end.
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;

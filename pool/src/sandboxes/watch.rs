@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 
 /// Makes a socket non-blocking and has the runtime watch it for incoming data. It is not watched
 /// for room: the kernel reports that each time the peer receives anything, which would wake the
-/// runtime for nothing ([`send_when_there_is_room`]).
+/// runtime for nothing ([`send_when_writable`]).
 ///
 /// # Errors
 /// Returns the error of the system if the socket cannot be watched.
@@ -30,7 +30,7 @@ fn register(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>>
 ///
 /// # Errors
 /// Returns the error of `send`, except that there is no room, or the error of watching the socket.
-pub async fn send_when_there_is_room(
+pub async fn send_when_writable(
     socket: &AsyncFd<OwnedFd>,
     send: impl Fn(&OwnedFd) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -61,21 +61,21 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test]
-    async fn what_has_no_room_is_sent_when_there_is() {
+    async fn a_message_is_sent_once_the_socket_is_writable() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let ours = watch(ours).unwrap();
         let send = |socket: &OwnedFd| Ok(rustix::io::write(socket, b"order").map(|_| ())?);
         while send(ours.get_ref()).is_ok() {}
-        let mut sending = pin!(send_when_there_is_room(&ours, send));
+        let mut sending = pin!(send_when_writable(&ours, send));
         let soon = timeout(Duration::from_millis(10), sending.as_mut()).await;
         assert!(soon.is_err());
         while rustix::io::read(&theirs, &mut [0; 16]).is_ok() {}
         sending.await.unwrap();
         assert_eq!(rustix::io::read(&theirs, &mut [0; 16]), Ok(5));
         drop(theirs);
-        let error = send_when_there_is_room(&ours, send).await.unwrap_err();
+        let error = send_when_writable(&ours, send).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

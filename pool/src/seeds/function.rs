@@ -5,7 +5,7 @@
 //! drawn by an initialisation would otherwise be shared by all requests. A deployment instantiates
 //! the function once in any case, so that a function that cannot be instantiated is rejected. A
 //! function that is known from an earlier making is added without an instantiation: its seed is
-//! made later (`later`).
+//! made later (`background_build`).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,15 +16,15 @@ use faasw_seedtree::Key;
 use faasw_seedtree::graph::{Resident, Slot};
 use faasw_seedtree::image::ImageError;
 
-use super::graph::{Held, Seeds};
-use super::holding::Holding;
+use super::function_memory::FunctionMemory;
+use super::function_step::FunctionStep;
+use super::graph::{SeedHold, Seeds};
 use super::language_engine::LanguageEngine;
-use super::recipe::Recipe;
-use super::version::Version;
+use super::seed_step::SeedStep;
 use crate::error::PlatformError;
 use crate::instances::WarmInstances;
 use crate::sink::Served;
-use crate::snapshots::{Code, Frozen, describe, has_failed};
+use crate::snapshots::{Code, SeedSnapshot, describe, has_failed};
 use crate::stats::SeedInfo;
 
 /// The number of ancestors of a function's seed: the booted guest and the linked imports; a script
@@ -34,10 +34,10 @@ const LEVEL: u8 = 2;
 /// A function version that instances can be made of. Clones share it. Its seed is in memory, or was
 /// evicted for others and is made again when it is used.
 #[derive(Clone, Debug)]
-pub struct FunctionVersion(Arc<Function>);
+pub struct FunctionVersion(Arc<VersionState>);
 
 impl std::ops::Deref for FunctionVersion {
-    type Target = Arc<Function>;
+    type Target = Arc<VersionState>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -46,21 +46,21 @@ impl std::ops::Deref for FunctionVersion {
 
 impl FunctionVersion {
     /// Wraps a version of the tree.
-    pub(super) fn new(function: Arc<Function>) -> Self {
+    pub(super) fn new(function: Arc<VersionState>) -> Self {
         Self(function)
     }
 
     /// Returns a weak reference.
-    pub(crate) fn downgrade(&self) -> WeakVersion {
-        WeakVersion(Arc::downgrade(&self.0))
+    pub(crate) fn downgrade(&self) -> WeakFunctionVersion {
+        WeakFunctionVersion(Arc::downgrade(&self.0))
     }
 }
 
 /// A weak reference to a function version.
 #[derive(Debug)]
-pub struct WeakVersion(Weak<Function>);
+pub struct WeakFunctionVersion(Weak<VersionState>);
 
-impl WeakVersion {
+impl WeakFunctionVersion {
     /// Returns the version, if it still exists.
     pub fn upgrade(&self) -> Option<FunctionVersion> {
         self.0.upgrade().map(FunctionVersion)
@@ -80,16 +80,16 @@ impl WeakVersion {
 /// A function version as the tree holds it. Each deployment has a seed of its own, even with the
 /// same inputs as another.
 #[derive(Debug)]
-pub struct Function {
-    version: Arc<Version>,
-    recipe: Arc<Recipe>,
+pub struct VersionState {
+    step: Arc<FunctionStep>,
+    recipe: Arc<SeedStep>,
     key: Key,
-    slot: Slot<Frozen>,
+    slot: Slot<SeedSnapshot>,
     seeds: Arc<Seeds>,
     /// The engine that a script descends from; it stays as long as the script does.
     engine: Option<Arc<LanguageEngine>>,
     warm_instances: Arc<WarmInstances>,
-    holding: Arc<Holding>,
+    function_memory: Arc<FunctionMemory>,
     busy: AtomicUsize,
     served: [AtomicU64; Served::ALL.len()],
     page_faults: AtomicU64,
@@ -97,13 +97,13 @@ pub struct Function {
     seed_bytes: AtomicU64,
 }
 
-impl Drop for Function {
+impl Drop for VersionState {
     fn drop(&mut self) {
         self.seeds.forget(self.key);
     }
 }
 
-impl Function {
+impl VersionState {
     /// Creates a version whose seed `recipe` makes of `parent`, or of `engine` if it is a script.
     /// `recipe` has to be a version's.
     ///
@@ -113,35 +113,35 @@ impl Function {
         seeds: &Arc<Seeds>,
         parent: Key,
         engine: Option<Arc<LanguageEngine>>,
-        recipe: Recipe,
+        recipe: SeedStep,
         warm_instances: Arc<WarmInstances>,
-        holding: Arc<Holding>,
+        function_memory: Arc<FunctionMemory>,
     ) -> Result<Self, PlatformError> {
         let parent = engine.as_ref().map_or(parent, |engine| engine.key());
-        let defined = seeds.define(Some(parent), holding.owner(), recipe)?;
-        let Some(version) = defined.recipe.version().cloned() else {
+        let defined = seeds.define(Some(parent), function_memory.owner(), recipe)?;
+        let Some(step) = defined.recipe.function_step().cloned() else {
             seeds.forget(defined.key);
             let what = "a function's seed is made by another step".to_owned();
             return Err(PlatformError::Protocol(what));
         };
         Ok(Self {
-            seed_bytes: AtomicU64::new(version.expected_bytes()),
-            version,
+            seed_bytes: AtomicU64::new(step.expected_bytes()),
+            step,
             recipe: defined.recipe,
             key: defined.key,
             slot: defined.slot,
             seeds: seeds.clone(),
             engine,
             warm_instances,
-            holding,
+            function_memory,
             busy: AtomicUsize::new(0),
             served: Default::default(),
             page_faults: AtomicU64::new(0),
         })
     }
 
-    pub(super) fn version(&self) -> &Arc<Version> {
-        &self.version
+    pub(super) fn step(&self) -> &Arc<FunctionStep> {
+        &self.step
     }
 
     pub(super) fn key(&self) -> Key {
@@ -153,37 +153,37 @@ impl Function {
     }
 
     /// Returns its seed, if that is in memory. It is not evicted while the caller holds it.
-    pub(crate) fn frozen(&self) -> Option<Arc<Frozen>> {
+    pub(crate) fn frozen(&self) -> Option<Arc<SeedSnapshot>> {
         let frozen = self.slot.get();
         frozen.filter(|frozen| !has_failed(frozen))
     }
 
     /// As [`Self::frozen`], for a caller without an instance of it, which may hold it for long.
-    pub(crate) fn held(&self) -> Option<Held> {
+    pub(crate) fn hold_seed(&self) -> Option<SeedHold> {
         let frozen = self.frozen()?;
-        Some(Held::new(&self.seeds, frozen))
+        Some(SeedHold::new(&self.seeds, frozen))
     }
 
     /// Returns the result of `look` on its seed, if that is in memory. This does not count as a use
     /// of the seed.
-    fn look<V>(&self, look: impl FnOnce(&Frozen) -> V) -> Option<V> {
-        let look = |frozen: &Frozen| (!has_failed(frozen)).then(|| look(frozen));
+    fn with_seed<V>(&self, look: impl FnOnce(&SeedSnapshot) -> V) -> Option<V> {
+        let look = |frozen: &SeedSnapshot| (!has_failed(frozen)).then(|| look(frozen));
         self.slot.look(look).flatten()
     }
 
     /// Returns whether its seed is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
-        self.look(|_| ()).is_some()
+        self.with_seed(|_| ()).is_some()
     }
 
     /// Returns the memory limit of its guests, in bytes.
     pub(crate) fn memory_limit(&self) -> u64 {
-        self.version.memory_limit()
+        self.step.memory_limit()
     }
 
     /// Returns the RAM of its guests, in bytes.
     pub(crate) fn ram_bytes(&self) -> u64 {
-        self.version.ram_bytes()
+        self.step.ram_bytes()
     }
 
     pub(crate) fn warm_instances(&self) -> &Arc<WarmInstances> {
@@ -191,23 +191,23 @@ impl Function {
     }
 
     /// Returns the account of what all its versions hold in memory.
-    pub(crate) fn holding(&self) -> &Holding {
-        &self.holding
+    pub(crate) fn function_memory(&self) -> &FunctionMemory {
+        &self.function_memory
     }
 
     /// Returns the function's name.
     pub(crate) fn name(&self) -> &str {
-        self.version.name()
+        self.step.name()
     }
 
     /// Returns whether it is a script.
     pub(super) fn is_script(&self) -> bool {
-        self.version.is_script()
+        self.step.is_script()
     }
 
     /// Returns whether only its own seed can be forked for it.
-    pub(crate) fn is_fed(&self) -> bool {
-        self.version.is_fed()
+    pub(crate) fn requires_own_seed(&self) -> bool {
+        self.step.requires_own_seed()
     }
 
     /// Returns whether it is a script of this engine.
@@ -218,10 +218,10 @@ impl Function {
 
     /// Returns how many instances it lacks of those that it is to have at all times. `frozen` is
     /// its seed, or `None` if the seed is not in memory, so that nothing can be forked from it.
-    pub(crate) fn missing_instances(&self, frozen: Option<&Frozen>) -> usize {
+    pub(crate) fn missing_instances(&self, frozen: Option<&SeedSnapshot>) -> usize {
         if let Some(frozen) = frozen {
             // The bytes that making it again will take.
-            self.note_seed(frozen);
+            self.record_seed_bytes(frozen);
         }
         let generation = frozen.map_or(0, |frozen| frozen.working_set().current().generation);
         self.warm_instances.missing(generation, self.busy())
@@ -229,11 +229,11 @@ impl Function {
 
     /// Returns what prevents one more instance of it from being warm ahead of requests, if
     /// anything does: the function's own memory, or that of the seeds.
-    pub(crate) fn is_full(&self, frozen: &Frozen) -> Option<Lack> {
+    pub(crate) fn instance_budget_lack(&self, frozen: &SeedSnapshot) -> Option<Lack> {
         // Instances at work will be warm again. There has to be room for them, too, so that
         // neither the new instance nor others are ended for lack of memory then.
         let more = 1 + self.busy() as u64;
-        if self.holding.room() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
+        if self.function_memory.free_budget() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
             return Some(Lack::FunctionMemory);
         }
         // A further instance would prevent the seed's eviction.
@@ -241,24 +241,24 @@ impl Function {
     }
 
     /// Records the bytes that its seed takes when it is made again.
-    pub(crate) fn note_seed(&self, frozen: &Frozen) {
+    pub(crate) fn record_seed_bytes(&self, frozen: &SeedSnapshot) {
         let bytes = Resident::bytes(frozen);
         self.seed_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Returns what prevents its seed from being made for instances ahead of requests, if anything
     /// does. The seed has to fit the budget of all seeds and that of its function.
-    pub(crate) fn has_no_room_for_seed(&self) -> Option<Lack> {
+    pub(crate) fn seed_budget_lack(&self) -> Option<Lack> {
         let bytes = self.seed_bytes.load(Ordering::Relaxed).max(1);
-        if self.holding.room() < bytes {
+        if self.function_memory.free_budget() < bytes {
             return Some(Lack::FunctionMemory);
         }
-        (self.seeds.room() < bytes).then_some(Lack::SeedMemory)
+        (self.seeds.free_budget() < bytes).then_some(Lack::SeedMemory)
     }
 
     /// Returns whether the function's budget has room for one more new instance.
-    pub(crate) fn can_afford_one(&self, frozen: &Frozen) -> bool {
-        self.holding.room() >= frozen.bytes_of_new().max(1)
+    pub(crate) fn has_budget_for_instance(&self, frozen: &SeedSnapshot) -> bool {
+        self.function_memory.free_budget() >= frozen.bytes_of_new().max(1)
     }
 
     /// Returns the best snapshot to fork while its seed is not in memory (best-effort fork, AFaaS
@@ -267,15 +267,15 @@ impl Function {
     /// # Errors
     /// Returns [`PlatformError::Protocol`] if not even a shared seed is in memory, and
     /// [`PlatformError::CodeGone`] if its code cannot be loaded.
-    pub(crate) async fn nearest(&self) -> Result<Origin, PlatformError> {
-        let code = self.version.code().get().await?;
+    pub(crate) async fn nearest(&self) -> Result<ForkOrigin, PlatformError> {
+        let code = self.step.code().get().await?;
         let nearest = self.seeds.nearest(self.key);
         let (from, missing) = nearest.ok_or_else(|| {
             let what = "there is no seed that a function descends from".to_owned();
             PlatformError::Protocol(what)
         })?;
         let code = Some(code);
-        Ok(Origin {
+        Ok(ForkOrigin {
             from,
             missing,
             code,
@@ -284,8 +284,8 @@ impl Function {
 
     /// Writes its image anew, because more is known of its seed than when it was made. Its code may
     /// be gathered into large pages from now on.
-    pub(crate) fn keep_image(&self, frozen: &Arc<Frozen>) {
-        self.seeds.keep_image(&self.recipe, frozen);
+    pub(crate) fn rewrite_image(&self, frozen: &Arc<SeedSnapshot>) {
+        self.seeds.queue_image_write(&self.recipe, frozen);
         self.seeds.gather_code(self.key, &self.recipe, frozen);
     }
 
@@ -299,10 +299,10 @@ impl Function {
     /// # Errors
     /// Returns an error if the image cannot be read.
     pub(crate) async fn describe_image(&self) -> Result<Option<ImageInfo>, ImageError> {
-        let Some(library) = self.seeds.library() else {
+        let Some(image_store) = self.seeds.image_store() else {
             return Ok(None);
         };
-        let held = self.held();
+        let held = self.hold_seed();
         let frozen = held.as_deref().cloned();
         let parent = match &frozen {
             Some(frozen) => frozen.parent().cloned(),
@@ -313,16 +313,16 @@ impl Function {
             }
         };
         let parent = parent.and_then(|parent| parent.content());
-        library.describe(&self.recipe, parent, frozen).await
+        image_store.describe(&self.recipe, parent, frozen).await
     }
 
     /// Checks that its image is valid over this parent.
     ///
     /// # Errors
     /// Returns the reason why it is not.
-    pub(super) async fn check_image(&self, parent: &Arc<Frozen>) -> Result<(), ImageError> {
-        match self.seeds.library() {
-            Some(library) => library.check(&self.recipe, parent).await,
+    pub(super) async fn check_image(&self, parent: &Arc<SeedSnapshot>) -> Result<(), ImageError> {
+        match self.seeds.image_store() {
+            Some(image_store) => image_store.check(&self.recipe, parent).await,
             None => Err(std::io::Error::from(std::io::ErrorKind::NotFound).into()),
         }
     }
@@ -338,13 +338,13 @@ impl Function {
     }
 
     /// Counts a request that is served by such a sandbox, until the result is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, served: Served) -> Busy {
+    pub(crate) fn begin_request(self: &Arc<Self>, served: Served) -> BusyGuard {
         self.slot.note_use(Instant::now());
         if let Some(count) = self.served.get(served as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy {
+        BusyGuard {
             function: self.clone(),
             served,
         }
@@ -362,7 +362,7 @@ impl Function {
         };
         let all: u64 = Served::ALL.map(count).iter().sum();
         SeedInfo {
-            name: self.version.name().to_owned(),
+            name: self.step.name().to_owned(),
             level: LEVEL + u8::from(self.is_script()),
             warm: self.warm_instances.count(),
             warm_bytes: self.warm_instances.bytes(),
@@ -371,7 +371,9 @@ impl Function {
             hits: count(Served::Warm),
             page_faults: self.page_faults.load(Ordering::Relaxed),
             image_bytes: self.image_bytes(),
-            ..self.look(|frozen| describe("", frozen)).unwrap_or_default()
+            ..self
+                .with_seed(|frozen| describe("", frozen))
+                .unwrap_or_default()
         }
     }
 }
@@ -379,18 +381,18 @@ impl Function {
 /// The snapshot that an instance is forked from, and the steps that its guest has to do before it
 /// is the function.
 #[derive(Debug)]
-pub struct Origin {
+pub struct ForkOrigin {
     /// The snapshot.
-    pub from: Arc<Frozen>,
+    pub from: Arc<SeedSnapshot>,
     /// The missing steps, in order.
-    pub missing: Vec<Arc<Recipe>>,
+    pub missing: Vec<Arc<SeedStep>>,
     /// The function's code.
     pub code: Option<Arc<Code>>,
 }
 
-impl Origin {
+impl ForkOrigin {
     /// Returns the origin for a fork of the function's own seed.
-    pub fn own(frozen: Arc<Frozen>) -> Self {
+    pub fn own(frozen: Arc<SeedSnapshot>) -> Self {
         Self {
             code: frozen.state().code().cloned(),
             from: frozen,
@@ -400,7 +402,7 @@ impl Origin {
 
     /// Returns the seed for which zygotes are to be specialised for forks of this kind. An ancestor
     /// that stands in for the function's seed does so for other functions, too.
-    pub fn parent(&self) -> &Arc<Frozen> {
+    pub fn parent(&self) -> &Arc<SeedSnapshot> {
         if self.is_own() {
             self.from.parent().unwrap_or(&self.from)
         } else {
@@ -416,14 +418,14 @@ impl Origin {
 
 /// A request under way. Dropping it marks its instance as free again.
 #[derive(Debug)]
-pub struct Busy {
-    function: Arc<Function>,
+pub struct BusyGuard {
+    function: Arc<VersionState>,
     served: Served,
 }
 
-impl Busy {
+impl BusyGuard {
     /// Records that another kind of sandbox serves the request after all.
-    pub(crate) fn goes_over_to(&mut self, served: Served) {
+    pub(crate) fn set_served(&mut self, served: Served) {
         let counts = &self.function.served;
         if let Some(count) = counts.get(self.served as usize) {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -435,7 +437,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.function.busy.fetch_sub(1, Ordering::Relaxed);
     }

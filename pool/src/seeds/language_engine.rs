@@ -8,11 +8,11 @@ use std::sync::Arc;
 use faasw_seedtree::graph::Slot;
 use faasw_seedtree::{Key, Owner};
 
-use super::engine::EngineVersion;
+use super::engine_step::EngineStep;
 use super::graph::Seeds;
-use super::recipe::Recipe;
+use super::seed_step::SeedStep;
 use crate::error::SeedError;
-use crate::snapshots::{Frozen, KeptCode, describe};
+use crate::snapshots::{CodeHandle, SeedSnapshot, describe};
 use crate::stats::SeedInfo;
 
 /// The number of ancestors of an engine's seed.
@@ -21,10 +21,10 @@ const LEVEL: u8 = 2;
 /// An engine in the tree. Its seed may be evicted while none of its scripts has a seed in memory.
 #[derive(Debug)]
 pub struct LanguageEngine {
-    version: Arc<EngineVersion>,
-    recipe: Arc<Recipe>,
+    step: Arc<EngineStep>,
+    recipe: Arc<SeedStep>,
     key: Key,
-    slot: Slot<Frozen>,
+    slot: Slot<SeedSnapshot>,
     seeds: Arc<Seeds>,
 }
 
@@ -42,13 +42,13 @@ impl LanguageEngine {
     pub(super) fn new(
         seeds: &Arc<Seeds>,
         parent: Key,
-        version: EngineVersion,
+        step: EngineStep,
     ) -> Result<Self, SeedError> {
-        let version = Arc::new(version);
-        let recipe = Recipe::Engine(version.clone());
+        let step = Arc::new(step);
+        let recipe = SeedStep::Engine(step.clone());
         let defined = seeds.define(Some(parent), Owner::Shared, recipe)?;
         Ok(Self {
-            version,
+            step,
             recipe: defined.recipe,
             key: defined.key,
             slot: defined.slot,
@@ -61,13 +61,13 @@ impl LanguageEngine {
     }
 
     /// Returns whether it has this code.
-    pub(super) fn is_of(&self, code: &Arc<KeptCode>) -> bool {
-        self.version.is_of(code)
+    pub(super) fn is_of(&self, code: &Arc<CodeHandle>) -> bool {
+        self.step.is_of(code)
     }
 
     /// Returns its compiled code, which its scripts share.
-    pub(super) fn code(&self) -> &Arc<KeptCode> {
-        self.version.code()
+    pub(super) fn code(&self) -> &Arc<CodeHandle> {
+        self.step.code()
     }
 
     /// Returns whether its seed is in memory. The seed may not have been made yet, or may have been
@@ -80,7 +80,7 @@ impl LanguageEngine {
     pub(super) fn describe(&self) -> SeedInfo {
         let described = self.slot.look(|frozen| describe("", frozen));
         SeedInfo {
-            name: self.version.name().to_owned(),
+            name: self.step.name().to_owned(),
             level: LEVEL,
             is_shared: true,
             image_bytes: self.seeds.image_bytes(&self.recipe),

@@ -1,49 +1,50 @@
 //! The tree of seeds: functions, the seeds that their instances are forked from, and the memory
 //! they hold.
 //!
-//! `graph`: which seeds are to be made, and which are in memory; it runs each step (`recipe`) once,
-//! however many callers wait. `making` runs a guest to a freeze point (the root's from
-//! `boot_image`), by the steps of `version` or `engine`. `function` is a version with a handle of
-//! its seed, `language_engine` an engine with one. `holding`: the memory that a function holds, and
-//! what of it is evicted. `tree`: all of these; `later`: seeds made ahead of requests; `slots`: how
-//! many seeds are made at once, and in which order.
+//! `graph`: which seeds are to be made, and which are in memory; it runs each step (`seed_step`)
+//! once, however many callers wait. `seed_build` runs a guest to a freeze point (the root's from
+//! `boot_image`), by the steps of `function_step` or `engine_step`. `function` is a version with a
+//! handle of its seed, `language_engine` an engine with one. `function_memory`: the memory that a
+//! function holds, and what of it is evicted. `tree`: all of these; `background_build`: seeds made
+//! in the background; `slots`: how many seeds are made at once, and in which order. `image_store`
+//! reads and writes images.
 
+mod background_build;
 mod boot_image;
-mod engine;
+mod engine_step;
 mod function;
+mod function_memory;
+mod function_step;
 mod graph;
-mod holding;
+mod image_store;
 mod language_engine;
-mod later;
-mod library;
-mod making;
 mod own_log;
-mod recipe;
+mod seed_build;
+mod seed_step;
 mod slots;
 mod spec;
 #[cfg(feature = "trial")]
-mod step;
+mod test_step;
 mod tree;
-mod version;
 
-pub use self::function::{Busy, FunctionVersion, Origin, WeakVersion};
-pub use self::graph::Held;
+pub use self::background_build::register_existing;
+pub use self::function::{BusyGuard, ForkOrigin, FunctionVersion, WeakFunctionVersion};
+pub use self::function_memory::FunctionNumber;
+pub use self::graph::SeedHold;
 #[cfg(feature = "trial")]
-pub use self::graph::{For, Seeds};
-pub use self::holding::FunctionNumber;
+pub use self::graph::{SeedPurpose, Seeds};
 pub use self::language_engine::LanguageEngine;
-pub use self::later::adopt;
 #[cfg(feature = "trial")]
-pub use self::making::{Making, MakingContext};
+pub use self::seed_build::{SeedBuild, SeedBuildContext};
 #[cfg(feature = "trial")]
-pub use self::recipe::Recipe;
+pub use self::seed_step::SeedStep;
 #[cfg(feature = "trial")]
 pub use self::slots::SeedPermit;
 pub use self::slots::SeedSlots;
 pub use self::spec::{
-    FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, Known, Script, ScriptFiles,
+    EarlierBuild, FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, Script, ScriptFiles,
     ScriptSource, WarmUp,
 };
 #[cfg(feature = "trial")]
-pub use self::step::{Guest, Step};
-pub use self::tree::Tree;
+pub use self::test_step::{TestGuest, TestStep};
+pub use self::tree::SeedTree;

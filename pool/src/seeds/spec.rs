@@ -12,7 +12,7 @@ use faasw_common::text::Line;
 use crate::error::PlatformError;
 use crate::images::ImageId;
 use crate::sink::LogSink;
-use crate::snapshots::Bringing;
+use crate::snapshots::LoadFuture;
 
 /// The memory limit of a language engine before it has a script.
 pub const ENGINE_MEMORY: u64 = 128 << 20;
@@ -73,7 +73,7 @@ pub struct WarmUp {
 }
 
 impl WarmUp {
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let method = String::from_utf8_lossy(&self.head.method);
         let path = String::from_utf8_lossy(&self.head.path_and_query);
         format!("{method} {path}")
@@ -108,7 +108,7 @@ pub struct FunctionFiles {
 #[derive(Clone, Debug)]
 pub enum ScriptFiles {
     /// In memory.
-    Here(Bytes),
+    InMemory(Bytes),
     /// Stored elsewhere until the seed has to be made.
     Stored(Arc<dyn ScriptSource>),
 }
@@ -119,7 +119,7 @@ pub trait ScriptSource: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Returns the reason if they cannot be read.
-    fn read(&self) -> Bringing<'_, Result<Bytes, String>>;
+    fn read(&self) -> LoadFuture<'_, Result<Bytes, String>>;
 }
 
 impl ScriptFiles {
@@ -129,7 +129,7 @@ impl ScriptFiles {
     /// Returns [`PlatformError::CodeGone`] if they are stored and cannot be read.
     pub(super) async fn get(&self) -> Result<Bytes, PlatformError> {
         match self {
-            Self::Here(files) => Ok(files.clone()),
+            Self::InMemory(files) => Ok(files.clone()),
             Self::Stored(source) => {
                 let read = source.read().await;
                 read.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))
@@ -166,7 +166,7 @@ pub struct FreezeReport {
 
 /// The results of an earlier making of a function's seed.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct EarlierBuild {
     /// Whether the seed was frozen after instantiation.
     pub after_init: bool,
     /// The duration of the instantiation.

@@ -16,38 +16,38 @@ use faasw_seedtree::Owner;
 use faasw_seedtree::graph::{Budget, SeedHandle};
 use faasw_seedtree::image::ImageError;
 
-use super::engine::EngineVersion;
-use super::function::{Function, FunctionVersion};
-use super::graph::{For, Held, Seeds};
-use super::holding::Holding;
+use super::engine_step::EngineStep;
+use super::function::{FunctionVersion, VersionState};
+use super::function_memory::FunctionMemory;
+use super::graph::{SeedHold, SeedPurpose, Seeds};
 use super::language_engine::LanguageEngine;
-use super::recipe::Recipe;
+use super::seed_step::SeedStep;
 use super::slots::SeedSlots;
-use super::spec::{FreezeReport, FunctionSpec, Known};
+use super::spec::{EarlierBuild, FreezeReport, FunctionSpec};
 use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::instances::Keeper;
-use crate::sandboxes::Stock;
-use crate::snapshots::{Frozen, KeptCode, describe};
+use crate::sandboxes::ZygotePool;
+use crate::snapshots::{CodeHandle, SeedSnapshot, describe};
 use crate::stats::SeedInfo;
 
 /// The tree searches for accounts of functions that no longer exist when the number of accounts has
 /// doubled since the last search. It counts at least this many for the last search.
-const HOLDINGS: usize = 64;
+const ACCOUNTS_MIN: usize = 64;
 
 /// All seeds of a pool, and the functions that own them.
 #[derive(Debug)]
-pub struct Tree {
+pub struct SeedTree {
     seeds: Arc<Seeds>,
-    booted: SeedHandle<Frozen, Recipe>,
-    linked: SeedHandle<Frozen, Recipe>,
+    booted: SeedHandle<SeedSnapshot, SeedStep>,
+    linked: SeedHandle<SeedSnapshot, SeedStep>,
     keeper: Arc<Keeper>,
     function_budget: u64,
-    functions: Mutex<Vec<Weak<Function>>>,
+    functions: Mutex<Vec<Weak<VersionState>>>,
     engines: Mutex<Vec<Weak<LanguageEngine>>>,
     /// The accounts by function name, for all versions; and how many there were after the last
-    /// search for unused accounts, at least [`HOLDINGS`].
-    holdings: Mutex<(BTreeMap<String, Weak<Holding>>, usize)>,
+    /// search for unused accounts, at least [`ACCOUNTS_MIN`].
+    accounts: Mutex<(BTreeMap<String, Weak<FunctionMemory>>, usize)>,
     /// Number of the next function.
     next_number: AtomicU64,
     /// Number of the next version.
@@ -62,7 +62,7 @@ fn platform(error: SeedError) -> PlatformError {
     }
 }
 
-impl Tree {
+impl SeedTree {
     /// Creates a tree without seeds. The functions' seeds may take `budget`; each function may hold
     /// `function_budget` bytes, warm instances included. Evicted seeds are read from `images` if
     /// they are stored there.
@@ -70,16 +70,16 @@ impl Tree {
     /// # Errors
     /// Returns an error if the graph rejects a shared seed, which would be a bug.
     pub fn new(
-        stock: &Arc<Stock>,
+        zygote_pool: &Arc<ZygotePool>,
         keeper: Arc<Keeper>,
         slots: Arc<SeedSlots>,
         budget: Budget,
         function_budget: u64,
         images: Option<Arc<Images>>,
     ) -> Result<Self, PlatformError> {
-        let seeds = Seeds::new(stock, slots, budget, images);
-        let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?;
-        let linked = seeds.define(Some(booted.key), Owner::Shared, Recipe::Link)?;
+        let seeds = Seeds::new(zygote_pool, slots, budget, images);
+        let booted = seeds.define(None, Owner::Shared, SeedStep::Boot)?;
+        let linked = seeds.define(Some(booted.key), Owner::Shared, SeedStep::Link)?;
         Ok(Self {
             seeds,
             booted,
@@ -88,7 +88,7 @@ impl Tree {
             function_budget,
             functions: Mutex::default(),
             engines: Mutex::default(),
-            holdings: Mutex::new((BTreeMap::new(), HOLDINGS)),
+            accounts: Mutex::new((BTreeMap::new(), ACCOUNTS_MIN)),
             next_number: AtomicU64::new(0),
             next_deployment: AtomicU64::new(0),
         })
@@ -98,7 +98,7 @@ impl Tree {
     ///
     /// # Errors
     /// Returns an error if the platform fails.
-    pub async fn linked(&self) -> Result<Arc<Frozen>, PlatformError> {
+    pub async fn linked(&self) -> Result<Arc<SeedSnapshot>, PlatformError> {
         if let Some(frozen) = self.linked.slot.get() {
             return Ok(frozen);
         }
@@ -109,11 +109,12 @@ impl Tree {
 
     /// Starts making or reading that seed, unless it is there or under way.
     pub fn begin_linked(&self) {
-        self.seeds.make(self.linked.key, For::Clients);
+        self.seeds
+            .start_making(self.linked.key, SeedPurpose::Clients);
     }
 
     /// Waits until no seed that clients wait for needs a processor, but at most this long.
-    pub async fn behind_clients(&self, most: Duration) {
+    pub async fn wait_for_foreground(&self, most: Duration) {
         self.seeds.slots().foreground_done(most).await;
     }
 
@@ -124,8 +125,8 @@ impl Tree {
     }
 
     /// Waits until the images of all seeds made so far are written.
-    pub async fn images_are_written(&self) {
-        self.seeds.images_are_written().await;
+    pub async fn wait_for_image_writes(&self) {
+        self.seeds.wait_for_image_writes().await;
     }
 
     /// Creates a function version without adding it to the tree.
@@ -137,10 +138,10 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
-        known: Option<Known>,
-    ) -> Result<Arc<Function>, SeedError> {
+        known: Option<EarlierBuild>,
+    ) -> Result<Arc<VersionState>, SeedError> {
         let deployment = self.next_deployment.fetch_add(1, Ordering::Relaxed);
         let engine = match &spec.script {
             Some(script) => Some(self.engine(&script.engine, code, time_limit)?),
@@ -148,16 +149,23 @@ impl Tree {
         };
         // All scripts of an engine use one code, whichever deployment brought it.
         let code = engine.as_ref().map_or(code, |engine| engine.code());
-        let recipe = Recipe::function(spec, kind, code, time_limit, known, deployment)?;
-        if let Some(version) = recipe.version().filter(|_| known.is_some()) {
-            self.seeds.look_for_image(version);
+        let recipe = SeedStep::function(spec, kind, code, time_limit, known, deployment)?;
+        if let Some(version) = recipe.function_step().filter(|_| known.is_some()) {
+            self.seeds.note_stored_image(version);
         }
-        let (warm_instances, holding) = (
+        let (warm_instances, function_memory) = (
             self.keeper.warm_instances(spec.poll),
-            self.holding(&spec.name),
+            self.function_memory(&spec.name),
         );
         let (seeds, linked) = (&self.seeds, self.linked.key);
-        let function = Function::new(seeds, linked, engine, recipe, warm_instances, holding)?;
+        let function = VersionState::new(
+            seeds,
+            linked,
+            engine,
+            recipe,
+            warm_instances,
+            function_memory,
+        )?;
         Ok(Arc::new(function))
     }
 
@@ -169,7 +177,7 @@ impl Tree {
     pub fn engine(
         &self,
         name: &str,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
     ) -> Result<Arc<LanguageEngine>, SeedError> {
         let mut engines = lock(&self.engines);
@@ -179,7 +187,7 @@ impl Tree {
             return Ok(engine);
         }
         let number = self.next_deployment.fetch_add(1, Ordering::Relaxed);
-        let version = EngineVersion::new(name, number, code, time_limit)?;
+        let version = EngineStep::new(name, number, code, time_limit)?;
         let engine = LanguageEngine::new(&self.seeds, self.linked.key, version)?;
         let engine = Arc::new(engine);
         engines.push(Arc::downgrade(&engine));
@@ -205,13 +213,13 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
-    ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
+    ) -> Result<(FunctionVersion, FreezeReport, SeedHold), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
         let frozen = self.seeds.obtain(function.key()).await?;
-        function.note_seed(&frozen);
-        let report = function.version().report(&frozen);
+        function.record_seed_bytes(&frozen);
+        let report = function.step().report(&frozen);
         self.add(&function);
         Ok((FunctionVersion::new(function), report, frozen))
     }
@@ -227,9 +235,9 @@ impl Tree {
         &self,
         spec: &FunctionSpec,
         kind: FunctionKind,
-        code: &Arc<KeptCode>,
+        code: &Arc<CodeHandle>,
         time_limit: Duration,
-        known: Known,
+        known: EarlierBuild,
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, Some(known))?;
         let engine = match function.engine() {
@@ -244,7 +252,7 @@ impl Tree {
             return Ok(Err(error));
         }
         self.seeds.obtain(function.key()).await?;
-        if !function.version().is_restored() {
+        if !function.step().is_restored() {
             // The image was removed or damaged since the check.
             return Ok(Err(ImageError::CutOff));
         }
@@ -256,28 +264,28 @@ impl Tree {
     ///
     /// # Errors
     /// Returns an error if the seed cannot be made, or if the platform fails.
-    pub async fn have(&self, function: &Function) -> Result<bool, SeedError> {
+    pub async fn ensure_in_memory(&self, function: &VersionState) -> Result<bool, SeedError> {
         self.seeds.obtain(function.key()).await?;
-        Ok(function.version().is_restored())
+        Ok(function.step().is_restored())
     }
 
     /// Returns the account of the versions of one function.
-    fn holding(&self, name: &str) -> Arc<Holding> {
-        let (holdings, kept) = &mut *lock(&self.holdings);
-        if let Some(holding) = holdings.get(name).and_then(Weak::upgrade) {
-            return holding;
+    fn function_memory(&self, name: &str) -> Arc<FunctionMemory> {
+        let (accounts, kept) = &mut *lock(&self.accounts);
+        if let Some(function_memory) = accounts.get(name).and_then(Weak::upgrade) {
+            return function_memory;
         }
-        if holdings.len() >= 2 * *kept {
-            holdings.retain(|_, holding| holding.strong_count() > 0);
-            *kept = holdings.len().max(HOLDINGS);
+        if accounts.len() >= 2 * *kept {
+            accounts.retain(|_, function_memory| function_memory.strong_count() > 0);
+            *kept = accounts.len().max(ACCOUNTS_MIN);
         }
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let holding = Holding::new(number, self.function_budget, self.seeds.clone());
-        holdings.insert(name.to_owned(), Arc::downgrade(&holding));
-        holding
+        let function_memory = FunctionMemory::new(number, self.function_budget, self.seeds.clone());
+        accounts.insert(name.to_owned(), Arc::downgrade(&function_memory));
+        function_memory
     }
 
-    pub(super) fn add(&self, function: &Arc<Function>) {
+    pub(super) fn add(&self, function: &Arc<VersionState>) {
         let mut functions = lock(&self.functions);
         // The list is searched when it is full, so the more functions there are, the rarer is the
         // search.
@@ -286,12 +294,12 @@ impl Tree {
         }
         functions.push(Arc::downgrade(function));
         function
-            .holding()
+            .function_memory()
             .add(function.key(), function.warm_instances());
     }
 
     /// Returns the bytes of functions' seeds, and of the private pages of their warm instances.
-    pub fn held(&self) -> (u64, u64) {
+    pub fn bytes_in_memory(&self) -> (u64, u64) {
         let functions = self.functions();
         let warm = functions
             .iter()
@@ -329,7 +337,7 @@ impl Tree {
         all
     }
 
-    fn functions(&self) -> Vec<Arc<Function>> {
+    fn functions(&self) -> Vec<Arc<VersionState>> {
         let functions = lock(&self.functions);
         functions.iter().filter_map(Weak::upgrade).collect()
     }

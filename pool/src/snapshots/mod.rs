@@ -1,25 +1,30 @@
 //! The data that forking needs besides a snapshot, which is the tree's.
 //!
-//! `frozen`: the pool's data of a snapshot. `pager`: reads its memory from disk while guests run.
-//! `template`: the state that zygotes are specialised with; `parent`: the identity of its seed, as
-//! a weak reference. `code`: compiled code, which is mapped beside, and its storage. `large_pages`:
-//! for memory that every guest reads; `small_pages`: whether the kernel makes no other pages unless
-//! requested. All of it is sealed files and lists of pages: nothing here runs.
+//! `seed_snapshot`: the pool's data of a snapshot. `pager`: reads its memory from disk while guests
+//! run. `template`: the state that zygotes are specialised with; `parent`: the identity of its
+//! seed, as a weak reference. `code`: compiled code, which is mapped beside, and its storage.
+//! `large_pages`: for memory that every guest reads; `small_pages`: whether the kernel makes no
+//! other pages unless requested. All of it is sealed files and lists of pages: nothing here runs.
 
 mod code;
-mod frozen;
 mod large_pages;
 mod pager;
 mod parent;
+mod seed_snapshot;
 mod small_pages;
 mod template;
 
 pub use self::code::{
-    Bringing, Code, CodeDigest, CodeError, CodeFilling, CodeSource, KeptCode, Pieces, ReadCode,
+    Code, CodeDigest, CodeError, CodeFilling, CodeHandle, CodeSource, LoadFuture, LoadedCode,
+    Pieces,
 };
-pub use self::frozen::{Frozen, describe, has_failed, is_whole, whole};
 pub use self::large_pages::gather;
-pub use self::pager::{Bases, Ending, Outcome, Paged, Pager, Unreadable};
-pub use self::parent::Parent;
+pub use self::pager::{
+    InstanceEnder, MemoryBases, Pager, PagerRegistration, PagingOutcome, SeedReadError,
+};
+pub use self::parent::ParentRef;
+pub use self::seed_snapshot::{
+    SeedSnapshot, describe, has_failed, is_fully_loaded, wait_fully_loaded,
+};
 pub use self::small_pages::has_small_pages;
-pub use self::template::Template;
+pub use self::template::ZygoteTemplate;

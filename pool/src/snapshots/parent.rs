@@ -4,19 +4,19 @@ use std::sync::{Arc, Weak};
 
 use faasw_seedtree::Owner;
 
-use super::frozen::Frozen;
+use super::seed_snapshot::SeedSnapshot;
 
 /// A weak reference to a seed that others are forked from: keeping zygotes for a seed must not keep
 /// the seed in memory.
 #[derive(Clone, Debug)]
-pub struct Parent {
-    frozen: Weak<Frozen>,
+pub struct ParentRef {
+    frozen: Weak<SeedSnapshot>,
     is_shared: bool,
 }
 
-impl Parent {
+impl ParentRef {
     /// Returns the identity of a seed.
-    pub fn of(frozen: &Arc<Frozen>) -> Self {
+    pub fn of(frozen: &Arc<SeedSnapshot>) -> Self {
         Self {
             frozen: Arc::downgrade(frozen),
             is_shared: frozen.owner() == Owner::Shared,
@@ -24,7 +24,7 @@ impl Parent {
     }
 
     /// Returns the seed, if it still exists.
-    pub fn get(&self) -> Option<Arc<Frozen>> {
+    pub fn get(&self) -> Option<Arc<SeedSnapshot>> {
         self.frozen.upgrade()
     }
 
@@ -40,13 +40,13 @@ impl Parent {
 
     /// Returns how many steps `seed` is below it: 0 for the same seed, `None` if `seed` does not
     /// descend from it. Only the same function's seeds descend from a function's seed.
-    pub fn steps_to(&self, seed: &Frozen) -> Option<usize> {
+    pub fn steps_to(&self, seed: &SeedSnapshot) -> Option<usize> {
         // The weak reference keeps the address from being used again.
         seed.steps_below(self.frozen.as_ptr())
     }
 }
 
-impl PartialEq for Parent {
+impl PartialEq for ParentRef {
     fn eq(&self, other: &Self) -> bool {
         self.frozen.ptr_eq(&other.frozen)
     }

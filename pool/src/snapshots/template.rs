@@ -9,29 +9,29 @@ use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::PageSets;
 use rustix::io::Errno;
 
-use super::frozen::Frozen;
-use super::parent::Parent;
+use super::parent::ParentRef;
+use super::seed_snapshot::SeedSnapshot;
 
 /// The default memory limit of functions. The RAM of other guests is resized when they are forked.
 const USUAL_MEMORY: u64 = 128 << 20;
 
 /// The state that zygotes are specialised with. The seed counts as in use while this exists.
 #[derive(Debug)]
-pub struct Template {
+pub struct ZygoteTemplate {
     /// The seed.
-    pub frozen: Arc<Frozen>,
+    pub frozen: Arc<SeedSnapshot>,
     /// The pages that are written and read.
     pub sets: PageSets,
     /// The RAM of the guest, in bytes.
     pub ram_bytes: u64,
 }
 
-impl Template {
+impl ZygoteTemplate {
     /// Creates the template for specialising zygotes for `frozen`.
     ///
     /// # Errors
     /// Returns the error of preparing the seed's pages.
-    pub fn new(frozen: Arc<Frozen>) -> Result<Self, Errno> {
+    pub fn new(frozen: Arc<SeedSnapshot>) -> Result<Self, Errno> {
         let sets = PageSets {
             written: frozen.prepared()?.clone(),
             // A single page of each large page.
@@ -52,7 +52,7 @@ impl Template {
     }
 
     /// Returns the seed's identity.
-    pub fn parent(&self) -> Parent {
-        Parent::of(&self.frozen)
+    pub fn parent(&self) -> ParentRef {
+        ParentRef::of(&self.frozen)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use faasw_pool::{
-    FreezePolicy, FunctionVersion, InvocationRequest, InvokeError, Known, Lack, Lacking,
+    EarlierBuild, FreezePolicy, FunctionVersion, InvocationRequest, InvokeError, Lack, Lacking,
     LackingStats, PoolOptions, SeedInfo, Served,
 };
 use tokio::task::JoinHandle;
@@ -37,8 +37,8 @@ fn forks(bench: &Bench) -> u64 {
 /// Returns how many sandboxes were ever taken or made for requests, or for seeds that found none
 /// ready.
 fn taken(bench: &Bench) -> u64 {
-    let stock = bench.pool.stats().stock;
-    stock.hits + stock.misses
+    let zygote_pool = bench.pool.stats().zygote_pool;
+    zygote_pool.hits + zygote_pool.misses
 }
 
 /// Returns a function that has all its instances before its first request.
@@ -300,7 +300,7 @@ pub async fn seeds_for_warm_instances_fit_the_memory_for_seeds(roomy: &Bench) {
         })
         .await;
     let compiled = bench.compile(PROBE).await;
-    let known = Known {
+    let known = EarlierBuild {
         after_init: true,
         instantiation: Duration::from_millis(1),
         layer_bytes,
@@ -313,7 +313,7 @@ pub async fn seeds_for_warm_instances_fit_the_memory_for_seeds(roomy: &Bench) {
             .pool
             .register_existing(&spec, &compiled, known)
             .unwrap();
-        bench.pool.make_in_the_background(&version);
+        bench.pool.prewarm_seed(&version);
         bench.pool.provision(&version);
         all.push(version);
     }

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::pages::PageSet;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Bringing, CodeSource, ReadCode, ScriptSource, SealedCode};
+use faasw_pool::{CodeSource, LoadFuture, LoadedCode, ScriptSource, SealedCode};
 
 use crate::{
     backend::Code,
@@ -121,7 +121,7 @@ pub(in crate::node) struct StoredCode {
 }
 
 impl CodeSource for StoredCode {
-    fn read(&self, first: Option<PageSet>) -> Bringing<'_, Option<ReadCode>> {
+    fn read(&self, first: Option<PageSet>) -> LoadFuture<'_, Option<LoadedCode>> {
         Box::pin(async move {
             let core = self.core.upgrade()?;
             let read = core.read_code(self.module, self.owner.function(), first);
@@ -134,7 +134,7 @@ impl CodeSource for StoredCode {
         })
     }
 
-    fn compile(&self) -> Bringing<'_, Result<Arc<SealedCode>, String>> {
+    fn compile(&self) -> LoadFuture<'_, Result<Arc<SealedCode>, String>> {
         Box::pin(async {
             let gone = || "the node has ended".to_owned();
             let core = self.core.upgrade().ok_or_else(gone)?;
@@ -152,7 +152,7 @@ pub(super) struct StoredScript {
 }
 
 impl ScriptSource for StoredScript {
-    fn read(&self) -> Bringing<'_, Result<Bytes, String>> {
+    fn read(&self) -> LoadFuture<'_, Result<Bytes, String>> {
         Box::pin(async {
             let gone = || "the node has ended".to_owned();
             let (storage, digest) = (self.storage.upgrade().ok_or_else(gone)?, self.digest);

@@ -7,7 +7,7 @@ use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
 use bytes::{Buf, BufMut as _, Bytes};
 use faasw_abi::files::bundle::BUNDLE_MAX;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Arriving, Contents, IMAGE_MAX, ImageError, Images, Opening, ParcelError};
+use faasw_pool::{Contents, IMAGE_MAX, ImageError, ImageImport, Images, Opening, ParcelError};
 use http_body_util::BodyExt as _;
 use tokio::{
     sync::OwnedSemaphorePermit,
@@ -34,7 +34,7 @@ pub(super) struct ReceivedExport {
     pub(super) files: Option<PackedFiles>,
     /// Its image, which is not placed among this node's images yet, or the reason why it is not
     /// used.
-    pub(super) image: Result<Arriving, String>,
+    pub(super) image: Result<ImageImport, String>,
     /// Held until the image is placed or discarded, because modules that wait are in memory, too.
     pub(super) turn: Option<OwnedSemaphorePermit>,
 }
@@ -48,7 +48,7 @@ struct ExportReceiver {
     /// The module, followed by the bundle until the two are split.
     module: Vec<u8>,
     bundle: Vec<u8>,
-    image: Result<Arriving, String>,
+    image: Result<ImageImport, String>,
 }
 
 impl Core {

@@ -33,7 +33,7 @@ impl PackedFiles {
             mount: mount(options),
             freeze_at: options.own_freeze_at().map(ToOwned::to_owned),
             bytes: self.bundle.len() as u64,
-            bundle: ScriptFiles::Here(self.bundle.clone()),
+            bundle: ScriptFiles::InMemory(self.bundle.clone()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
 use faasw_client::{DeployStage, FunctionName, ImportOutcome, Initialisation};
 use faasw_common::text::Line;
-use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
+use faasw_pool::{EarlierBuild, FreezeReport, ImageError, ImageImport, ImageOrigin, ScriptFiles};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -28,7 +28,7 @@ pub(in crate::node) struct ExportManifest {
     pub(in crate::node) name: FunctionName,
     pub(in crate::node) record: VersionRecord,
     /// The build and the machine that made the image.
-    pub(in crate::node) origin: Origin,
+    pub(in crate::node) origin: ImageOrigin,
 }
 
 /// The advice if a node's shared seeds are not those that an image was made over.
@@ -136,7 +136,7 @@ impl Core {
         &self,
         compiled: &CompiledModule,
         manifest: &ExportManifest,
-        image: Arriving,
+        image: ImageImport,
         log: &Arc<FunctionLog>,
     ) -> Result<Result<SeededFunction, String>, DeployError> {
         let name = &compiled.detected.name;
@@ -153,11 +153,11 @@ impl Core {
         progress.enter(DeployStage::Initialising);
         self.observer.notify(Event::MakingSeed { function: name });
         let script = record.engine.is_some();
-        let script_files = script.then(|| ScriptFiles::Here(compiled.detected.module.clone()));
+        let script_files = script.then(|| ScriptFiles::InMemory(compiled.detected.module.clone()));
         let given = compiled.detected.files.as_ref();
         let given = given.map(|files| files.files(&record.options));
         let spec = self.spec(name, &record, script_files, given, log);
-        let known = Known {
+        let known = EarlierBuild {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,
@@ -188,7 +188,7 @@ impl Core {
 pub(super) fn manifest_mismatch(
     manifest: &ExportManifest,
     name: &FunctionName,
-    here: &Origin,
+    here: &ImageOrigin,
 ) -> Option<String> {
     let there = &manifest.origin;
     if manifest.name != *name {
@@ -272,7 +272,7 @@ fn manifest_of(module: &[u8], name: &str) -> Option<ExportManifest> {
             module_bytes: module.len() as u64,
             code_bytes: 9,
         },
-        origin: Origin {
+        origin: ImageOrigin {
             build: "b".into(),
             machine: "m".into(),
         },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use faasw_client::Digest;
 use faasw_common::text::Line;
-use faasw_pool::{Initialiser, ReadCode, SealedCode};
+use faasw_pool::{Initialiser, LoadedCode, SealedCode};
 
 use super::{
     code::{CodeOwner, DeployableCode},
@@ -74,7 +74,7 @@ impl Core {
             return Ok(None);
         };
         let read = self.read_code(digest, owner.function(), None).await?;
-        let Some(ReadCode { code, .. }) = read else {
+        let Some(LoadedCode { code, .. }) = read else {
             return Ok(None);
         };
         let held = Arc::new(code);

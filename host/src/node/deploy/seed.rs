@@ -87,7 +87,7 @@ impl Core {
         progress.enter(DeployStage::Initialising);
         self.observer.notify(Event::MakingSeed { function: &name });
         let script = record.engine.is_some();
-        let script = script.then(|| ScriptFiles::Here(module.clone()));
+        let script = script.then(|| ScriptFiles::InMemory(module.clone()));
         let given = files.as_ref().map(|files| files.files(&record.options));
         let spec = self.spec(&name, &record, script, given, &log);
         let (made, report) = ready.code.seed(&spec).await?;

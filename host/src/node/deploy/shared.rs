@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions};
 use faasw_common::text::Line;
-use faasw_pool::{Known, ScriptFiles, SeedError};
+use faasw_pool::{EarlierBuild, ScriptFiles, SeedError};
 
 use super::{
     code::CodeOwner, compile::CompiledModule, files::PackedFiles, import::initialisation_report,
@@ -160,11 +160,11 @@ impl Core {
             detected, ready, ..
         } = compiled;
         let script = record.engine.is_some();
-        let script = script.then(|| ScriptFiles::Here(detected.module.clone()));
+        let script = script.then(|| ScriptFiles::InMemory(detected.module.clone()));
         let files = detected.files.as_ref();
         let files = files.map(|files| files.files(&record.options));
         let spec = self.spec(name, &record, script, files, log);
-        let known = Known {
+        let known = EarlierBuild {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use faasw_abi::pages::PageSet;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Known, ReadCode, ScriptFiles};
+use faasw_pool::{EarlierBuild, LoadedCode, ScriptFiles};
 
 use super::code::{CodeOwner, DeployableCode, StoredCode, StoredScript};
 use crate::{
@@ -69,7 +69,7 @@ impl Core {
         module: Digest,
         function: Option<&FunctionName>,
         first: Option<PageSet>,
-    ) -> Result<Option<ReadCode>, RegistryError> {
+    ) -> Result<Option<LoadedCode>, RegistryError> {
         let _turn = self.reading.acquire().await;
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let function = function.cloned();
@@ -154,7 +154,7 @@ impl Core {
         } = function;
         let ready = self.load_or_compile_code(name, record).await?;
         self.observer.notify(Event::MakingSeed { function: name });
-        let known = Known {
+        let known = EarlierBuild {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,

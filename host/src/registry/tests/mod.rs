@@ -8,7 +8,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::SystemTime};
 
 use faasw_abi::wire::FunctionKind;
 use faasw_client::{EngineUse, Extension, FunctionOptions};
-use faasw_pool::ReadCode;
+use faasw_pool::LoadedCode;
 
 use super::{record::FORMAT_WITH_FILES, tables::*, *};
 
@@ -107,7 +107,7 @@ fn code_of(
     function: Option<&FunctionName>,
 ) -> Option<Vec<u8>> {
     let known = registry.artifact(module, generation, function).unwrap();
-    let ReadCode { code, .. } = registry.code(module, generation, function, None).unwrap()?;
+    let LoadedCode { code, .. } = registry.code(module, generation, function, None).unwrap()?;
     let known = known.unwrap();
     assert_eq!(known.bytes, code.bytes());
     assert_eq!(known.digest, code.digest().unwrap());

@@ -8,7 +8,7 @@ use faasw_seedtree::image::{Sink, Source};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use super::super::disk::{Names, Room};
+use super::super::disk::{DiskSpace, Names};
 use super::*;
 
 /// The fault of a disk in one of its calls.
@@ -136,33 +136,33 @@ impl DiskFile for FaultyFile {
 impl Disk for Faulty {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         self.0.next("open")?;
-        Ok(self.file(Real.open(path)?))
+        Ok(self.file(SystemDisk.open(path)?))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         self.0.next("create")?;
-        Ok(self.file(Real.create(path)?))
+        Ok(self.file(SystemDisk.create(path)?))
     }
 
     fn status(&self, path: &Path) -> io::Result<Status> {
         self.0.next("status")?;
-        Real.status(path)
+        SystemDisk.status(path)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.0.next("remove")?;
-        Real.remove(path)
+        SystemDisk.remove(path)
     }
 
     fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.next("replace")?;
-        Real.replace(from, to)
+        SystemDisk.replace(from, to)
     }
 
     fn names(&self, folder: &Path) -> io::Result<Names> {
         self.0.next("names")?;
         let calls = self.0.clone();
-        let names = Real.names(folder)?;
+        let names = SystemDisk.names(folder)?;
         Ok(Box::new(names.map(move |name| {
             calls.next("name")?;
             name
@@ -171,18 +171,18 @@ impl Disk for Faulty {
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         self.0.next("sync_folder")?;
-        Real.sync_folder(folder)
+        SystemDisk.sync_folder(folder)
     }
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         self.0.next("make_folder")?;
-        Real.make_folder(folder)
+        SystemDisk.make_folder(folder)
     }
 
-    fn room(&self, folder: &Path) -> io::Result<Room> {
+    fn space(&self, folder: &Path) -> io::Result<DiskSpace> {
         match self.0.next("room")? {
-            Some(Fault::HasFree(free)) => Ok(Room { free, all: 1 << 40 }),
-            _ => Real.room(folder),
+            Some(Fault::HasFree(free)) => Ok(DiskSpace { free, all: 1 << 40 }),
+            _ => SystemDisk.space(folder),
         }
     }
 }
@@ -227,15 +227,15 @@ fn faulty(folder: &tempfile::TempDir, calls: &Arc<Calls>) -> Images {
 const ID: ImageId = [1; 32];
 const OTHER: ImageId = [2; 32];
 
-fn restored(images: &Images, of: &ImageOf) -> Option<String> {
+fn restored(images: &Images, of: &ImageIdentity) -> Option<String> {
     let frozen = super::restored(images, of);
     frozen.map(|frozen| text(&frozen))
 }
 
 #[test]
-fn whatever_fails_while_it_is_written_the_old_one_stays_until_there_is_a_new_one() {
-    let of = ImageOf::function(&ID, &[]);
-    let other = ImageOf::function(&OTHER, &[]);
+fn a_failed_write_leaves_the_old_image_in_place() {
+    let of = ImageIdentity::function(&ID, &[]);
+    let other = ImageIdentity::function(&OTHER, &[]);
     let mut happened = HashSet::new();
     for fault in [
         Fault::Fails(ENOSPC),
@@ -247,13 +247,17 @@ fn whatever_fails_while_it_is_written_the_old_one_stays_until_there_is_a_new_one
         for at in 0.. {
             let folder = tempfile::tempdir().unwrap();
             let healthy = images(&folder, 1 << 30);
-            assert!(healthy.keep(&of, &frozen_with(b"old")).is_some());
-            assert!(healthy.keep(&other, &frozen_with(b"stray")).is_some());
+            assert!(healthy.write_image(&of, &frozen_with(b"old")).is_some());
+            assert!(
+                healthy
+                    .write_image(&other, &frozen_with(b"stray"))
+                    .is_some()
+            );
             let calls = Calls::new(fault, at);
             let node = faulty(&folder, &calls);
             node.retain([&ID]);
             let new = frozen_with(b"new");
-            let (kept, warnings) = warned(|| node.keep(&of, &new));
+            let (kept, warnings) = warned(|| node.write_image(&of, &new));
             let Some(call) = calls.happened_to() else {
                 assert!(kept.is_some() && warnings == 0);
                 break;
@@ -284,7 +288,10 @@ fn whatever_fails_while_it_is_written_the_old_one_stays_until_there_is_a_new_one
             assert_eq!(names(&folder), 1, "{what}");
             // The node that met the fault continues to work.
             if fault != Fault::Stops {
-                assert!(node.keep(&of, &frozen_with(b"newer")).is_some(), "{what}");
+                assert!(
+                    node.write_image(&of, &frozen_with(b"newer")).is_some(),
+                    "{what}"
+                );
                 assert_eq!(restored(&again, &of).as_deref(), Some("newer"));
                 assert_eq!(names(&folder), 1, "{what}");
             }
@@ -311,11 +318,14 @@ fn whatever_fails_while_it_is_written_the_old_one_stays_until_there_is_a_new_one
 }
 
 #[test]
-fn what_has_its_name_was_made_durable_before() {
+fn an_image_is_durable_before_it_gets_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let calls = Calls::new(Fault::Never, 0);
     let node = faulty(&folder, &calls);
-    assert!(node.keep(&ImageOf::function(&ID, &[]), &frozen()).is_some());
+    assert!(
+        node.write_image(&ImageIdentity::function(&ID, &[]), &frozen())
+            .is_some()
+    );
     let made = calls.made();
     let place = |name| made.iter().rposition(|call| *call == name).unwrap();
     assert!(place("write") < place("set_len"));
@@ -325,14 +335,14 @@ fn what_has_its_name_was_made_durable_before() {
 }
 
 #[test]
-fn whatever_fails_while_it_is_read_it_is_as_it_was_or_made_anew() {
-    let of = ImageOf::function(&ID, &[]);
+fn a_failed_read_gives_the_original_snapshot_or_none() {
+    let of = ImageIdentity::function(&ID, &[]);
     let mut happened = HashSet::new();
     for fault in [Fault::Fails(EIO), Fault::Stops, Fault::Short, Fault::Flips] {
         for at in 0.. {
             let folder = tempfile::tempdir().unwrap();
             let healthy = images(&folder, 1 << 30);
-            assert!(healthy.keep(&of, &frozen_with(b"old")).is_some());
+            assert!(healthy.write_image(&of, &frozen_with(b"old")).is_some());
             let calls = Calls::new(fault, at);
             let node = faulty(&folder, &calls);
             let (found, warnings) = warned(|| restored(&node, &of));
@@ -356,7 +366,7 @@ fn whatever_fails_while_it_is_read_it_is_as_it_was_or_made_anew() {
             assert_eq!(names(&folder), usize::from(!is_gone), "{what}");
             let now = restored(&healthy, &of);
             assert_eq!(now.is_none(), is_gone, "{what}");
-            assert!(healthy.keep(&of, &frozen_with(b"new")).is_some());
+            assert!(healthy.write_image(&of, &frozen_with(b"new")).is_some());
             assert_eq!(restored(&healthy, &of).as_deref(), Some("new"));
         }
     }
@@ -368,15 +378,19 @@ fn whatever_fails_while_it_is_read_it_is_as_it_was_or_made_anew() {
 
 /// A version that is removed while its file cannot be.
 #[test]
-fn what_cannot_be_removed_is_told_and_removed_at_the_next_start() {
-    let of = ImageOf::function(&ID, &[]);
+fn an_image_that_cannot_be_removed_is_logged_and_removed_at_the_next_start() {
+    let of = ImageIdentity::function(&ID, &[]);
     let folder = tempfile::tempdir().unwrap();
-    assert!(images(&folder, 1 << 30).keep(&of, &frozen()).is_some());
+    assert!(
+        images(&folder, 1 << 30)
+            .write_image(&of, &frozen())
+            .is_some()
+    );
     let calls = Calls::new(Fault::Fails(EROFS), 0);
     let node = faulty(&folder, &calls);
     let ((), warnings) = warned(|| node.serve(None, &[ID]));
     assert_eq!((warnings, names(&folder)), (1, 1));
-    assert_eq!(node.keep(&of, &frozen()), None);
+    assert_eq!(node.write_image(&of, &frozen()), None);
     let again = images(&folder, 1 << 30);
     again.retain([]);
     again.tidy();
@@ -384,13 +398,13 @@ fn what_cannot_be_removed_is_told_and_removed_at_the_next_start() {
 }
 
 #[test]
-fn one_that_cannot_be_removed_does_not_keep_the_others() {
+fn an_image_that_cannot_be_removed_does_not_block_the_removal_of_others() {
     let folder = tempfile::tempdir().unwrap();
-    let of = |number| ImageOf::function(&[number; 32], &[]);
+    let of = |number| ImageIdentity::function(&[number; 32], &[]);
     for number in 0..3 {
         assert!(
             images(&folder, 1 << 30)
-                .keep(&of(number), &frozen())
+                .write_image(&of(number), &frozen())
                 .is_some()
         );
     }
@@ -407,18 +421,18 @@ fn one_that_cannot_be_removed_does_not_keep_the_others() {
 
 /// A twentieth of a large disk is more than the space that images leave free: 4 GiB are enough.
 #[test]
-fn a_short_disk_is_told_once_until_it_has_more() {
-    let of = ImageOf::function(&ID, &[]);
+fn a_short_disk_is_logged_once_until_it_has_more_space() {
+    let of = ImageIdentity::function(&ID, &[]);
     let folder = tempfile::tempdir().unwrap();
     let enough = Calls::new(Fault::HasFree(5 << 30), 0);
-    let (kept, warnings) = warned(|| faulty(&folder, &enough).keep(&of, &frozen_with(b"a")));
+    let (kept, warnings) = warned(|| faulty(&folder, &enough).write_image(&of, &frozen_with(b"a")));
     assert!(kept.is_some() && warnings == 0, "{kept:?}, {warnings}");
 
     let before = names(&folder);
     let node = faulty(&folder, &Calls::new(Fault::HasFree(4 << 30), 0));
-    let (kept, warnings) = warned(|| node.keep(&of, &frozen_with(b"b")));
+    let (kept, warnings) = warned(|| node.write_image(&of, &frozen_with(b"b")));
     assert!(kept.is_none() && warnings == 1, "{kept:?}, {warnings}");
-    let (kept, warnings) = warned(|| node.keep(&of, &frozen_with(b"b")));
+    let (kept, warnings) = warned(|| node.write_image(&of, &frozen_with(b"b")));
     assert!(kept.is_none() && warnings == 0, "{kept:?}, {warnings}");
     assert_eq!(names(&folder), before);
     assert_eq!(restored(&node, &of).as_deref(), Some("a"));

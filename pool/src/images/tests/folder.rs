@@ -8,25 +8,25 @@ use super::*;
 
 const ID: ImageId = [1; 32];
 
-fn of(number: u8) -> ImageOf {
-    ImageOf::function(&[number; 32], &[])
+fn of(number: u8) -> ImageIdentity {
+    ImageIdentity::function(&[number; 32], &[])
 }
 
-fn restored(images: &Images, of: &ImageOf) -> Option<String> {
+fn restored(images: &Images, of: &ImageIdentity) -> Option<String> {
     let frozen = super::restored(images, of);
     frozen.map(|frozen| text(&frozen))
 }
 
 #[test]
-fn a_folder_that_is_gone_is_made_again() {
+fn a_removed_folder_is_created_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("images");
     fs::create_dir(&path).unwrap();
     let images = Images::new(path.clone(), &[3; Images::SECRET], 1 << 30);
-    let bytes = images.keep(&of(1), &frozen()).unwrap();
+    let bytes = images.write_image(&of(1), &frozen()).unwrap();
     fs::remove_dir_all(&path).unwrap();
     assert_eq!(restored(&images, &of(1)), None);
-    assert_eq!(images.keep(&of(2), &frozen()), Some(bytes));
+    assert_eq!(images.write_image(&of(2), &frozen()), Some(bytes));
     assert_eq!(restored(&images, &of(2)).as_deref(), Some("here"));
     assert_eq!(lock(&images.account).bytes_beside(""), bytes);
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
@@ -36,11 +36,11 @@ fn a_folder_that_is_gone_is_made_again() {
     fs::rename(&path, &aside).unwrap();
     symlink(&aside, &path).unwrap();
     assert_eq!(restored(&images, &of(2)).as_deref(), Some("here"));
-    assert!(images.keep(&of(3), &frozen()).is_some());
+    assert!(images.write_image(&of(3), &frozen()).is_some());
     // A file in its place: no image can be written, and the file is not touched.
     fs::remove_file(&path).unwrap();
     fs::write(&path, "mine").unwrap();
-    assert_eq!(images.keep(&of(4), &frozen()), None);
+    assert_eq!(images.write_image(&of(4), &frozen()), None);
     assert_eq!(restored(&images, &of(2)), None);
     images.serve(None, &[ID]);
     assert!(!images.clear());
@@ -49,11 +49,11 @@ fn a_folder_that_is_gone_is_made_again() {
     fs::remove_file(&path).unwrap();
     let nowhere = folder.path().join("nowhere/images");
     let images = Images::new(nowhere, &[3; Images::SECRET], 1 << 30);
-    assert_eq!(images.keep(&of(4), &frozen()), None);
+    assert_eq!(images.write_image(&of(4), &frozen()), None);
 }
 
 #[test]
-fn what_others_keep_there_stays() {
+fn files_of_other_programs_stay() {
     let folder = tempfile::tempdir().unwrap();
     let theirs = ["README", "notes.txt", "0123", "x.image"].map(|name| folder.path().join(name));
     for path in &theirs {
@@ -87,41 +87,45 @@ fn what_others_keep_there_stays() {
 fn a_folder_in_an_images_place_is_no_image() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(&folder, 1 << 30);
-    let path = images.path(&of(1).what);
+    let path = images.path(&of(1).kind);
     fs::create_dir(&path).unwrap();
     assert_eq!(images.bytes_of(&[1; 32]), None);
     assert_eq!(restored(&images, &of(1)), None);
     fs::write(path.join("mine"), "mine").unwrap();
-    assert_eq!(images.keep(&of(1), &frozen()), None);
+    assert_eq!(images.write_image(&of(1), &frozen()), None);
     assert_eq!(
         (names(&folder), fs::read(path.join("mine")).unwrap()),
         (1, b"mine".to_vec())
     );
     fs::remove_file(path.join("mine")).unwrap();
-    assert!(images.keep(&of(1), &frozen()).is_some());
+    assert!(images.write_image(&of(1), &frozen()).is_some());
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
 }
 
 /// A file with two names is the image of its own name only.
 #[test]
-fn another_name_for_an_image_is_refused_and_its_own_stays_good() {
+fn an_image_under_another_name_is_rejected_and_the_original_stays_valid() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(&folder, 1 << 30);
-    assert!(images.keep(&of(1), &frozen()).is_some());
-    let [own, other] = [1, 2].map(|number| images.path(&of(number).what));
+    assert!(images.write_image(&of(1), &frozen()).is_some());
+    let [own, other] = [1, 2].map(|number| images.path(&of(number).kind));
     fs::hard_link(&own, &other).unwrap();
     assert_eq!(restored(&images, &of(2)), None);
     assert!(!other.exists());
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
     // A new image does not overwrite the file of the old name, either.
     fs::hard_link(&own, &other).unwrap();
-    assert!(images.keep(&of(2), &frozen_with(b"another")).is_some());
+    assert!(
+        images
+            .write_image(&of(2), &frozen_with(b"another"))
+            .is_some()
+    );
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
     assert_eq!(restored(&images, &of(2)).as_deref(), Some("another"));
 }
 
 #[test]
-fn two_nodes_in_one_folder_have_each_others_images_whole_or_not_at_all() {
+fn two_nodes_in_one_folder_never_read_partial_images() {
     const TIMES: usize = 60;
     let folder = tempfile::tempdir().unwrap();
     let nodes = [images(&folder, 1 << 30), images(&folder, 1 << 30)];
@@ -134,7 +138,7 @@ fn two_nodes_in_one_folder_have_each_others_images_whole_or_not_at_all() {
                 scope.spawn(move || {
                     let frozen = frozen_with(text.as_bytes());
                     (0..TIMES)
-                        .filter(|_| node.keep(&of(1), &frozen).is_some())
+                        .filter(|_| node.write_image(&of(1), &frozen).is_some())
                         .count()
                 })
             })
@@ -161,71 +165,72 @@ fn two_nodes_in_one_folder_have_each_others_images_whole_or_not_at_all() {
 }
 
 #[test]
-fn another_key_finds_and_leaves_nothing() {
+fn images_of_another_key_are_neither_read_nor_retained() {
     let folder = tempfile::tempdir().unwrap();
     let before = images(&folder, 1 << 30);
-    assert!(before.keep(&of(1), &frozen()).is_some());
+    assert!(before.write_image(&of(1), &frozen()).is_some());
     let after = Images::new(folder.path().into(), &[4; Images::SECRET], 1 << 30);
     assert_eq!(
         (after.bytes_of(&[1; 32]), restored(&after, &of(1))),
         (None, None)
     );
     // The file gets the name that the image would have with the other key.
-    fs::rename(before.path(&of(1).what), after.path(&of(1).what)).unwrap();
+    fs::rename(before.path(&of(1).kind), after.path(&of(1).kind)).unwrap();
     assert!(after.bytes_of(&[1; 32]).is_some());
     assert_eq!(restored(&after, &of(1)), None);
     assert_eq!(names(&folder), 0);
-    assert!(before.keep(&of(1), &frozen()).is_some());
+    assert!(before.write_image(&of(1), &frozen()).is_some());
     after.retain([&ID]);
     after.tidy();
     assert_eq!(names(&folder), 0);
 }
 
 #[test]
-fn what_is_written_for_nothing_costs_no_other_image() {
+fn an_image_that_is_not_written_evicts_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let frozen = frozen();
     let images = images(&folder, SHARE * frozen.layer().data_bytes());
-    assert!(images.keep(&of(1), &frozen).is_some());
+    assert!(images.write_image(&of(1), &frozen).is_some());
     // The shared seeds' images take the whole budget.
-    let shared = images.name(&What::Shared(SHARED[0].to_owned()));
+    let shared = images.name(&ImageKind::Shared(SHARED[0].to_owned()));
     lock(&images.account).note(&shared, images.budget);
-    assert_eq!(images.keep(&of(2), &frozen), None);
+    assert_eq!(images.write_image(&of(2), &frozen), None);
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
     // An image without a parent on the disk, or of a removed version, displaces none, either.
     let child = LayerBuilder::new("child", 64 << 20).unwrap();
     let child = child.freeze(1).unwrap();
     let parent = Some(Arc::new(frozen_with(b"without an image")));
-    let child = Frozen::new(parent, child, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap();
+    let child =
+        SeedSnapshot::new(parent, child, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap();
     lock(&images.account).forget(&shared);
-    assert_eq!(images.keep(&of(3), &child), None);
+    assert_eq!(images.write_image(&of(3), &child), None);
     images.serve(None, &[[4; 32]]);
     lock(&images.account).note("of another", images.budget - 1);
-    assert_eq!(images.keep(&of(4), &frozen), None);
+    assert_eq!(images.write_image(&of(4), &frozen), None);
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
 }
 
 #[test]
-fn clocks_that_jump_change_neither_what_is_kept_nor_whose_turn_it_is() {
+fn clock_jumps_do_not_change_the_order_of_eviction() {
     let folder = tempfile::tempdir().unwrap();
     let years = |count: u64| Duration::from_secs(count * 365 * 24 * 3600);
     let now = SystemTime::now();
     let first = images(&folder, 1 << 30);
-    let used = |of: &ImageOf, when| {
+    let used = |of: &ImageIdentity, when| {
         let file = File::options()
             .write(true)
-            .open(first.path(&of.what))
+            .open(first.path(&of.kind))
             .unwrap();
         file.set_modified(when).unwrap();
     };
-    let engines = [1, 2, 3].map(|code| ImageOf::engine(&[code; 32], b"commands"));
+    let engines = [1, 2, 3].map(|code| ImageIdentity::engine(&[code; 32], b"commands"));
     let times = [now + years(20), now, now - years(1)];
     for (engine, when) in engines.iter().zip(times) {
-        assert!(first.keep(engine, &frozen()).is_some());
+        assert!(first.write_image(engine, &frozen()).is_some());
         used(engine, when);
     }
-    let bytes = first.keep(&of(1), &frozen()).unwrap();
-    assert!(first.keep(&of(2), &frozen()).is_some());
+    let bytes = first.write_image(&of(1), &frozen()).unwrap();
+    assert!(first.write_image(&of(2), &frozen()).is_some());
     used(&of(1), now + years(20));
     used(&of(2), now - years(1));
     let images = images(&folder, 4 * bytes);
@@ -233,8 +238,8 @@ fn clocks_that_jump_change_neither_what_is_kept_nor_whose_turn_it_is() {
     images.tidy();
     // The engine that was used a year ago is gone; all others fit.
     assert_eq!(names(&folder), 4);
-    assert!(images.path(&engines[0].what).exists());
-    assert!(!images.path(&engines[2].what).exists());
+    assert!(images.path(&engines[0].kind).exists());
+    assert!(!images.path(&engines[2].kind).exists());
     // A use by this node counts as later than any time of another clock.
     assert!(restored(&images, &of(2)).is_some());
     assert!(images.evict_to(3 * bytes, ""));

@@ -14,20 +14,20 @@ fn id(number: u64) -> ImageId {
 }
 
 #[test]
-fn among_ten_thousand_a_write_costs_what_it_costs_among_none() {
+fn a_write_costs_the_same_among_ten_thousand_images() {
     let folder = tempfile::tempdir().unwrap();
     let calls = Calls::new(Fault::Never, 0);
     let disk = Box::new(Faulty(calls.clone()));
     let frozen = frozen();
     let bytes = images(&folder, 1 << 30)
-        .keep(&ImageOf::function(&id(0), &[]), &frozen)
+        .write_image(&ImageIdentity::function(&id(0), &[]), &frozen)
         .unwrap();
     // The budget is exactly used up: each new image replaces old ones.
     let budget = (MANY - 1) * 100 + bytes;
     let images = Images::on(disk, folder.path().into(), &[3; Images::SECRET], budget);
     let ids: Vec<ImageId> = (0..MANY).map(id).collect();
     for id in &ids[1..] {
-        fs::write(images.path(&What::Function(*id)), [1; 100]).unwrap();
+        fs::write(images.path(&ImageKind::Function(*id)), [1; 100]).unwrap();
     }
     let begun = Instant::now();
     images.retain(&ids);
@@ -48,8 +48,8 @@ fn among_ten_thousand_a_write_costs_what_it_costs_among_none() {
     let (mut most, begun) = (0, Instant::now());
     for number in 0..times {
         calls.forget();
-        let of = ImageOf::function(&id(MANY + number), &[]);
-        assert_eq!(images.keep(&of, &frozen), Some(bytes));
+        let of = ImageIdentity::function(&id(MANY + number), &[]);
+        assert_eq!(images.write_image(&of, &frozen), Some(bytes));
         let made = calls.made();
         let mut looks = made
             .iter()
@@ -72,14 +72,14 @@ fn among_ten_thousand_a_write_costs_what_it_costs_among_none() {
     assert!(there <= budget);
     // A use is noted without reading the folder, too.
     calls.forget();
-    let last = ImageOf::function(&id(MANY + times - 1), &[]);
+    let last = ImageIdentity::function(&id(MANY + times - 1), &[]);
     assert!(restored(&images, &last).is_some());
     assert_eq!((of("names"), of("status")), (0, 1));
 }
 
 /// `FAASW_TEST_STRAYS` sets the number of strays.
 #[test]
-fn any_number_of_strays_is_removed_beside_what_else_is_done() {
+fn many_unwanted_images_are_removed_without_blocking_other_work() {
     let strays = std::env::var("FAASW_TEST_STRAYS").ok();
     let strays: u64 = strays.map_or(10_000, |strays| strays.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ fn any_number_of_strays_is_removed_beside_what_else_is_done() {
         File::create(folder.path().join(format!("{number:064x}"))).unwrap();
     }
     let images = images(&folder, 1 << 30);
-    let (wanted, frozen) = (ImageOf::function(&id(0), &[]), frozen());
+    let (wanted, frozen) = (ImageIdentity::function(&id(0), &[]), frozen());
     images.retain([&id(0)]);
     std::thread::scope(|scope| {
         let begun = Instant::now();
@@ -96,7 +96,7 @@ fn any_number_of_strays_is_removed_beside_what_else_is_done() {
         images.serve(Some(id(0)), &[id(1)]);
         assert_eq!(images.bytes_of(&id(1)), None);
         println!("a deployment after {:?}", begun.elapsed());
-        assert!(images.keep(&wanted, &frozen).is_some());
+        assert!(images.write_image(&wanted, &frozen).is_some());
         println!("an image after {:?}", begun.elapsed());
         tidying.join().unwrap();
     });

@@ -3,7 +3,7 @@
 mod faults;
 mod folder;
 mod many;
-mod travel;
+mod transfer;
 
 use std::fs::{self, File};
 
@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 use super::*;
 
 #[test]
-fn only_what_ring_3_changes_may_change() {
+fn only_state_that_ring_3_changes_may_differ() {
     let before = VcpuState::new_zeroed();
     let changed = |change: fn(&mut VcpuState)| {
         let mut after = before;
@@ -38,30 +38,30 @@ fn images(folder: &tempfile::TempDir, budget: u64) -> Images {
 }
 
 /// Returns a root with one page of its own.
-fn frozen() -> Frozen {
+fn frozen() -> SeedSnapshot {
     frozen_with(b"here")
 }
 
 /// Returns a root with these bytes in that page.
-fn frozen_with(bytes: &[u8]) -> Frozen {
+fn frozen_with(bytes: &[u8]) -> SeedSnapshot {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END, bytes).unwrap();
     let layer = layer.freeze(1).unwrap();
-    Frozen::new(None, layer, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap()
+    SeedSnapshot::new(None, layer, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap()
 }
 
-fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
-    let manner = Manner {
+fn restored(images: &Images, of: &ImageIdentity) -> Option<SeedSnapshot> {
+    let label = LayerLabel {
         layer: "test",
         owner: Owner::Shared,
     };
-    let restored = images.restore(of, None, manner, || false, |_| true)?;
+    let restored = images.restore(of, None, label, || false, |_| true)?;
     assert!(restored.filling.is_none());
     Some(restored.frozen)
 }
 
 /// Returns the content of that page.
-fn text(frozen: &Frozen) -> String {
+fn text(frozen: &SeedSnapshot) -> String {
     let mut bytes = [0; 32];
     let address = GuestAddress::new(RODATA_END);
     frozen.view().read(address, &mut bytes).unwrap();
@@ -74,51 +74,53 @@ fn names(folder: &tempfile::TempDir) -> usize {
 }
 
 #[test]
-fn what_is_gone_meanwhile_is_not_written() {
+fn an_image_of_a_removed_version_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(&folder, 1 << 30);
     let (id, frozen) = ([1; 32], frozen());
-    let of = ImageOf::function(&id, &[b"code"]);
-    assert!(images.keep(&of, &frozen).is_some() && frozen.content().is_some());
-    assert_eq!(images.bytes_of(&id), images.keep(&of, &frozen));
+    let of = ImageIdentity::function(&id, &[b"code"]);
+    assert!(images.write_image(&of, &frozen).is_some() && frozen.content().is_some());
+    assert_eq!(images.bytes_of(&id), images.write_image(&of, &frozen));
     images.serve(None, &[id]);
     assert_eq!((images.bytes_of(&id), names(&folder)), (None, 0));
-    assert_eq!(images.keep(&of, &frozen), None);
+    assert_eq!(images.write_image(&of, &frozen), None);
     assert_eq!(names(&folder), 0);
     // The version was rolled back to.
     images.serve(Some(id), &[[2; 32]]);
-    assert!(images.keep(&of, &frozen).is_some());
+    assert!(images.write_image(&of, &frozen).is_some());
     let again = restored(&images, &of).unwrap();
     assert_eq!(again.content(), frozen.content());
-    let other = ImageOf::function(&id, &[b"other code"]);
+    let other = ImageIdentity::function(&id, &[b"other code"]);
     assert!(restored(&images, &other).is_none());
     assert_eq!(images.bytes_of(&id), None, "it will not be good again");
 }
 
 #[test]
-fn one_that_is_too_large_costs_the_others_nothing() {
+fn an_oversized_image_evicts_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let frozen = frozen();
-    let of = |number| ImageOf::function(&[number; 32], &[]);
-    let kept = images(&folder, 1 << 30).keep(&of(1), &frozen).unwrap();
+    let of = |number| ImageIdentity::function(&[number; 32], &[]);
+    let kept = images(&folder, 1 << 30)
+        .write_image(&of(1), &frozen)
+        .unwrap();
     let small = images(&folder, frozen.layer().data_bytes() * SHARE - 1);
-    assert_eq!(small.keep(&of(2), &frozen), None);
+    assert_eq!(small.write_image(&of(2), &frozen), None);
     assert_eq!(small.bytes_of(&[1; 32]), Some(kept));
     // Without room for two images, the first one is evicted.
     let room = images(&folder, frozen.layer().data_bytes() * SHARE);
     for number in 2..20 {
-        assert!(room.keep(&of(number), &frozen).is_some());
+        assert!(room.write_image(&of(number), &frozen).is_some());
     }
     assert!(room.bytes_of(&[19; 32]).is_some() && room.bytes_of(&[1; 32]).is_none());
 }
 
 #[test]
-fn what_is_no_file_is_not_waited_for() {
+fn a_fifo_in_an_images_place_blocks_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(&folder, 1 << 30);
     let (id, frozen) = ([1; 32], frozen());
-    let of = ImageOf::function(&id, &[]);
-    let path = images.path(&of.what);
+    let of = ImageIdentity::function(&id, &[]);
+    let path = images.path(&of.kind);
     let fifo = |path: &Path| {
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         let kind = rustix::fs::FileType::Fifo;
@@ -127,7 +129,7 @@ fn what_is_no_file_is_not_waited_for() {
     fifo(&path);
     fifo(&images.unfinished);
     assert!(restored(&images, &of).is_none());
-    assert!(images.keep(&of, &frozen).is_some());
+    assert!(images.write_image(&of, &frozen).is_some());
     assert!(restored(&images, &of).is_some());
     fs::remove_file(&path).unwrap();
     let aside = folder.path().join("aside");
@@ -135,21 +137,21 @@ fn what_is_no_file_is_not_waited_for() {
     std::os::unix::fs::symlink(&aside, &path).unwrap();
     std::os::unix::fs::symlink(&aside, &images.unfinished).unwrap();
     assert!(restored(&images, &of).is_none());
-    assert!(images.keep(&of, &frozen).is_some());
+    assert!(images.write_image(&of, &frozen).is_some());
     assert_eq!(fs::read(aside).unwrap(), b"mine");
 }
 
 #[test]
-fn sizes_are_known_without_a_look_at_the_disk() {
+fn sizes_are_known_without_disk_access() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(&folder, 1 << 30);
     let (id, frozen) = ([1; 32], frozen());
-    let of = ImageOf::function(&id, &[]);
+    let of = ImageIdentity::function(&id, &[]);
     assert_eq!(images.known_bytes_of(&id), None);
-    let bytes = images.keep(&of, &frozen);
+    let bytes = images.write_image(&of, &frozen);
     assert!(bytes.is_some());
     assert_eq!(images.known_bytes_of(&id), bytes);
-    let path = images.path(&of.what);
+    let path = images.path(&of.kind);
     let content = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
     assert_eq!(images.known_bytes_of(&id), bytes);
@@ -163,30 +165,30 @@ fn sizes_are_known_without_a_look_at_the_disk() {
     assert!(restored(&images, &of).is_none());
     assert_eq!(images.known_bytes_of(&id), None);
     // The account of the next start.
-    assert_eq!(images.keep(&of, &frozen), bytes);
+    assert_eq!(images.write_image(&of, &frozen), bytes);
     let next = self::images(&folder, 1 << 30);
     next.retain([&id]);
     next.tidy();
     assert_eq!(next.known_bytes_of(&id), bytes);
     next.serve(None, &[id]);
     assert_eq!(next.known_bytes_of(&id), None);
-    let of = ImageOf::function(&[2; 32], &[]);
-    assert!(next.keep(&of, &frozen).is_some());
+    let of = ImageIdentity::function(&[2; 32], &[]);
+    assert!(next.write_image(&of, &frozen).is_some());
     next.clear();
     assert_eq!(next.known_bytes_of(&[2; 32]), None);
 }
 
 #[test]
-fn an_image_is_good_over_its_own_parent_only() {
+fn an_image_is_valid_over_its_own_parent_only() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(&folder, 1 << 30);
     let (parent, other) = (Arc::new(frozen()), Arc::new(frozen()));
-    let shared = ImageOf::shared("linkers");
-    images.keep(&shared, &parent).unwrap();
+    let shared = ImageIdentity::shared("linkers");
+    images.write_image(&shared, &parent).unwrap();
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END + 4096, b"more").unwrap();
     let layer = layer.freeze(1).unwrap();
-    let child = Frozen::new(
+    let child = SeedSnapshot::new(
         Some(parent.clone()),
         layer,
         Box::new(VcpuState::new_zeroed()).into(),
@@ -194,12 +196,12 @@ fn an_image_is_good_over_its_own_parent_only() {
     );
     let child = child.unwrap();
     let id = [1; 32];
-    let of = ImageOf::function(&id, &[b"code"]);
+    let of = ImageIdentity::function(&id, &[b"code"]);
     assert!(matches!(images.check(&of, &parent), Err(ImageError::Io(_))));
-    images.keep(&of, &child).unwrap();
+    images.write_image(&of, &child).unwrap();
     images.check(&of, &parent).unwrap();
     assert!(matches!(images.check(&of, &other), Err(ImageError::Parent)));
-    let changed = ImageOf::function(&id, &[b"other code"]);
+    let changed = ImageIdentity::function(&id, &[b"other code"]);
     assert!(matches!(
         images.check(&changed, &parent),
         Err(ImageError::Purpose)

@@ -18,7 +18,7 @@ use super::instance::Instance;
 use super::warm::{AssignedRequest, PendingInstance};
 use crate::error::PlatformError;
 use crate::mailbox::{Mailbox, RateLimit};
-use crate::sandboxes::{Event, Reached, Report};
+use crate::sandboxes::{ResetProgress, RingReport, SandboxEvent};
 use crate::sink::Effort;
 
 /// CPU time that a guest may use after it has reported that it is done: a thousand times what it
@@ -187,28 +187,28 @@ impl ResetWait {
                     instance.sandbox.order_reset(&order.message).await?;
                     is_ordered = true;
                 }
-                instance.sandbox.reset_news(rest).await
+                instance.sandbox.next_reset_event(rest).await
             };
             let mut found = ClaimProgress::NoRequest;
             tokio::select! {
                 biased;
                 news = news => match news? {
-                    Some(Reached::Stopped) => self.note_stop_report()?,
-                    Some(Reached::Warm(effort, polled)) => {
+                    Some(ResetProgress::Stopped) => self.note_stop_report()?,
+                    Some(ResetProgress::Warm(effort, polled)) => {
                         if let Some((assigned, _)) = assigned {
                             pending.requeue(assigned);
                         }
                         let polled = polled.min(poll);
                         return Ok(ResetOutcome::Warm(effort, polled, order.idle_since(polled)));
                     }
-                    Some(Reached::Offered) => {
+                    Some(ResetProgress::Offered) => {
                         instance.mailbox.note_report()?;
                         if let Some((assigned, _)) = assigned.take() {
                             pending.requeue(assigned);
                         }
                         found = claim_for_request(instance, pending).await;
                     }
-                    Some(Reached::Failed { why, by_guest }) => {
+                    Some(ResetProgress::Failed { why, by_guest }) => {
                         return Err(if by_guest && instance.mailbox.is_offered() {
                             ResetError::Strayed(why)
                         } else {
@@ -252,7 +252,7 @@ impl ResetWait {
                 ClaimProgress::Claimed(effort, looked, waiting) => {
                     if !was_issued {
                         // The guest may have rung before the order came.
-                        instance.sandbox.forget_ring()?;
+                        instance.sandbox.discard_ring()?;
                     }
                     return Ok(ResetOutcome::Claimed(effort, looked, waiting));
                 }
@@ -300,20 +300,22 @@ impl ResetWait {
     ///
     /// # Errors
     /// Returns a [`ResetError`] that says why it does not. The instance must then be ended.
-    pub async fn stopped(&mut self, instance: &mut Instance) -> Result<Report, ResetError> {
+    pub async fn stopped(&mut self, instance: &mut Instance) -> Result<RingReport, ResetError> {
         // Using CPU time does not extend the timeout here: the guest could wait again and again.
         self.used = Duration::MAX;
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
             tokio::select! {
                 biased;
-                event = instance.sandbox.event_while_resting(rest) => match event? {
-                    Event::Progress => self.rate_limit.count_ring(),
-                    Event::Rang(report) if report.doorbell == Some(Doorbell::Done) => {
+                event = instance.sandbox.next_event(rest) => match event? {
+                    SandboxEvent::Progress => self.rate_limit.count_ring(),
+                    SandboxEvent::Rang(report) if report.doorbell == Some(Doorbell::Done) => {
                         return Ok(report);
                     }
-                    Event::Rang(_) => return Err(ResetError::WentOn),
-                    Event::Failed(why) => return Err(PlatformError::SandboxEnded(why).into()),
+                    SandboxEvent::Rang(_) => return Err(ResetError::WentOn),
+                    SandboxEvent::Failed(why) => {
+                        return Err(PlatformError::SandboxEnded(why).into());
+                    }
                 },
                 () = sleep_until(deadline) => self.check_progress(instance)?,
             }

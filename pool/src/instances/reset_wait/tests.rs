@@ -14,15 +14,15 @@ use zerocopy::FromZeros;
 use super::*;
 use crate::instances::{Keeper, WarmInstances, WarmRules};
 use crate::mailbox::Mailbox;
-use crate::sandboxes::{Ready, Sandbox, StandIn};
-use crate::snapshots::Frozen;
+use crate::sandboxes::{FakeSandbox, Sandbox, Zygote};
+use crate::snapshots::SeedSnapshot;
 
 const POLL: Duration = Duration::from_millis(10);
 
 /// An instance, a stand-in for its process, and the warm instances that it joins.
 struct Field {
     instance: Instance,
-    sandbox: StandIn,
+    sandbox: FakeSandbox,
     /// The page that both share, as the sandbox maps it.
     control: Control,
     warm_instances: Arc<WarmInstances>,
@@ -48,14 +48,14 @@ impl Field {
         layer.write(RODATA_END, b"here").unwrap();
         let layer = layer.freeze(1).unwrap();
         let state = Box::new(faasw_fri::messages::VcpuState::new_zeroed()).into();
-        let frozen = Frozen::new(None, layer, state, 5).unwrap();
+        let frozen = SeedSnapshot::new(None, layer, state, 5).unwrap();
         let mut mailbox = Mailbox::new().unwrap();
         mailbox.map().unwrap();
         let control = Control::map(&mailbox).unwrap();
-        let (sandbox, stand_in) = Sandbox::standing_in();
+        let (sandbox, stand_in) = Sandbox::fake();
         let keeper = Keeper::of_tests(WarmRules::of_tests(), POLL);
         Self {
-            instance: Instance::new(Ready { sandbox, mailbox }, Arc::new(frozen), true, None),
+            instance: Instance::new(Zygote { sandbox, mailbox }, Arc::new(frozen), true, None),
             sandbox: stand_in,
             control,
             warm_instances: keeper.warm_instances(None),
@@ -180,7 +180,7 @@ async fn only_failures_of_an_offered_guest_count_as_straying() {
     let Field {
         instance, sandbox, ..
     } = &mut field;
-    drop(std::mem::replace(sandbox, Sandbox::standing_in().1));
+    drop(std::mem::replace(sandbox, Sandbox::fake().1));
     let reset = reset_wait(true)
         .reset(order(instance), instance, &pending)
         .await;

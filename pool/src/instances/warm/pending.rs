@@ -122,7 +122,7 @@ impl PendingInstance {
     /// `since`, or hands it to a request that waits for one.
     pub fn keep_warm(self, mut instance: Instance, bytes: u64, since: Instant) {
         let keeper = &self.warm_instances.keeper;
-        instance.sandbox.let_go_of_faults();
+        instance.sandbox.release_faults();
         let is_too_many;
         {
             let mut state = self.warm_instances.lock();

@@ -116,7 +116,7 @@ impl Admission {
     /// Evicts the invocation of this function that has waited longest for its client. Returns
     /// whether there was one.
     pub fn evict(&self, version: &FunctionVersion) -> bool {
-        let function = version.holding().number();
+        let function = version.function_memory().number();
         // The caller waits for the end of one invocation, however many others do.
         self.waits
             .evict_longest(function, usize::MAX, |holder, _, _| {
@@ -213,7 +213,7 @@ impl Admission {
 /// Returns the request for a permit for one invocation of a function.
 pub fn permit_request(version: &FunctionVersion) -> PermitRequest {
     PermitRequest {
-        function: version.holding().number(),
+        function: version.function_memory().number(),
         memory: version.memory_limit().saturating_add(INSTANCE_MEMORY),
     }
 }

@@ -29,8 +29,8 @@ pub use self::queue::Provisioning;
 use self::queue::{ProvisionedVersion, lock};
 use super::{Inner, Pool};
 use crate::error::PlatformError;
-use crate::seeds::{FunctionVersion, Held, Origin};
-use crate::snapshots::Frozen;
+use crate::seeds::{ForkOrigin, FunctionVersion, SeedHold};
+use crate::snapshots::SeedSnapshot;
 use crate::stats::{Lack, Lacking};
 
 /// How often the task looks for missing instances.
@@ -160,7 +160,7 @@ impl Pool {
             *cached = None;
             self.note(&version, provided, "they ended by themselves");
         }
-        let frozen = version.held();
+        let frozen = version.hold_seed();
         let instances = version.missing_instances(frozen.as_deref().map(|frozen| &**frozen));
         let is_missing = instances > 0;
         let is_backing_off = lock(&provided.backoff).is_paused(Instant::now());
@@ -181,10 +181,13 @@ impl Pool {
     fn lacks_room(
         &self,
         version: &FunctionVersion,
-        frozen: &Frozen,
+        frozen: &SeedSnapshot,
         cached: &mut CachedLack,
     ) -> Option<Lack> {
-        let full = |cached: &mut CachedLack| self.full(cached).or_else(|| version.is_full(frozen));
+        let full = |cached: &mut CachedLack| {
+            self.full(cached)
+                .or_else(|| version.instance_budget_lack(frozen))
+        };
         let why = full(cached)?;
         // An instance that would not be warm again after a request makes room for one that would.
         let generation = frozen.working_set().current().generation;
@@ -202,13 +205,13 @@ impl Pool {
         version: &FunctionVersion,
         provided: &Arc<ProvisionedVersion>,
     ) -> Option<Lack> {
-        if let Some(lack) = version.has_no_room_for_seed() {
+        if let Some(lack) = version.seed_budget_lack() {
             return Some(lack);
         }
         if provided.has_seed_made.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let making = version.made_for_instances();
+        let making = version.prewarm_for_instances();
         let (provided, look) = (provided.clone(), self.inner.provisioning.look.clone());
         tokio::spawn(async move {
             let made = making.await;
@@ -241,7 +244,7 @@ impl Pool {
             return ProvisionStep::Postpone;
         }
         // No version or seed is held during these waits.
-        self.inner.tree.behind_clients(SEED_WAIT).await;
+        self.inner.tree.wait_for_foreground(SEED_WAIT).await;
         if !self.let_requests_go_first().await {
             return ProvisionStep::Postpone;
         }
@@ -288,9 +291,11 @@ impl Pool {
 
     /// Returns a version that still lacks an instance and has room for it, with its seed. Requests
     /// may have changed that during a wait.
-    fn recheck_lack(&self, provided: &ProvisionedVersion) -> Option<(FunctionVersion, Held)> {
+    fn recheck_lack(&self, provided: &ProvisionedVersion) -> Option<(FunctionVersion, SeedHold)> {
         let (version, frozen) = provided.lacking()?;
-        let full = self.full(&mut None).or_else(|| version.is_full(&frozen));
+        let full = self
+            .full(&mut None)
+            .or_else(|| version.instance_budget_lack(&frozen));
         full.is_none().then_some((version, frozen))
     }
 
@@ -299,14 +304,14 @@ impl Pool {
     async fn warm_one(
         &self,
         version: &FunctionVersion,
-        frozen: &Arc<Frozen>,
+        frozen: &Arc<SeedSnapshot>,
         provided: &ProvisionedVersion,
     ) -> Result<bool, ProvisionError> {
         if self.inner.keeper.has_stopped() || self.inner.options.max_reuse == 0 {
             return Ok(false);
         }
-        let origin = Origin::own(frozen.clone());
-        let making = self.inner.stock.make_for(origin.parent());
+        let origin = ForkOrigin::own(frozen.clone());
+        let making = self.inner.zygote_pool.make_for(origin.parent());
         let ready = in_time("making a sandbox", making).await?;
         let ready = ready.map_err(ProvisionError::Sandbox)?;
         // A sandbox is made when nothing else wants to run, so time has passed. If it is not needed

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
 use super::failure_backoff::FailureBackoff;
-use crate::seeds::{FunctionVersion, Held, WeakVersion};
+use crate::seeds::{FunctionVersion, SeedHold, WeakFunctionVersion};
 use crate::stats::{Lack, Lacking, LackingStats};
 
 /// The versions that have instances warm ahead of requests.
@@ -28,7 +28,7 @@ pub struct Provisioning {
 /// A version that has instances warm ahead of requests.
 #[derive(Debug)]
 pub struct ProvisionedVersion {
-    pub version: WeakVersion,
+    pub version: WeakFunctionVersion,
     /// Failures of the version's instances, or of its seed.
     pub backoff: Mutex<FailureBackoff>,
     /// The instances that the version lacked at the last look and could not get.
@@ -78,9 +78,9 @@ impl ProvisionedVersion {
 
     /// Returns the version and its seed, if that is in memory and has fewer instances than
     /// required.
-    pub fn lacking(&self) -> Option<(FunctionVersion, Held)> {
+    pub fn lacking(&self) -> Option<(FunctionVersion, SeedHold)> {
         let version = self.version.upgrade()?;
-        let frozen = version.held()?;
+        let frozen = version.hold_seed()?;
         let lacks = version.missing_instances(Some(&frozen)) > 0;
         lacks.then_some((version, frozen))
     }

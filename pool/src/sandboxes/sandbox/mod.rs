@@ -1,11 +1,11 @@
 //! The node's side of a sandbox: the Function Runtime Interface as calls.
 
-mod making;
+mod creation;
+#[cfg(test)]
+mod fake_sandbox;
 mod orders;
 mod queue;
-#[cfg(test)]
-mod stand_in;
-mod told;
+mod reports;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,52 +27,55 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-pub use self::orders::CodePages;
-use self::orders::{code_set, fork_order, image, instead_of, put_difference};
 #[cfg(test)]
-pub use self::stand_in::StandIn;
+pub use self::fake_sandbox::FakeSandbox;
+pub use self::orders::CodePages;
+use self::orders::{add_difference, code_set, fork_order, image, replacement_working_set};
 #[cfg(feature = "fuzzing")]
-pub use self::told::not_prepared;
-pub use self::told::{Event, Parts, Report, failure};
-use self::told::{is_by_guest, not_begun, protocol};
-use super::account::Account;
+pub use self::reports::preparation_error;
+pub use self::reports::{RingReport, SandboxCreationTimes, SandboxEvent, failure_text};
+use self::reports::{is_by_guest, protocol_error, start_error};
+use super::cpu_account::CpuAccount;
 use super::process::Process;
-use super::progress::Progress;
+use super::progress_doorbell::ProgressDoorbell;
 use super::wall_clock::{self, WallClock};
-use super::watch::{into_io, send_when_there_is_room};
+use super::watch::{into_io, send_when_writable};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
 use crate::seeds::FunctionNumber;
 use crate::sink::Effort;
-use crate::snapshots::{Bases, Code, Frozen, Paged, Pager, Parent, has_failed, is_whole, whole};
+use crate::snapshots::{
+    Code, MemoryBases, Pager, PagerRegistration, ParentRef, SeedSnapshot, has_failed,
+    is_fully_loaded, wait_fully_loaded,
+};
 
 /// A sandbox, in a process or on a thread. Dropping it ends it.
 #[derive(Debug)]
 pub struct Sandbox {
     process: Process,
     socket: AsyncFd<OwnedFd>,
-    progress: Progress,
+    progress: ProgressDoorbell,
     wall_clock: WallClock,
     /// The seed that it is specialised for, until it is forked.
-    image: Option<Parent>,
-    parts: Parts,
+    specialised_for: Option<ParentRef>,
+    creation_times: SandboxCreationTimes,
     /// The descriptor of its page faults, if they can be answered. The process's account holds it,
     /// too, until the process is reaped.
     faults: Option<Arc<Faults>>,
     /// The registration with the pager of its seed, if pages were missing when it was forked.
-    paged: Option<Paged>,
+    paged: Option<PagerRegistration>,
 }
 
 impl Sandbox {
     /// Returns how long the steps of making it took, as spawner and sandbox report.
     #[cfg(feature = "measuring")]
-    pub fn parts(&self) -> Parts {
-        self.parts
+    pub fn creation_times(&self) -> SandboxCreationTimes {
+        self.creation_times
     }
 
     /// Returns the seed that it is specialised for, if it has not been forked yet.
-    pub fn image(&self) -> Option<&Parent> {
-        self.image.as_ref()
+    pub fn specialised_for(&self) -> Option<&ParentRef> {
+        self.specialised_for.as_ref()
     }
 
     /// Runs the guest in `ram` itself: whatever the guest writes stays there.
@@ -89,7 +92,8 @@ impl Sandbox {
         // The sandbox is needed now, even if it was made ahead of need.
         self.process
             .assign(ram.bytes().saturating_add(VM_OVERHEAD), None);
-        self.tell(&*order, &[mailbox.as_fd(), ram.as_fd()]).await
+        self.send_order(&*order, &[mailbox.as_fd(), ram.as_fd()])
+            .await
     }
 
     /// Makes the sandbox an instance of a seed, with `ram_bytes` of RAM and the code of its
@@ -104,21 +108,21 @@ impl Sandbox {
     /// memory cannot be read completely.
     pub async fn fork(
         &mut self,
-        frozen: &Frozen,
+        frozen: &SeedSnapshot,
         ram_bytes: u64,
         working_set: &PageSets,
         mailbox: &Mailbox,
         code: Option<(&Code, CodePages)>,
         function: Option<FunctionNumber>,
     ) -> Result<(), PlatformError> {
-        let pager = if is_whole(frozen) {
+        let pager = if is_fully_loaded(frozen) {
             None
         } else {
             self.pager(frozen).await?
         };
         let sets = pager.as_ref().map(|pager| present(working_set, pager));
         let working_set = sets.as_ref().unwrap_or(working_set);
-        let instead = instead_of(working_set);
+        let instead = replacement_working_set(working_set);
         let working_set = instead.as_ref().unwrap_or(working_set);
         let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
         order.tells_addresses = pager.is_some().into();
@@ -127,14 +131,14 @@ impl Sandbox {
             order.code_set = code_set(code, pages, working_set);
             order.has_small_code = (pages == CodePages::Small).into();
         }
-        let (attached, layers) = match self.image.take() {
+        let (attached, layers) = match self.specialised_for.take() {
             None => (Some(mailbox.as_fd()), frozen.layers()),
             Some(parent) => {
                 let steps = parent.steps_to(frozen).ok_or_else(|| {
-                    protocol("a sandbox is specialised for a seed that is not a parent")
+                    protocol_error("a sandbox is specialised for a seed that is not a parent")
                 })?;
                 order.origin = Origin::Preset;
-                put_difference(&mut order, &frozen.difference_below(steps))?;
+                add_difference(&mut order, &frozen.difference_below(steps))?;
                 // The sandbox has the other layers already.
                 (None, frozen.layers_below(steps))
             }
@@ -150,7 +154,7 @@ impl Sandbox {
         let fds: Vec<_> = fds
             .chain(layers.iter().map(|layer| layer.as_fd()))
             .collect();
-        self.tell(&*order, &fds).await?;
+        self.send_order(&*order, &fds).await?;
         match pager {
             Some(pager) => self.wait_for_pages(&pager).await,
             None => Ok(()),
@@ -159,7 +163,7 @@ impl Sandbox {
 
     /// Returns the pager that reads the missing memory and code of a seed, for this sandbox to wait
     /// for; `None` if everything is present.
-    async fn pager(&self, frozen: &Frozen) -> Result<Option<Arc<Pager>>, PlatformError> {
+    async fn pager(&self, frozen: &SeedSnapshot) -> Result<Option<Arc<Pager>>, PlatformError> {
         // After a read has failed, there may be no pager any more that reports all missing pages.
         // A guest would touch them, so no instance may be forked.
         if has_failed(frozen) {
@@ -167,7 +171,10 @@ impl Sandbox {
         }
         let pager = frozen.state().pager().filter(|pager| {
             // Pages to be copied are read from the layer itself, so they have to be present.
-            let steps = self.image.as_ref().and_then(|image| image.steps_to(frozen));
+            let steps = self
+                .specialised_for
+                .as_ref()
+                .and_then(|image| image.steps_to(frozen));
             let copied = steps.map(|steps| frozen.difference_below(steps));
             let is_there = |copied: &PageSet| copied.intersection(&pager.missing()).is_empty();
             self.faults.is_some() && copied.is_none_or(|copied| is_there(&copied.filled))
@@ -175,7 +182,7 @@ impl Sandbox {
         if pager.is_some() {
             return Ok(pager);
         }
-        if whole(frozen).await {
+        if wait_fully_loaded(frozen).await {
             Ok(None)
         } else {
             Err(PlatformError::SeedUnreadable)
@@ -186,13 +193,13 @@ impl Sandbox {
     async fn wait_for_pages(&mut self, pager: &Arc<Pager>) -> Result<(), PlatformError> {
         let packet = self.receive().await?;
         if packet.kind() == Some(Kind::Failed) {
-            return Err(not_begun(&packet));
+            return Err(start_error(&packet));
         }
-        let Forked { ram, code } = packet.message().map_err(protocol)?;
+        let Forked { ram, code } = packet.message().map_err(protocol_error)?;
         let Some(faults) = self.faults.clone() else {
             return Err(PlatformError::SeedUnreadable);
         };
-        let attached = pager.attach(faults, Bases { ram, code }, self.process.ending());
+        let attached = pager.attach(faults, MemoryBases { ram, code }, self.process.ender());
         self.paged = attached.map_err(|error| match error {
             Errno::CANCELED => PlatformError::SeedUnreadable,
             error => PlatformError::System {
@@ -212,14 +219,14 @@ impl Sandbox {
     /// Closes its page-fault descriptor if no fault will ever have to be answered, because all
     /// memory of the instance was present. Takes a lock of the process's address space, so it must
     /// not be called while the guest runs.
-    pub fn let_go_of_faults(&mut self) {
+    pub fn release_faults(&mut self) {
         if self.paged.is_none() && self.faults.take().is_some() {
-            self.process.account().let_go();
+            self.process.account().release_faults();
         }
     }
 
     /// Returns whether its page faults can be answered.
-    pub fn tells_faults(&self) -> bool {
+    pub fn reports_faults(&self) -> bool {
         self.faults.is_some()
     }
 
@@ -238,7 +245,7 @@ impl Sandbox {
             monotonic_nanoseconds,
             wall_epoch_nanoseconds: wall_clock::epoch_nanoseconds(self.wall_clock),
         };
-        self.tell(&order, &[]).await
+        self.send_order(&order, &[]).await
     }
 
     /// Continues the guest after a ring.
@@ -246,7 +253,7 @@ impl Sandbox {
     /// # Errors
     /// Returns an error if the sandbox has ended.
     pub async fn resume(&mut self) -> Result<(), PlatformError> {
-        self.tell(&Resume { reserved: 0 }, &[]).await
+        self.send_order(&Resume { reserved: 0 }, &[]).await
     }
 
     /// Ends the guest's wait, if it is waiting.
@@ -273,18 +280,18 @@ impl Sandbox {
     }
 
     /// Returns the account that its CPU time is charged to.
-    pub fn account(&self) -> &Account {
+    pub fn account(&self) -> &CpuAccount {
         self.process.account()
     }
 
     /// Orders the reset of an instance that is done, or has reported that it will be in a moment.
-    /// [`Sandbox::reset_news`] returns the result. The mailbox is wiped. [`Sandbox::reset_order`]
-    /// makes the order.
+    /// [`Sandbox::next_reset_event`] returns the result. The mailbox is wiped.
+    /// [`Sandbox::reset_order`] makes the order.
     ///
     /// # Errors
     /// Returns an error if the sandbox has ended.
     pub async fn order_reset(&mut self, order: &Reset) -> Result<(), PlatformError> {
-        self.tell(order, &[]).await
+        self.send_order(order, &[]).await
     }
 
     /// Returns an order to reset. With `count_unused` the sandbox counts the pages of the write set
@@ -329,26 +336,26 @@ impl Sandbox {
     /// # Errors
     /// Returns an error if the sandbox has ended without a report, or sends a message that is not
     /// valid here.
-    pub async fn reset_news(
+    pub async fn next_reset_event(
         &mut self,
         until: Option<Instant>,
-    ) -> Result<Option<Reached>, PlatformError> {
-        let Some(packet) = self.packet_while_resting(until).await? else {
+    ) -> Result<Option<ResetProgress>, PlatformError> {
+        let Some(packet) = self.next_packet(until).await? else {
             return Ok(None);
         };
         Ok(Some(match packet.kind() {
-            Some(Kind::Failed) => Reached::Failed {
-                why: failure(&packet),
+            Some(Kind::Failed) => ResetProgress::Failed {
+                why: failure_text(&packet),
                 by_guest: is_by_guest(&packet),
             },
-            Some(Kind::Rang) => Reached::Stopped,
+            Some(Kind::Rang) => ResetProgress::Stopped,
             _ => {
-                let warm: WarmReport = packet.message().map_err(protocol)?;
+                let warm: WarmReport = packet.message().map_err(protocol_error)?;
                 let polled = Duration::from_nanos(warm.polled_nanoseconds);
                 if warm.is_offered.is_yes() {
-                    Reached::Offered
+                    ResetProgress::Offered
                 } else {
-                    Reached::Warm(warm.into(), polled)
+                    ResetProgress::Warm(warm.into(), polled)
                 }
             }
         }))
@@ -359,14 +366,14 @@ impl Sandbox {
     ///
     /// # Errors
     /// Returns an error if the sandbox has sent anything else.
-    pub fn forget_ring(&mut self) -> Result<(), PlatformError> {
+    pub fn discard_ring(&mut self) -> Result<(), PlatformError> {
         match receive_from_untrusted(self.socket.get_ref(), RecvFlags::DONTWAIT) {
             Ok(packet) if packet.kind() == Some(Kind::Rang) => Ok(()),
             Ok(packet) if packet.kind() == Some(Kind::Failed) => {
-                Err(PlatformError::SandboxEnded(failure(&packet)))
+                Err(PlatformError::SandboxEnded(failure_text(&packet)))
             }
             Err(FriError::System(Errno::AGAIN)) => Ok(()),
-            _ => Err(protocol("the sandbox sent a message out of order")),
+            _ => Err(protocol_error("the sandbox sent a message out of order")),
         }
     }
 
@@ -377,8 +384,8 @@ impl Sandbox {
     /// # Errors
     /// Returns an error if the socket's queue cannot be examined.
     pub fn has_untaken_order(&self) -> Result<bool, PlatformError> {
-        let untaken = queue::untaken_bytes(self.socket.get_ref());
-        Ok(untaken.map_err(protocol)? > 0)
+        let untaken = queue::unreceived_bytes(self.socket.get_ref());
+        Ok(untaken.map_err(protocol_error)? > 0)
     }
 
     /// Returns whether the process still exists, as far as that is known without waiting.
@@ -392,8 +399,8 @@ impl Sandbox {
     /// # Errors
     /// Returns an error if the sandbox fails or sends another message.
     pub async fn survey(&mut self) -> Result<UsedPages, PlatformError> {
-        self.tell(&Survey { reserved: 0 }, &[]).await?;
-        let used: Used = self.receive().await?.message().map_err(protocol)?;
+        self.send_order(&Survey { reserved: 0 }, &[]).await?;
+        let used: Used = self.receive().await?.message().map_err(protocol_error)?;
         Ok(used.into())
     }
 
@@ -409,13 +416,13 @@ impl Sandbox {
         layer: Option<&LayerBuilder>,
     ) -> Result<Result<(Box<VcpuState>, Vec<PageRange>), String>, PlatformError> {
         let fds: Vec<_> = layer.iter().map(|layer| layer.as_fd()).collect();
-        self.tell(&Seal { reserved: 0 }, &fds).await?;
+        self.send_order(&Seal { reserved: 0 }, &fds).await?;
         let packet = self.receive().await?;
         if packet.kind() == Some(Kind::Failed) {
-            return Ok(Err(failure(&packet)));
+            return Ok(Err(failure_text(&packet)));
         }
         let (state, own) = {
-            let sealed: Sealed = packet.message().map_err(protocol)?;
+            let sealed: Sealed = packet.message().map_err(protocol_error)?;
             (Box::new(sealed.state), sealed.own.as_slice().to_vec())
         };
         self.process.ended().await?;
@@ -427,25 +434,25 @@ impl Sandbox {
     ///
     /// # Errors
     /// Returns an error if the sandbox ends, or sends a message that is not valid here.
-    pub async fn event_while_resting(
+    pub async fn next_event(
         &mut self,
         until: Option<Instant>,
-    ) -> Result<Event, PlatformError> {
-        let Some(packet) = self.packet_while_resting(until).await? else {
-            return Ok(Event::Progress);
+    ) -> Result<SandboxEvent, PlatformError> {
+        let Some(packet) = self.next_packet(until).await? else {
+            return Ok(SandboxEvent::Progress);
         };
         match packet.kind() {
             Some(Kind::Rang) => {
-                let rang: Rang = packet.message().map_err(protocol)?;
-                Ok(Event::Rang(rang.into()))
+                let rang: Rang = packet.message().map_err(protocol_error)?;
+                Ok(SandboxEvent::Rang(rang.into()))
             }
-            Some(Kind::Failed) => Ok(Event::Failed(failure(&packet))),
-            _ => Err(protocol("the sandbox sent a message out of order")),
+            Some(Kind::Failed) => Ok(SandboxEvent::Failed(failure_text(&packet))),
+            _ => Err(protocol_error("the sandbox sent a message out of order")),
         }
     }
 
     /// Receives a packet of the sandbox; `None` if the guest rang.
-    async fn packet_while_resting(
+    async fn next_packet(
         &mut self,
         until: Option<Instant>,
     ) -> Result<Option<Packet>, PlatformError> {
@@ -459,7 +466,7 @@ impl Sandbox {
             // A guest that has stopped is more urgent.
             biased;
             packet = receive(socket, process) => packet.map(Some),
-            () = progress.rung(until) => Ok(None),
+            () = progress.wait_for_ring(until) => Ok(None),
         }
     }
 
@@ -475,12 +482,12 @@ impl Sandbox {
         let _ = self.process.ended().await;
     }
 
-    async fn tell<M: Message>(
+    async fn send_order<M: Message>(
         &mut self,
         message: &M,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), PlatformError> {
-        let sent = send_when_there_is_room(&self.socket, |socket| {
+        let sent = send_when_writable(&self.socket, |socket| {
             send(socket, message, fds, SendFlags::empty()).map_err(into_io)
         })
         .await;
@@ -499,7 +506,7 @@ impl Sandbox {
 
 /// The state of an instance that is being reset.
 #[derive(Debug)]
-pub enum Reached {
+pub enum ResetProgress {
     /// The guest had stopped before the order arrived.
     Stopped,
     /// The instance can be claimed if its guest still polls for a request.
@@ -546,7 +553,7 @@ async fn receive_by(
         .await;
     match received {
         Ok(Some(packet)) => Ok(packet),
-        Ok(None) => Err(protocol("the sandbox sent an invalid packet")),
+        Ok(None) => Err(protocol_error("the sandbox sent an invalid packet")),
         Err(_) => Err(process.ended().await?.into()),
     }
 }

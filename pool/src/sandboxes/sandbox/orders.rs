@@ -7,7 +7,7 @@ use faasw_seedtree::{Difference, PageSets, Windows};
 
 use crate::ablation::Mechanism;
 use crate::error::PlatformError;
-use crate::snapshots::{Code, Frozen};
+use crate::snapshots::{Code, SeedSnapshot};
 
 /// Returns an order to become an instance of `image`, without code and difference. It is boxed
 /// because it is large and futures hold it.
@@ -30,7 +30,7 @@ pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
 /// # Errors
 /// Returns an error if it has more windows than an order can name.
 pub fn image(
-    frozen: &Frozen,
+    frozen: &SeedSnapshot,
     ram_bytes: u64,
     working_set: &PageSets,
 ) -> Result<Image, PlatformError> {
@@ -42,7 +42,7 @@ pub fn image(
 }
 
 /// Returns the working set that a build for measurements fills instead, if it differs.
-pub fn instead_of(working_set: &PageSets) -> Option<PageSets> {
+pub fn replacement_working_set(working_set: &PageSets) -> Option<PageSets> {
     if Mechanism::Prefill.is_off() {
         return Some(PageSets::default());
     }
@@ -60,7 +60,7 @@ pub fn instead_of(working_set: &PageSets) -> Option<PageSets> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodePages {
     /// The pages that its file has.
-    AsTheyAre,
+    AsStored,
     /// Small pages, so that a survey can determine which of them are used.
     Small,
 }
@@ -73,7 +73,7 @@ pub fn code_set(code: &Code, pages: CodePages, working_set: &PageSets) -> Ranges
         return Ranges::default();
     }
     let all = PageSet::from(PageRange::around(0, code.mapped_bytes()));
-    if code.is_gathered() && pages == CodePages::AsTheyAre {
+    if code.is_gathered() && pages == CodePages::AsStored {
         Ranges::covering(&all)
     } else {
         // Joining ranges could include missing pages.
@@ -86,7 +86,7 @@ pub fn code_set(code: &Code, pages: CodePages, working_set: &PageSets) -> Ranges
 /// # Errors
 /// Returns an error if it has more ranges than an order can name: in pages left out, the image's
 /// memory would be visible.
-pub fn put_difference(order: &mut Fork, difference: &Difference) -> Result<(), PlatformError> {
+pub fn add_difference(order: &mut Fork, difference: &Difference) -> Result<(), PlatformError> {
     order.filled = Ranges::of(&difference.filled).ok_or_else(too_many)?;
     order.mapped = Ranges::of(&difference.mapped).ok_or_else(too_many)?;
     order.forgets_tables = difference.forgets_tables.into();

@@ -18,7 +18,7 @@ use rustix::net::SendFlags;
 /// # Errors
 /// Returns the errors of [`send`].
 pub fn wake(socket: impl AsFd) -> Result<(), FriError> {
-    if untaken_bytes(&socket)? > 0 {
+    if unreceived_bytes(&socket)? > 0 {
         return Ok(());
     }
     send(socket, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT)
@@ -30,7 +30,7 @@ pub fn wake(socket: impl AsFd) -> Result<(), FriError> {
 /// # Errors
 /// Returns `IO` if the kernel does not report it.
 #[expect(unsafe_code, reason = "no safe interface asks for it")]
-pub fn untaken_bytes(socket: impl AsFd) -> Result<u32, Errno> {
+pub fn unreceived_bytes(socket: impl AsFd) -> Result<u32, Errno> {
     /// The memory use of a socket (`SO_MEMINFO`, Linux 4.12): the third word is for sent data.
     const MEMORY: c_int = 55;
     let mut told = [0_u32; 9];
@@ -76,11 +76,15 @@ mod tests {
     #[test]
     fn a_packet_is_untaken_until_the_other_side_has_received_it() {
         let (ours, theirs) = faasw_fri::pair().unwrap();
-        assert_eq!(untaken_bytes(&ours), Ok(0));
+        assert_eq!(unreceived_bytes(&ours), Ok(0));
         send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).unwrap();
-        assert!(untaken_bytes(&ours).unwrap() > 0);
-        assert_eq!(untaken_bytes(&theirs), Ok(0), "each way counts by itself");
+        assert!(unreceived_bytes(&ours).unwrap() > 0);
+        assert_eq!(
+            unreceived_bytes(&theirs),
+            Ok(0),
+            "each way counts by itself"
+        );
         receive(&theirs, RecvFlags::empty()).unwrap();
-        assert_eq!(untaken_bytes(&ours), Ok(0));
+        assert_eq!(unreceived_bytes(&ours), Ok(0));
     }
 }

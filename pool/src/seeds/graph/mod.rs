@@ -4,9 +4,9 @@
 //! returns after releasing the lock. Requests find their seed in its slot; they come here only if
 //! it is not there.
 
-mod held;
 mod permits;
-mod restoring;
+mod restore;
+mod seed_hold;
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -24,68 +24,68 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
-pub use self::held::Held;
-use self::permits::UnderWay;
-use super::library::Library;
-use super::making::MakingContext;
-use super::recipe::Recipe;
+use self::permits::SeedInProgress;
+pub use self::seed_hold::SeedHold;
+use super::function_step::FunctionStep;
+use super::image_store::ImageStore;
+use super::seed_build::SeedBuildContext;
+use super::seed_step::SeedStep;
 use super::slots::{SeedPermit, SeedProgress, SeedRequest, SeedSlots};
-use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::fair_slots::Urgency;
 use crate::images::Images;
-use crate::sandboxes::Stock;
-use crate::snapshots::{Frozen, has_failed, whole};
+use crate::sandboxes::ZygotePool;
+use crate::snapshots::{SeedSnapshot, has_failed, wait_fully_loaded};
 
 /// A waiter that receives the result for a seed.
-type Waiter = oneshot::Sender<Result<Held, SeedError>>;
+type Waiter = oneshot::Sender<Result<SeedHold, SeedError>>;
 
 /// How often a seed that was found to be damaged is requested again: once for each source that it
 /// is read from.
-const MADE_ANEW_MAX: u32 = 4;
+const REBUILDS_MAX: u32 = 4;
 
 /// Waits for a seed. Resolves to an error if the result is lost because the runtime ends. Dropping
 /// it removes the waiter.
 #[derive(Debug)]
-pub struct Made {
-    told: oneshot::Receiver<Result<Held, SeedError>>,
+pub struct SeedFuture {
+    receiver: oneshot::Receiver<Result<SeedHold, SeedError>>,
     seeds: Weak<Seeds>,
     key: Key,
 }
 
-impl Future for Made {
-    type Output = Result<Result<Held, SeedError>, RecvError>;
+impl Future for SeedFuture {
+    type Output = Result<Result<SeedHold, SeedError>, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.told).poll(context)
+        Pin::new(&mut self.receiver).poll(context)
     }
 }
 
-impl Drop for Made {
+impl Drop for SeedFuture {
     fn drop(&mut self) {
-        if self.told.is_terminated() {
+        if self.receiver.is_terminated() {
             return;
         }
-        self.told.close();
+        self.receiver.close();
         if let Some(seeds) = self.seeds.upgrade() {
             let gone = seeds.lock().remove_waiters(self.key, Waiter::is_closed);
-            seeds.let_go(gone);
+            seeds.drop_seeds(gone);
         }
     }
 }
 
 /// The reason to make a seed.
 #[derive(Clone, Debug)]
-pub enum For {
+pub enum SeedPurpose {
     /// A request or a deployment.
     Clients,
     /// Later requests. The permit was acquired before the making begins, so that a client that
     /// wants the seed meanwhile does not wait for a background permit.
-    Later(Arc<SeedPermit>),
+    Background(Arc<SeedPermit>),
 }
 
 /// The memory that an owner holds, including its seeds.
-pub trait Account: std::fmt::Debug + Send + Sync {
+pub trait OwnerAccount: std::fmt::Debug + Send + Sync {
     /// Evicts until the owner is within its budget.
     fn fit(&self);
 }
@@ -93,19 +93,19 @@ pub trait Account: std::fmt::Debug + Send + Sync {
 /// All seeds of a pool: those that can be made, and those in memory.
 #[derive(Debug)]
 pub struct Seeds {
-    graph: Mutex<Graph<Frozen, Recipe, Waiter>>,
-    /// The pool's stock. Functions hold these seeds for longer than the pool may exist.
-    stock: Weak<Stock>,
+    graph: Mutex<Graph<SeedSnapshot, SeedStep, Waiter>>,
+    /// The zygote pool. Functions hold these seeds for longer than the pool may exist.
+    zygote_pool: Weak<ZygotePool>,
     slots: Arc<SeedSlots>,
     budget: Budget,
     /// The seeds that are being made.
-    under_way: Mutex<BTreeMap<Key, UnderWay>>,
+    in_progress: Mutex<BTreeMap<Key, SeedInProgress>>,
     /// Notifies the makings that a handle was dropped, after which a seed may not be wanted.
     forgotten: Notify,
     /// The accounts of the owners that have limits of their own.
-    accounts: Mutex<BTreeMap<Owner, Weak<dyn Account>>>,
+    accounts: Mutex<BTreeMap<Owner, Weak<dyn OwnerAccount>>>,
     /// The images of seeds that are not in memory, if images are stored.
-    images: Option<Library>,
+    images: Option<ImageStore>,
     /// The runtime that the pool was started in. A caller may run in another one, which may stop.
     runtime: Handle,
 }
@@ -115,24 +115,24 @@ impl Seeds {
     /// stay forever. Must be called inside a Tokio runtime; tasks of the runtime make the seeds or
     /// read them from `images`.
     pub fn new(
-        stock: &Arc<Stock>,
+        zygote_pool: &Arc<ZygotePool>,
         slots: Arc<SeedSlots>,
         budget: Budget,
         images: Option<Arc<Images>>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             graph: Mutex::default(),
-            stock: Arc::downgrade(stock),
+            zygote_pool: Arc::downgrade(zygote_pool),
             slots,
             budget,
-            under_way: Mutex::default(),
+            in_progress: Mutex::default(),
             forgotten: Notify::new(),
             accounts: Mutex::default(),
             images: images.map(|images| {
                 let seeds = this.clone();
-                Library::open(images, move |owner| {
+                ImageStore::open(images, move |owner| {
                     if let Some(seeds) = seeds.upgrade() {
-                        seeds.was_let_go(owner);
+                        seeds.holder_dropped(owner);
                     }
                 })
             }),
@@ -141,12 +141,12 @@ impl Seeds {
     }
 
     /// Counts an owner's seeds in this account from now on.
-    pub fn open(&self, owner: Owner, account: Weak<dyn Account>) {
+    pub fn register_account(&self, owner: Owner, account: Weak<dyn OwnerAccount>) {
         lock(&self.accounts).insert(owner, account);
     }
 
     /// Removes the account of an owner that has no more seeds.
-    pub fn close(&self, owner: Owner) {
+    pub fn unregister_account(&self, owner: Owner) {
         let mut accounts = lock(&self.accounts);
         // A new account may have been opened meanwhile.
         if accounts
@@ -176,8 +176,8 @@ impl Seeds {
         &self,
         parent: Option<Key>,
         owner: Owner,
-        recipe: Recipe,
-    ) -> Result<SeedHandle<Frozen, Recipe>, PlatformError> {
+        recipe: SeedStep,
+    ) -> Result<SeedHandle<SeedSnapshot, SeedStep>, PlatformError> {
         let (step, is_pinned) = (recipe.digest(), recipe.is_pinned());
         let now = Instant::now();
         let defined = self
@@ -189,17 +189,17 @@ impl Seeds {
     /// Drops a handle.
     pub fn forget(&self, key: Key) {
         let gone = self.lock().forget(key);
-        self.let_go(gone);
+        self.drop_seeds(gone);
         self.forgotten.notify_waiters();
     }
 
     /// Returns a future for a seed. Starts the jobs that make it, unless it is in memory or under
     /// way.
-    pub fn ask(self: &Arc<Self>, key: Key, whom: For) -> Made {
-        let (teller, told) = oneshot::channel();
-        self.begin(key, whom, Some(teller));
-        Made {
-            told,
+    pub fn request(self: &Arc<Self>, key: Key, purpose: SeedPurpose) -> SeedFuture {
+        let (teller, receiver) = oneshot::channel();
+        self.begin_request(key, purpose, Some(teller));
+        SeedFuture {
+            receiver,
             seeds: Arc::downgrade(self),
             key,
         }
@@ -210,8 +210,8 @@ impl Seeds {
     ///
     /// # Errors
     /// Returns the reason why the seed was not made.
-    pub async fn obtain(self: &Arc<Self>, key: Key) -> Result<Held, SeedError> {
-        self.obtain_for(key, || ready(For::Clients)).await
+    pub async fn obtain(self: &Arc<Self>, key: Key) -> Result<SeedHold, SeedError> {
+        self.obtain_for(key, || ready(SeedPurpose::Clients)).await
     }
 
     /// As [`Self::obtain`], for the reason that `reason` returns, which is called for each attempt.
@@ -225,14 +225,14 @@ impl Seeds {
         self: &Arc<Self>,
         key: Key,
         reason: impl Fn() -> F,
-    ) -> Result<Held, SeedError>
+    ) -> Result<SeedHold, SeedError>
     where
-        F: Future<Output = For>,
+        F: Future<Output = SeedPurpose>,
     {
-        let mut left = MADE_ANEW_MAX;
+        let mut left = REBUILDS_MAX;
         loop {
             let reason = reason().await;
-            match self.ask(key, reason).await {
+            match self.request(key, reason).await {
                 Ok(Err(SeedError::Platform(PlatformError::SeedUnreadable))) if left > 0 => {
                     left -= 1
                 }
@@ -243,24 +243,24 @@ impl Seeds {
     }
 
     /// Starts making a seed without a waiter, unless it is in memory or under way.
-    pub fn make(self: &Arc<Self>, key: Key, whom: For) {
-        self.begin(key, whom, None);
+    pub fn start_making(self: &Arc<Self>, key: Key, purpose: SeedPurpose) {
+        self.begin_request(key, purpose, None);
     }
 
-    fn begin(self: &Arc<Self>, key: Key, whom: For, teller: Option<Waiter>) {
+    fn begin_request(self: &Arc<Self>, key: Key, purpose: SeedPurpose, teller: Option<Waiter>) {
         let (asked, failed) = {
             let mut graph = self.lock();
             let failed = discard_failed(&mut graph, key);
             (graph.request(key, teller), failed)
         };
-        self.let_go(failed);
+        self.drop_seeds(failed);
         match asked {
             SnapshotRequest::InMemory(frozen, teller) => {
                 // The receiver still exists: the caller of this function holds it.
-                let held = Held::new(self, frozen);
+                let held = SeedHold::new(self, frozen);
                 let _ = teller.map(|teller| teller.send(Ok(held)));
             }
-            SnapshotRequest::Build(job) => self.start(job, whom),
+            SnapshotRequest::Build(job) => self.start(job, purpose),
             // A waiter that was not added finds its channel closed.
             SnapshotRequest::UnderWay | SnapshotRequest::Unknown(_) => {}
         }
@@ -268,25 +268,25 @@ impl Seeds {
 
     /// Returns the nearest of a seed and its ancestors that is in memory, and the missing steps
     /// from there, in order.
-    pub fn nearest(&self, key: Key) -> Option<(Arc<Frozen>, Vec<Arc<Recipe>>)> {
+    pub fn nearest(&self, key: Key) -> Option<(Arc<SeedSnapshot>, Vec<Arc<SeedStep>>)> {
         let (nearest, failed) = {
             let mut graph = self.lock();
             let failed = discard_failed(&mut graph, key);
             (graph.nearest(key), failed)
         };
-        self.let_go(failed);
+        self.drop_seeds(failed);
         nearest
     }
 
-    fn start(self: &Arc<Self>, job: Job<Frozen, Recipe>, whom: For) {
+    fn start(self: &Arc<Self>, job: Job<SeedSnapshot, SeedStep>, purpose: SeedPurpose) {
         let key = job.ticket.key();
         let progress = Arc::<SeedProgress>::default();
-        let under_way = UnderWay::new(job.recipe.name(), progress.clone());
-        lock(&self.under_way).insert(key, under_way);
-        let open = Open {
+        let in_progress = SeedInProgress::new(job.recipe.name(), progress.clone());
+        lock(&self.in_progress).insert(key, in_progress);
+        let running = RunningJob {
             seeds: self.clone(),
             ticket: Some(job.ticket),
-            whom: whom.clone(),
+            purpose: purpose.clone(),
         };
         let runtime = self.runtime.clone();
         runtime.spawn(async move {
@@ -296,7 +296,7 @@ impl Seeds {
                 recipe,
                 parent,
             } = job;
-            let seeds = open.seeds.clone();
+            let seeds = running.seeds.clone();
             let making = async {
                 // Restoring from an image needs no permit, so it does not wait for other
                 // initialisations.
@@ -308,15 +308,15 @@ impl Seeds {
                 }
                 // The result is compared with the parent, so the parent has to be complete.
                 if let Some(parent) = &parent
-                    && !whole(parent).await
+                    && !wait_fully_loaded(parent).await
                 {
                     return Err(PlatformError::SeedUnreadable.into());
                 }
-                let permit = match whom {
+                let permit = match purpose {
                     // A shared seed is made for other functions, too, so the permit does not apply
                     // to it.
-                    For::Later(permit) if permit.is_of(owner) => permit,
-                    For::Later(_) | For::Clients => {
+                    SeedPurpose::Background(permit) if permit.is_of(owner) => permit,
+                    SeedPurpose::Background(_) | SeedPurpose::Clients => {
                         let request = SeedRequest {
                             owner,
                             urgency: Urgency::Foreground,
@@ -325,31 +325,34 @@ impl Seeds {
                         Arc::new(seeds.current_slots().permit(request, &progress).await)
                     }
                 };
-                let stock = seeds.stock.upgrade().ok_or(PlatformError::SpawnerGone)?;
+                let zygote_pool = seeds
+                    .zygote_pool
+                    .upgrade()
+                    .ok_or(PlatformError::SpawnerGone)?;
                 let started = Instant::now();
-                let context = MakingContext {
-                    stock: &stock,
+                let context = SeedBuildContext {
+                    zygote_pool: &zygote_pool,
                     permit: &permit,
                 };
                 let made = recipe.make(context, parent.as_ref()).await?;
                 drop(permit);
                 if let Some(code) = code {
-                    recipe.gives_code(&made, code);
+                    recipe.attach_code(&made, code);
                 }
                 let frozen = Arc::new(made.owned_by(owner));
-                seeds.keep_image(&recipe, &frozen);
+                seeds.queue_image_write(&recipe, &frozen);
                 seeds.gather_code(key, &recipe, &frozen);
                 Ok((frozen, started.elapsed()))
             };
             let made = tokio::select! {
                 made = making => Some(made),
-                () = seeds.is_for_nobody(ticket) => None,
+                () = seeds.wait_until_unwanted(ticket) => None,
             };
             match &made {
                 // Functions descend from this seed.
-                Some(Ok((frozen, _))) if matches!(*recipe, Recipe::Link) => {
-                    if let Some(stock) = seeds.stock.upgrade() {
-                        stock.set_base(frozen);
+                Some(Ok((frozen, _))) if matches!(*recipe, SeedStep::Link) => {
+                    if let Some(zygote_pool) = seeds.zygote_pool.upgrade() {
+                        zygote_pool.set_base(frozen);
                     }
                 }
                 // The seed is there, or its making was abandoned.
@@ -360,20 +363,20 @@ impl Seeds {
                 }
             }
             drop(parent);
-            open.end(made.unwrap_or_else(|| Err(PlatformError::Abandoned.into())));
-            seeds.was_let_go(owner);
+            running.end(made.unwrap_or_else(|| Err(PlatformError::Abandoned.into())));
+            seeds.holder_dropped(owner);
         });
     }
 
     /// Recounts a seed of `owner` that takes more memory than when it was last counted.
-    fn has_grown(&self, key: Key, owner: Owner) {
+    fn recount(&self, key: Key, owner: Owner) {
         self.lock().recount(key);
-        self.was_let_go(owner);
+        self.holder_dropped(owner);
     }
 
     /// Evicts if needed after a holder of one of `owner`'s seeds has dropped it. The seed may be
     /// due for eviction, and the caller that wanted to evict it earlier does not retry.
-    pub fn was_let_go(&self, owner: Owner) {
+    pub fn holder_dropped(&self, owner: Owner) {
         // Ending instances needs a runtime, and this thread may not belong to one.
         let _inside = self.runtime.enter();
         let account = lock(&self.accounts).get(&owner).and_then(Weak::upgrade);
@@ -384,19 +387,19 @@ impl Seeds {
     }
 
     /// Returns the images of seeds, if images are stored.
-    pub fn library(&self) -> Option<&Library> {
+    pub fn image_store(&self) -> Option<&ImageStore> {
         self.images.as_ref()
     }
 
     /// Returns the size in bytes of a seed's image, as noted last.
-    pub fn image_bytes(&self, recipe: &Recipe) -> Option<u64> {
+    pub fn image_bytes(&self, recipe: &SeedStep) -> Option<u64> {
         self.images.as_ref()?.known_bytes(recipe)
     }
 
     /// Waits until the images of all seeds made so far are written.
-    pub async fn images_are_written(&self) {
-        if let Some(library) = &self.images {
-            library.is_up_to_date().await;
+    pub async fn wait_for_image_writes(&self) {
+        if let Some(image_store) = &self.images {
+            image_store.flush().await;
         }
     }
 
@@ -406,7 +409,7 @@ impl Seeds {
     }
 
     /// Returns the unused bytes of the seeds' budget.
-    pub fn room(&self) -> u64 {
+    pub fn free_budget(&self) -> u64 {
         self.budget.bytes.saturating_sub(self.bytes())
     }
 
@@ -416,27 +419,27 @@ impl Seeds {
     }
 
     /// Evicts a seed without holders that was loaded only to write its image.
-    pub fn let_rest(&self, key: Key) {
+    pub fn evict_if_unused(&self, key: Key) {
         let gone = self.lock().evict(&[key]);
         self.evicted(gone);
     }
 
     /// Notes for a function version whether it has an image.
-    pub fn look_for_image(&self, version: &Version) {
-        if let (Some(library), Some(id)) = (&self.images, version.image_id()) {
-            version.note_image(library.bytes_of(id));
+    pub fn note_stored_image(&self, version: &FunctionStep) {
+        if let (Some(image_store), Some(id)) = (&self.images, version.image_id()) {
+            version.note_image(image_store.bytes_of(id));
         }
     }
 
     /// Queues a seed's image to be written, after those of earlier seeds.
-    pub fn keep_image(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
-        if let Some(library) = &self.images {
-            library.keep(recipe, frozen);
+    pub fn queue_image_write(&self, recipe: &Arc<SeedStep>, frozen: &Arc<SeedSnapshot>) {
+        if let Some(image_store) = &self.images {
+            image_store.queue_write(recipe, frozen);
         }
     }
 
     /// Waits until the result of a job is no longer wanted.
-    async fn is_for_nobody(&self, ticket: Ticket) {
+    async fn wait_until_unwanted(&self, ticket: Ticket) {
         loop {
             let mut forgotten = std::pin::pin!(self.forgotten.notified());
             // From here on no notification is missed.
@@ -477,21 +480,21 @@ impl Seeds {
                 "a seed was evicted: its function exceeded its memory"
             );
         }
-        self.let_go(gone.into_iter().map(|(_, frozen)| frozen).collect());
+        self.drop_seeds(gone.into_iter().map(|(_, frozen)| frozen).collect());
     }
 
-    fn evicted(&self, gone: Vec<(Key, Arc<Frozen>)>) {
+    fn evicted(&self, gone: Vec<(Key, Arc<SeedSnapshot>)>) {
         for (_, frozen) in &gone {
             tracing::debug!(bytes = frozen.bytes(), "a seed was evicted");
         }
-        self.let_go(gone.into_iter().map(|(_, frozen)| frozen).collect());
+        self.drop_seeds(gone.into_iter().map(|(_, frozen)| frozen).collect());
     }
 
     /// Drops seeds that have left the graph, and the sandboxes that are specialised for them. The
     /// graph's lock is not held, however long that takes.
-    fn let_go(&self, gone: Vec<Arc<Frozen>>) {
-        if let Some(stock) = self.stock.upgrade() {
-            stock.forget(&gone);
+    fn drop_seeds(&self, gone: Vec<Arc<SeedSnapshot>>) {
+        if let Some(zygote_pool) = self.zygote_pool.upgrade() {
+            zygote_pool.forget(&gone);
         }
     }
 
@@ -510,20 +513,23 @@ impl Seeds {
 
     /// Recounts these seeds and their ancestors, and returns the bytes of an owner's seeds. They
     /// may have grown: holes of a seed that its instances have read take memory.
-    pub fn recounted(&self, owner: Owner, keys: impl Iterator<Item = Key>) -> u64 {
+    pub fn recount_bytes(&self, owner: Owner, keys: impl Iterator<Item = Key>) -> u64 {
         let mut graph = self.lock();
         keys.for_each(|key| graph.recount(key));
         graph.bytes_of(owner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Graph<Frozen, Recipe, Waiter>> {
+    fn lock(&self) -> MutexGuard<'_, Graph<SeedSnapshot, SeedStep, Waiter>> {
         lock(&self.graph)
     }
 }
 
 /// Removes a seed and its ancestors as far as their memory cannot be completed. Their reader may
 /// not have reported that yet.
-fn discard_failed(graph: &mut Graph<Frozen, Recipe, Waiter>, key: Key) -> Vec<Arc<Frozen>> {
+fn discard_failed(
+    graph: &mut Graph<SeedSnapshot, SeedStep, Waiter>,
+    key: Key,
+) -> Vec<Arc<SeedSnapshot>> {
     graph.discard_line(key, has_failed)
 }
 
@@ -532,48 +538,50 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A running job. Its end is reported to the graph however the task ends.
-struct Open {
+struct RunningJob {
     seeds: Arc<Seeds>,
     ticket: Option<Ticket>,
-    whom: For,
+    purpose: SeedPurpose,
 }
 
-impl Open {
-    fn end(mut self, made: Result<(Arc<Frozen>, std::time::Duration), SeedError>) {
-        self.tell(made);
+impl RunningJob {
+    fn end(mut self, made: Result<(Arc<SeedSnapshot>, std::time::Duration), SeedError>) {
+        self.report(made);
     }
 
-    fn tell(&mut self, made: Result<(Arc<Frozen>, std::time::Duration), SeedError>) {
+    fn report(&mut self, made: Result<(Arc<SeedSnapshot>, std::time::Duration), SeedError>) {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        lock(&self.seeds.under_way).remove(&ticket.key());
+        lock(&self.seeds.in_progress).remove(&ticket.key());
         let done = self.seeds.lock().finish_job(ticket, made);
-        self.seeds.let_go(done.gone);
+        self.seeds.drop_seeds(done.gone);
         for (teller, made) in done.results {
-            let held = made.map(|frozen| Held::new(&self.seeds, frozen));
+            let held = made.map(|frozen| SeedHold::new(&self.seeds, frozen));
             // A waiter may have gone away meanwhile.
             let _ = teller.send(held);
         }
         // A permit is for one guest. The jobs that follow a shared seed may belong to other
         // functions or to another version, and need permits of their own.
-        let mut ahead = match &self.whom {
-            For::Later(permit) => Some(permit.clone()),
-            For::Clients => None,
+        let mut ahead = match &self.purpose {
+            SeedPurpose::Background(permit) => Some(permit.clone()),
+            SeedPurpose::Clients => None,
         };
         for job in done.jobs {
             let permit = ahead.take_if(|permit| permit.is_of(job.owner));
-            self.seeds
-                .start(job, permit.map_or(For::Clients, For::Later));
+            self.seeds.start(
+                job,
+                permit.map_or(SeedPurpose::Clients, SeedPurpose::Background),
+            );
         }
     }
 }
 
-impl Drop for Open {
+impl Drop for RunningJob {
     fn drop(&mut self) {
         // The runtime ends, or a step panicked.
         if self.ticket.is_some() {
-            self.tell(Err(PlatformError::RuntimeEnds.into()));
+            self.report(Err(PlatformError::RuntimeEnds.into()));
         }
     }
 }

@@ -20,12 +20,12 @@ const MEMORY_PART: u64 = 2;
 
 /// A seed that is being made.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(super) struct SeedInProgress {
     name: String,
     progress: Arc<SeedProgress>,
 }
 
-impl UnderWay {
+impl SeedInProgress {
     pub(super) fn new(name: &str, progress: Arc<SeedProgress>) -> Self {
         Self {
             name: name.to_owned(),
@@ -44,7 +44,7 @@ fn memory_of_guests(memory: MemoryStats) -> u64 {
 
 impl Seeds {
     /// Waits for a permit to make a function's seed of `memory` bytes ahead of need.
-    pub fn permit_ahead(
+    pub fn background_permit(
         &self,
         owner: Owner,
         memory: u64,
@@ -61,23 +61,24 @@ impl Seeds {
 
     /// Returns the slots, with the current limit of memory.
     pub(super) fn current_slots(&self) -> &Arc<SeedSlots> {
-        if let Some(stock) = self.stock.upgrade() {
-            self.slots.limit_memory(memory_of_guests(stock.memory()));
+        if let Some(zygote_pool) = self.zygote_pool.upgrade() {
+            self.slots
+                .limit_memory(memory_of_guests(zygote_pool.memory()));
         }
         &self.slots
     }
 
     /// Returns the progress of a seed that is being made, or `None`.
     pub fn progress(&self, key: Key) -> Option<Arc<SeedProgress>> {
-        let under_way = lock(&self.under_way);
-        under_way.get(&key).map(|seed| seed.progress.clone())
+        let in_progress = lock(&self.in_progress);
+        in_progress.get(&key).map(|seed| seed.progress.clone())
     }
 
     /// Returns how many makings are queued before that of a function's seed, or `None` if none of
     /// its seeds waits for a slot.
     pub fn queued_behind(&self, name: &str) -> Option<usize> {
-        let under_way = lock(&self.under_way);
-        let its = under_way.values().filter(|seed| seed.name == name);
+        let in_progress = lock(&self.in_progress);
+        let its = in_progress.values().filter(|seed| seed.name == name);
         its.filter_map(|seed| seed.progress.queued_behind()).max()
     }
 }

@@ -46,7 +46,7 @@ pub enum Priority {
 
 /// Whether a making holds a slot.
 #[derive(Debug)]
-enum Standing {
+enum SlotState {
     Holds {
         slot: Slot<Owner>,
     },
@@ -63,7 +63,7 @@ enum Standing {
 pub struct Pace {
     slots: std::sync::Arc<CpuSlots>,
     request: SlotRequest<Owner>,
-    standing: Standing,
+    slot_state: SlotState,
     /// CPU time used at the usual priority.
     used: Duration,
     /// Wall time with a slot.
@@ -84,7 +84,7 @@ impl Pace {
         Self {
             slots,
             request,
-            standing: Standing::Holds { slot },
+            slot_state: SlotState::Holds { slot },
             used: Duration::ZERO,
             held: Duration::ZERO,
             last: None,
@@ -102,34 +102,34 @@ impl Pace {
         } else {
             self.idle + elapsed
         };
-        match self.standing {
-            Standing::Holds { .. } => {
+        match self.slot_state {
+            SlotState::Holds { .. } => {
                 self.used += ran;
                 self.held += elapsed;
             }
             // The guest has woken up since, at the usual priority.
-            Standing::Waits => self.used += ran,
-            Standing::Queued(_) | Standing::Spent => {}
+            SlotState::Waits => self.used += ran,
+            SlotState::Queued(_) | SlotState::Spent => {}
         }
         let is_spent = self.used >= SHARE || self.held >= HELD_MAX;
-        self.standing = match std::mem::replace(&mut self.standing, Standing::Spent) {
-            _ if is_spent => Standing::Spent,
-            Standing::Holds { slot } if self.idle < IDLE => Standing::Holds { slot },
-            Standing::Waits if is_running => Self::queued(self.slots.request(self.request)),
-            Standing::Queued(pending) if self.idle < IDLE => Self::queued(pending),
-            Standing::Holds { .. } | Standing::Waits | Standing::Queued(_) => Standing::Waits,
-            Standing::Spent => Standing::Spent,
+        self.slot_state = match std::mem::replace(&mut self.slot_state, SlotState::Spent) {
+            _ if is_spent => SlotState::Spent,
+            SlotState::Holds { slot } if self.idle < IDLE => SlotState::Holds { slot },
+            SlotState::Waits if is_running => Self::queued(self.slots.request(self.request)),
+            SlotState::Queued(pending) if self.idle < IDLE => Self::queued(pending),
+            SlotState::Holds { .. } | SlotState::Waits | SlotState::Queued(_) => SlotState::Waits,
+            SlotState::Spent => SlotState::Spent,
         };
-        match self.standing {
-            Standing::Holds { .. } | Standing::Waits => Priority::Usual,
-            Standing::Queued(_) | Standing::Spent => Priority::Background,
+        match self.slot_state {
+            SlotState::Holds { .. } | SlotState::Waits => Priority::Usual,
+            SlotState::Queued(_) | SlotState::Spent => Priority::Background,
         }
     }
 
-    fn queued(pending: PendingSlot<Owner>) -> Standing {
+    fn queued(pending: PendingSlot<Owner>) -> SlotState {
         match pending.try_take() {
-            Ok(slot) => Standing::Holds { slot },
-            Err(pending) => Standing::Queued(pending),
+            Ok(slot) => SlotState::Holds { slot },
+            Err(pending) => SlotState::Queued(pending),
         }
     }
 
@@ -149,12 +149,12 @@ impl Pace {
 
     /// Returns whether it has had its share, and needs no slot any more.
     pub fn is_spent(&self) -> bool {
-        matches!(self.standing, Standing::Spent)
+        matches!(self.slot_state, SlotState::Spent)
     }
 
     /// Returns whether it holds a slot.
     #[cfg(test)]
     pub fn holds_slot(&self) -> bool {
-        matches!(self.standing, Standing::Holds { .. })
+        matches!(self.slot_state, SlotState::Holds { .. })
     }
 }

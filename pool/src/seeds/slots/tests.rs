@@ -167,7 +167,7 @@ async fn a_guest_whose_cpu_time_is_unknown_has_a_slot_for_its_share_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_clients_wait_for_comes_before_background_work() {
+async fn foreground_work_comes_before_background_work() {
     let slots = SeedSlots::new(2, 256);
     let progress = SeedProgress::default();
     let background = |function| slots.permit(wanted(function, Urgency::Background), &progress);
@@ -224,7 +224,7 @@ async fn one_function_does_not_take_all_guests_and_memory_bounds_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_all_functions_share_takes_no_slot() {
+async fn shared_seeds_take_no_slot() {
     let slots = SeedSlots::new(1, 32);
     let held: Vec<_> = (0..2)
         .map(|function| Guest::begin(&slots, function).unwrap())

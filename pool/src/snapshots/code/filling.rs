@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use faasw_abi::pages::{Page, PageSet};
 use faasw_seedtree::reading::Parts;
 
-use super::progress::Progress;
-use super::read::{CodeError, Room, Stored, in_turns};
+use super::load_progress::LoadProgress;
+use super::read::{CodeError, ReadBuffer, StoredCode, in_turns};
 
 /// The number of pieces that are read at once while guests may wait: requests that arrive meanwhile
 /// wait for these.
-const STEP: usize = 4;
+const PIECES_PER_STEP: usize = 4;
 
 /// Partly loaded code, and the source of the rest. If the filling is dropped before
 /// [`CodeFilling::finish`], the code is unusable.
@@ -24,31 +24,31 @@ const STEP: usize = 4;
 /// Several threads may fill it at once: one thread reads a piece, and the others wait for it.
 #[derive(Debug)]
 pub struct CodeFilling {
-    stored: Stored,
+    stored: StoredCode,
     memory: OwnedFd,
-    pieces: Parts<Room>,
-    progress: Arc<Progress>,
+    pieces: Parts<ReadBuffer>,
+    progress: Arc<LoadProgress>,
     /// The number of pieces that a guest requested before they were present.
-    asked: AtomicU64,
+    requested: AtomicU64,
     /// The pages of those pieces.
     late: Mutex<PageSet>,
 }
 
 impl CodeFilling {
-    /// Creates a filling that reads into `memory` all pieces except those in `there`, which are
+    /// Creates a filling that reads into `memory` all pieces except those in `present`, which are
     /// present.
     pub(super) fn new(
-        stored: Stored,
+        stored: StoredCode,
         memory: OwnedFd,
-        there: impl IntoIterator<Item = usize>,
-        progress: Arc<Progress>,
+        present: impl IntoIterator<Item = usize>,
+        progress: Arc<LoadProgress>,
     ) -> Self {
         Self {
-            pieces: Parts::new(stored.count(), there, Room::new),
+            pieces: Parts::new(stored.count(), present, ReadBuffer::new),
             stored,
             memory,
             progress,
-            asked: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
             late: Mutex::default(),
         }
     }
@@ -69,7 +69,7 @@ impl CodeFilling {
     /// Returns whether a page is not present yet.
     #[must_use]
     pub fn is_missing(&self, page: Page) -> bool {
-        self.pieces.is_missing(Stored::piece(page))
+        self.pieces.is_missing(StoredCode::piece(page))
     }
 
     /// Loads a page that a guest waits for. Returns whether the page belongs to the code.
@@ -77,9 +77,9 @@ impl CodeFilling {
     /// # Errors
     /// Returns the errors of [`CodeFilling::fill_next`].
     pub fn fill_page(&self, page: Page) -> Result<bool, CodeError> {
-        let piece = Stored::piece(page);
+        let piece = StoredCode::piece(page);
         if self.pieces.is_missing(piece) {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.requested.fetch_add(1, Ordering::Relaxed);
             let mut late = self.lock_late();
             *late = late.union(&self.stored.pages_of(piece).into());
             drop(late);
@@ -104,14 +104,15 @@ impl CodeFilling {
     /// Returns [`CodeError::Damaged`] if a piece is not what was stored, or the error of the disk
     /// or of the memory. The code will never be complete then.
     pub fn fill_next(&self) -> Result<bool, CodeError> {
-        let bring = |run, room: &mut Room| self.stored.bring(run, &self.memory, room);
-        self.pieces.load_next(STEP, bring)
+        let bring =
+            |run, buffer: &mut ReadBuffer| self.stored.load_pieces(run, &self.memory, buffer);
+        self.pieces.load_next(PIECES_PER_STEP, bring)
     }
 
     /// Returns how many pieces guests have requested before they were present.
     #[must_use]
-    pub fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+    pub fn requested(&self) -> u64 {
+        self.requested.load(Ordering::Relaxed)
     }
 
     /// Returns the pages of those pieces.
@@ -141,7 +142,8 @@ impl CodeFilling {
 
     /// Loads these pieces, and waits for those that other threads read.
     fn fill(&self, pieces: Range<usize>) -> Result<(), CodeError> {
-        let bring = |run, room: &mut Room| self.stored.bring(run, &self.memory, room);
+        let bring =
+            |run, buffer: &mut ReadBuffer| self.stored.load_pieces(run, &self.memory, buffer);
         self.pieces.load(pieces, bring)
     }
 

@@ -1,13 +1,13 @@
 //! Compiled code: an artifact of the compile helper in a sealed file.
 //!
 //! `pieces`: the parts by which code is identified and verified; `read`: reading from disk into
-//! memory; `filling`: reading the rest while guests run; `progress`: waiting for the end of that;
-//! `kept`: a function's code that may have left memory.
+//! memory; `filling`: reading the rest while guests run; `load_progress`: waiting for the end of
+//! that; `handle`: a function's code that may have left memory.
 
 mod filling;
-mod kept;
+mod handle;
+mod load_progress;
 mod pieces;
-mod progress;
 mod read;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,11 +20,11 @@ use faasw_abi::memory_map::{CODE_MAX, LARGE_PAGE};
 use faasw_seedtree::{memory_file, reopen_read_only};
 
 pub use self::filling::CodeFilling;
-pub use self::kept::{Bringing, CodeSource, KeptCode};
+pub use self::handle::{CodeHandle, CodeSource, LoadFuture};
+use self::load_progress::LoadProgress;
 use self::pieces::PIECE;
 pub use self::pieces::{CodeDigest, Pieces};
-use self::progress::Progress;
-pub use self::read::{CodeError, ReadCode};
+pub use self::read::{CodeError, LoadedCode};
 
 use super::large_pages::gather;
 
@@ -44,7 +44,7 @@ pub struct Code {
     /// Whether gathering has ended: the code is in large pages, as far as the host provides them.
     is_gathered: AtomicBool,
     /// The progress of reading, if the code was returned before it was complete.
-    pending: Option<Arc<Progress>>,
+    pending: Option<Arc<LoadProgress>>,
 }
 
 impl Code {
@@ -70,7 +70,7 @@ impl Code {
 
     /// Wraps the code in a file to which guests must not write. If `coming` is `Some`, another
     /// descriptor is used to fill the file.
-    fn of(file: &OwnedFd, bytes: u64, pending: Option<Arc<Progress>>) -> Result<Self, Errno> {
+    fn of(file: &OwnedFd, bytes: u64, pending: Option<Arc<LoadProgress>>) -> Result<Self, Errno> {
         let held_bytes = match pending {
             None => blocks(file)?,
             Some(_) => bytes.next_multiple_of(LARGE_PAGE),
@@ -90,7 +90,7 @@ impl Code {
     /// Returns whether all of the code is present and its file is sealed. Until then only a holder
     /// that waits for missing pages may use it.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_fully_loaded(&self) -> bool {
         let pending = self.pending.as_ref();
         pending.is_none_or(|pending| pending.outcome() == Some(true))
     }
@@ -103,7 +103,7 @@ impl Code {
     }
 
     /// Waits until all of the code is present. Returns false if it never will be.
-    pub async fn whole(&self) -> bool {
+    pub async fn wait_fully_loaded(&self) -> bool {
         match &self.pending {
             Some(pending) => pending.ended().await,
             None => true,
@@ -114,7 +114,7 @@ impl Code {
     /// survey cannot determine any more which small pages are used. Blocks for a third of a
     /// millisecond per large page.
     pub fn gather(&self) {
-        if !self.is_whole() || self.is_being_gathered.swap(true, Ordering::AcqRel) {
+        if !self.is_fully_loaded() || self.is_being_gathered.swap(true, Ordering::AcqRel) {
             return;
         }
         gather(&self.file, 0, self.mapped_bytes());
@@ -152,7 +152,7 @@ impl Code {
 
     /// Marks the code as made to report the state that it reaches.
     #[must_use]
-    pub fn that_tells(self) -> Self {
+    pub fn reporting_state(self) -> Self {
         Self {
             tells_state: true,
             ..self

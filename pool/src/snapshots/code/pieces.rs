@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_known_by_all_of_its_bytes_and_by_how_many_there_are() {
+    fn the_digest_covers_all_bytes_and_their_number() {
         let mut artifact: Vec<u8> = (0..PIECE * 2 + 17).map(|at| at as u8).collect();
         let of = |artifact: &[u8]| Pieces::of(artifact).digest(artifact.len() as u64);
         let pieces = Pieces::of(&artifact);

@@ -8,7 +8,7 @@
 //! language engine, beside the engine's own pager: a page that several of them need is read by one
 //! of them. A guest whose page cannot be read never continues: its process is ended.
 
-mod waiting;
+mod waiters;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +20,9 @@ use faasw_seedtree::image::{Filling, ImageError};
 use faasw_seedtree::reading::read_concurrently;
 use rustix::io::Errno;
 
-pub use self::waiting::{Bases, Ending, Paged};
+pub use self::waiters::{InstanceEnder, MemoryBases, PagerRegistration};
 
-use self::waiting::Waiters;
+use self::waiters::Waiters;
 use super::code::{CodeError, CodeFilling};
 
 /// Reads one seed's pages. Its thread owns it; when the thread is gone, layer and code are either
@@ -38,53 +38,53 @@ pub struct Pager {
     /// The pager of the parent seed, if some of that is missing.
     above: Option<Arc<Pager>>,
     /// How often a guest of this seed waited for a page of an ancestor.
-    asked_above: AtomicU64,
+    requested_above: AtomicU64,
     waiters: Mutex<Waiters>,
     /// An error that another pager has found in what this one reads.
-    found: Mutex<Option<Unreadable>>,
-    /// The number of callers of [`Self::bring_first`]; the thread leaves disk and processors to
+    reported: Mutex<Option<SeedReadError>>,
+    /// The number of callers of [`Self::read_first`]; the thread leaves disk and processors to
     /// them.
-    ahead: Mutex<usize>,
-    none_ahead: Condvar,
+    priority_reads: Mutex<usize>,
+    priority_reads_done: Condvar,
     /// Whether the thread has reported its end.
-    is_over: Mutex<bool>,
+    has_ended: Mutex<bool>,
     over: Condvar,
 }
 
 /// Marks a pager's thread as ended, however it ends, and ends the instances that still wait.
-struct Over<'a>(&'a Pager);
+struct PagerEnd<'a>(&'a Pager);
 
-impl Drop for Over<'_> {
+impl Drop for PagerEnd<'_> {
     fn drop(&mut self) {
         // Without effect if the seed is complete; no instance waits then.
         self.0.give_up();
         self.0.end_all();
-        *lock(&self.0.is_over) = true;
+        *lock(&self.0.has_ended) = true;
         self.0.over.notify_all();
     }
 }
 
 /// Makes a pager's thread wait while this exists: another thread reads pages before it continues.
-struct Ahead<'a>(&'a Pager);
+struct PriorityRead<'a>(&'a Pager);
 
-impl<'a> Ahead<'a> {
+impl<'a> PriorityRead<'a> {
     fn of(pager: &'a Pager) -> Self {
-        *lock(&pager.ahead) += 1;
+        *lock(&pager.priority_reads) += 1;
         Self(pager)
     }
 }
 
-impl Drop for Ahead<'_> {
+impl Drop for PriorityRead<'_> {
     fn drop(&mut self) {
-        let mut ahead = lock(&self.0.ahead);
-        *ahead = ahead.saturating_sub(1);
-        self.0.none_ahead.notify_all();
+        let mut priority_reads = lock(&self.0.priority_reads);
+        *priority_reads = priority_reads.saturating_sub(1);
+        self.0.priority_reads_done.notify_all();
     }
 }
 
 /// Why a seed's memory or code cannot be read completely.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+pub enum SeedReadError {
     /// The image of the memory is unreadable.
     #[error(transparent)]
     Image(#[from] ImageError),
@@ -93,7 +93,7 @@ pub enum Unreadable {
     Code(#[from] CodeError),
     /// An ancestor is unreadable.
     #[error("its parent: {0}")]
-    Above(Box<Unreadable>),
+    Above(Box<SeedReadError>),
     /// An ancestor is unreadable, as the ancestor's own pager has reported.
     #[error("its parent cannot be read completely")]
     Parent,
@@ -107,9 +107,9 @@ pub enum Unreadable {
 
 /// The pages that guests have waited for.
 #[derive(Debug)]
-pub struct Late {
+pub struct LatePages {
     /// How often a guest requested a page or a piece of code that was not present yet.
-    pub asked: u64,
+    pub requested: u64,
     /// The pages of memory that were read for that reason.
     pub memory: PageSet,
     /// The pages of code that were read for that reason, counted from the beginning of the code.
@@ -118,13 +118,13 @@ pub struct Late {
 
 /// How a pager ended.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum PagingOutcome {
     /// Layer and code are complete.
-    Whole(Late),
+    Complete(LatePages),
     /// The seed was not wanted any more.
     Unwanted,
     /// The seed cannot be completed; no part of it may be used.
-    Failed(Unreadable),
+    Failed(SeedReadError),
 }
 
 impl Pager {
@@ -141,12 +141,12 @@ impl Pager {
             code,
             own,
             above,
-            asked_above: AtomicU64::new(0),
+            requested_above: AtomicU64::new(0),
             waiters: Mutex::default(),
-            found: Mutex::default(),
-            ahead: Mutex::default(),
-            none_ahead: Condvar::new(),
-            is_over: Mutex::default(),
+            reported: Mutex::default(),
+            priority_reads: Mutex::default(),
+            priority_reads_done: Condvar::new(),
+            has_ended: Mutex::default(),
             over: Condvar::new(),
         })
     }
@@ -159,15 +159,15 @@ impl Pager {
     pub fn start(
         self: Arc<Self>,
         is_wanted: impl Fn() -> bool + Send + 'static,
-        ended: impl FnOnce(Outcome) + Send + 'static,
+        ended: impl FnOnce(PagingOutcome) + Send + 'static,
     ) -> io::Result<()> {
         let thread = thread::Builder::new().name("faasw-pager".to_owned());
         thread.spawn(move || {
-            let _over = Over(&self);
-            let outcome = match self.bring(&is_wanted) {
-                Ok(true) => Outcome::Whole(self.late()),
-                Ok(false) => Outcome::Unwanted,
-                Err(error) => Outcome::Failed(self.told(error)),
+            let _over = PagerEnd(&self);
+            let outcome = match self.read_all(&is_wanted) {
+                Ok(true) => PagingOutcome::Complete(self.late()),
+                Ok(false) => PagingOutcome::Unwanted,
+                Err(error) => PagingOutcome::Failed(self.reported_error(error)),
             };
             // Once this has returned, the graph neither returns a failed seed nor reads its image.
             ended(outcome);
@@ -192,10 +192,10 @@ impl Pager {
     }
 
     /// Returns the pages that guests requested before they were present.
-    fn late(&self) -> Late {
+    fn late(&self) -> LatePages {
         let (memory, code) = (self.memory.as_ref(), self.code.as_ref());
-        Late {
-            asked: self.asked(),
+        LatePages {
+            requested: self.requested(),
             memory: memory.map_or_else(PageSet::new, Filling::late),
             code: code.map_or_else(PageSet::new, CodeFilling::late),
         }
@@ -211,10 +211,10 @@ impl Pager {
     /// threads and before the pager's thread continues. Blocks.
     ///
     /// # Errors
-    /// Returns [`Unreadable`] if a page cannot be read.
-    pub fn bring_first(&self, memory: &PageSet, code: &PageSet) -> Result<(), Unreadable> {
-        let _ahead = Ahead::of(self);
-        let both: [&(dyn Fn() -> Result<(), Unreadable> + Sync); 2] = [
+    /// Returns [`SeedReadError`] if a page cannot be read.
+    pub fn read_first(&self, memory: &PageSet, code: &PageSet) -> Result<(), SeedReadError> {
+        let _priority_read = PriorityRead::of(self);
+        let both: [&(dyn Fn() -> Result<(), SeedReadError> + Sync); 2] = [
             &|| match &self.memory {
                 Some(filling) => Ok(filling.fill_set(memory)?),
                 None => Ok(()),
@@ -229,11 +229,11 @@ impl Pager {
 
     /// Converts an error to the one to report. For an ancestor's error, waits until the ancestor's
     /// pager has reported it, so that the seed is not made of that ancestor again.
-    fn told(&self, error: Unreadable) -> Unreadable {
+    fn reported_error(&self, error: SeedReadError) -> SeedReadError {
         match (error, &self.above) {
-            (Unreadable::Above(error), Some(above)) => {
-                above.cannot_be(*error);
-                Unreadable::Parent
+            (SeedReadError::Above(error), Some(above)) => {
+                above.fail_with(*error);
+                SeedReadError::Parent
             }
             (error, _) => error,
         }
@@ -241,20 +241,20 @@ impl Pager {
 
     /// Reports an error that another pager has found in what this one reads. This pager's thread
     /// ends with it. Waits until that has happened.
-    pub fn cannot_be(&self, error: Unreadable) {
-        *lock(&self.found) = Some(error);
-        let mut is_over = lock(&self.is_over);
-        while !*is_over {
-            let waited = self.over.wait(is_over);
-            is_over = waited.unwrap_or_else(PoisonError::into_inner);
+    pub fn fail_with(&self, error: SeedReadError) {
+        *lock(&self.reported) = Some(error);
+        let mut has_ended = lock(&self.has_ended);
+        while !*has_ended {
+            let waited = self.over.wait(has_ended);
+            has_ended = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Returns how often a guest requested a page that was not present yet.
-    fn asked(&self) -> u64 {
+    fn requested(&self) -> u64 {
         let memory = self.memory.as_ref().map_or(0, Filling::asked);
-        let code = self.code.as_ref().map_or(0, CodeFilling::asked);
-        let above = self.asked_above.load(Ordering::Relaxed);
+        let code = self.code.as_ref().map_or(0, CodeFilling::requested);
+        let above = self.requested_above.load(Ordering::Relaxed);
         memory.saturating_add(code).saturating_add(above)
     }
 
@@ -269,13 +269,13 @@ impl Pager {
     }
 
     /// Reads all pages. Returns whether it finished, or stopped because the seed was not wanted.
-    fn bring(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, Unreadable> {
+    fn read_all(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, SeedReadError> {
         loop {
             self.answer_all()?;
             if self.waiters().is_empty() {
-                self.let_ahead();
+                self.yield_to_priority_reads();
             }
-            if let Some(error) = lock(&self.found).take() {
+            if let Some(error) = lock(&self.reported).take() {
                 return Err(error);
             }
             if !is_wanted() {
@@ -286,7 +286,7 @@ impl Pager {
                 thread::yield_now();
                 continue;
             }
-            if !self.bring_next()? {
+            if !self.read_next()? {
                 break;
             }
         }
@@ -297,68 +297,70 @@ impl Pager {
         if let Some(memory) = &self.memory {
             memory.finish()?;
         }
-        waiters.let_go();
+        waiters.release_all();
         Ok(true)
     }
 
-    /// Waits until no other thread is in [`Self::bring_first`].
-    fn let_ahead(&self) {
-        let mut ahead = lock(&self.ahead);
-        while *ahead > 0 {
-            let waited = self.none_ahead.wait(ahead);
-            ahead = waited.unwrap_or_else(PoisonError::into_inner);
+    /// Waits until no other thread is in [`Self::read_first`].
+    fn yield_to_priority_reads(&self) {
+        let mut priority_reads = lock(&self.priority_reads);
+        while *priority_reads > 0 {
+            let waited = self.priority_reads_done.wait(priority_reads);
+            priority_reads = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Returns this pager and those above it, each with whether it is above.
-    fn line(&self) -> impl Iterator<Item = (&Self, bool)> {
-        let line = std::iter::successors(Some(self), |pager| pager.above.as_deref());
-        line.zip(std::iter::once(false).chain(std::iter::repeat(true)))
+    fn lineage(&self) -> impl Iterator<Item = (&Self, bool)> {
+        let lineage = std::iter::successors(Some(self), |pager| pager.above.as_deref());
+        lineage.zip(std::iter::once(false).chain(std::iter::repeat(true)))
     }
 
     /// Reads some more of the seed's own pages and of those missing above it, by turns. Returns
     /// whether there were any.
-    fn bring_next(&self) -> Result<bool, Unreadable> {
-        let mut brought = false;
-        for (of, is_above) in self.line() {
+    fn read_next(&self) -> Result<bool, SeedReadError> {
+        let mut has_read = false;
+        for (of, is_above) in self.lineage() {
             if let Some(code) = &of.code {
-                brought |= code.fill_next().map_err(|error| said(error, is_above))?;
+                has_read |= code
+                    .fill_next()
+                    .map_err(|error| at_level(error, is_above))?;
                 self.answer_all()?;
             }
             if let Some(memory) = &of.memory {
                 let filled = memory.fill_next();
-                brought |= filled.map_err(|error| said(error, is_above))?;
+                has_read |= filled.map_err(|error| at_level(error, is_above))?;
                 self.answer_all()?;
             }
         }
-        Ok(brought)
+        Ok(has_read)
     }
 
     /// Makes the page at an address of an instance present. Returns whether the page is stored.
-    fn fill(&self, address: u64, bases: Bases) -> Result<bool, Unreadable> {
+    fn fill(&self, address: u64, bases: MemoryBases) -> Result<bool, SeedReadError> {
         let page =
             |base: u64| -> Option<Page> { GuestAddress::new(address.checked_sub(base)?).page() };
         let (at, code_at) = (page(bases.ram), page(bases.code));
         let count_above = |is_late: bool| {
-            self.asked_above
+            self.requested_above
                 .fetch_add(is_late.into(), Ordering::Relaxed);
         };
-        for (of, is_above) in self.line() {
+        for (of, is_above) in self.lineage() {
             let filled = match (&of.code, code_at, at) {
                 (Some(code), Some(at), _) if code.has(at) => {
                     count_above(is_above && code.is_missing(at));
-                    code.fill_page(at).map_err(Unreadable::from)
+                    code.fill_page(at).map_err(SeedReadError::from)
                 }
                 (.., Some(at)) if of.own.contains(at) => match &of.memory {
                     Some(memory) => {
                         count_above(is_above && memory.is_missing(at));
-                        memory.fill_page(at).map_err(Unreadable::from)
+                        memory.fill_page(at).map_err(SeedReadError::from)
                     }
                     None => Ok(false),
                 },
                 _ => continue,
             };
-            return filled.map_err(|error| said(error, is_above));
+            return filled.map_err(|error| at_level(error, is_above));
         }
         Ok(false)
     }
@@ -369,9 +371,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Converts an error of the seed itself or of an ancestor.
-fn said(error: impl Into<Unreadable>, is_above: bool) -> Unreadable {
+fn at_level(error: impl Into<SeedReadError>, is_above: bool) -> SeedReadError {
     if is_above {
-        Unreadable::Above(Box::new(error.into()))
+        SeedReadError::Above(Box::new(error.into()))
     } else {
         error.into()
     }

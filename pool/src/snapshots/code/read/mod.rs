@@ -15,8 +15,8 @@ use faasw_seedtree::reading::{self, BufferPool, runs};
 use rustix::io::Errno;
 
 use super::filling::CodeFilling;
+use super::load_progress::LoadProgress;
 use super::pieces::{PIECE, Pieces, digest};
-use super::progress::Progress;
 use super::{Code, give_room};
 use crate::ablation::Mechanism;
 
@@ -26,14 +26,14 @@ use crate::ablation::Mechanism;
 const READERS: usize = 4;
 
 /// There is one thread for this many reads.
-const READS_EACH: usize = 2;
+const READS_PER_THREAD: usize = 2;
 
 /// The maximum number of pieces that are read at once: 1 MiB. A disk is not faster with more.
 const PIECES_AT_ONCE: usize = (1 << 20) / PIECE;
 
 /// Code may run before it is completely read if at least this many bytes remain that requests have
 /// not used so far. Fewer bytes are read in the time that it takes to make guests wait for them.
-const FILLED_LATER: u64 = 1 << 20;
+const DEFERRED_MIN: u64 = 1 << 20;
 
 /// The alignment of direct reads, in memory and in the file.
 const ALIGNED: usize = 4096;
@@ -72,23 +72,23 @@ impl Source for File {
 
 /// Code that was read, and the filling for the rest of it, if some is missing.
 #[derive(Debug)]
-pub struct ReadCode {
+pub struct LoadedCode {
     /// The code.
     pub code: Code,
     /// The filling for the rest.
     pub rest: Option<CodeFilling>,
 }
 
-impl From<Code> for ReadCode {
+impl From<Code> for LoadedCode {
     fn from(code: Code) -> Self {
         Self { code, rest: None }
     }
 }
 
 /// A buffer that a disk can write to without a copy.
-pub struct Room(Vec<u8>);
+pub struct ReadBuffer(Vec<u8>);
 
-impl Room {
+impl ReadBuffer {
     /// Allocates a buffer for the largest read.
     pub fn new() -> Self {
         Self(vec![0; PIECES_AT_ONCE * PIECE + ALIGNED])
@@ -102,13 +102,13 @@ impl Room {
 
 /// An artifact on a disk, and the digests that verify its pieces.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredCode {
     source: Box<dyn Source>,
     bytes: u64,
     pieces: Pieces,
 }
 
-impl Stored {
+impl StoredCode {
     /// Describes an artifact with this size and these pieces.
     ///
     /// # Errors
@@ -159,18 +159,18 @@ impl Stored {
     /// # Errors
     /// Returns [`CodeError::Damaged`] if a piece differs from what was stored, and then writes none
     /// of them. Otherwise returns the error of the disk or of the memory.
-    pub fn bring(
+    pub fn load_pieces(
         &self,
         pieces: Range<usize>,
         memory: &OwnedFd,
-        room: &mut Room,
+        buffer: &mut ReadBuffer,
     ) -> Result<(), CodeError> {
         let (first, at) = (pieces.start, (pieces.start * PIECE) as u64);
         let end = ((pieces.end * PIECE) as u64).min(self.bytes);
         let length = end.saturating_sub(at);
         let all = length.next_multiple_of(PAGE) as usize;
         let length = length as usize;
-        let part = room.first(all).ok_or(CodeError::Size)?;
+        let part = buffer.first(all).ok_or(CodeError::Size)?;
         self.read(part, length, at)?;
         let (content, behind) = part.split_at_mut_checked(length).ok_or(CodeError::Size)?;
         for (number, piece) in (first..).zip(content.chunks(PIECE)) {
@@ -186,20 +186,20 @@ impl Stored {
     /// Reads all of these pieces, which are in order; with several threads if they are many.
     ///
     /// # Errors
-    /// As [`Stored::bring`].
-    fn bring_all(&self, pieces: &[usize], memory: &OwnedFd) -> Result<(), CodeError> {
-        let rooms = BufferPool::new(Room::new);
+    /// As [`StoredCode::load_pieces`].
+    fn load_all(&self, pieces: &[usize], memory: &OwnedFd) -> Result<(), CodeError> {
+        let buffers = BufferPool::new(ReadBuffer::new);
         in_turns(pieces, |run| {
-            rooms.with(|room| self.bring(run, memory, room))
+            buffers.with(|buffer| self.load_pieces(run, memory, buffer))
         })
     }
 
-    /// Fills the first `length` bytes of `room` from `at`. The last piece is requested in whole
+    /// Fills the first `length` bytes of `buffer` from `at`. The last piece is requested in whole
     /// pages, too, because direct reads are of whole blocks; they end where the file does.
-    fn read(&self, room: &mut [u8], length: usize, at: u64) -> Result<(), CodeError> {
+    fn read(&self, buffer: &mut [u8], length: usize, at: u64) -> Result<(), CodeError> {
         let mut read = 0;
         while read < length {
-            let rest = room.get_mut(read..).unwrap_or_default();
+            let rest = buffer.get_mut(read..).unwrap_or_default();
             match self.source.read_at(rest, at + read as u64) {
                 Ok(0) => return Err(CodeError::Size),
                 Ok(count) => read += count,
@@ -216,28 +216,28 @@ impl Stored {
     /// # Errors
     /// Returns an error if the artifact differs from what was stored, or if the disk or the memory
     /// fails.
-    pub fn load(self, first: Option<&PageSet>) -> Result<ReadCode, CodeError> {
+    pub fn load(self, first: Option<&PageSet>) -> Result<LoadedCode, CodeError> {
         let memory = Code::writable()?;
         give_room(&memory, self.bytes)?;
         let first = first.map(|first| self.pieces_with(first));
         let first = first.filter(|first| {
             let later = (self.count() - first.len()) as u64 * PIECE as u64;
-            !first.is_empty() && later >= FILLED_LATER && !Mechanism::CodeParts.is_off()
+            !first.is_empty() && later >= DEFERRED_MIN && !Mechanism::CodeParts.is_off()
         });
         let Some(first) = first else {
             let all: Vec<usize> = (0..self.count()).collect();
-            self.bring_all(&all, &memory)?;
+            self.load_all(&all, &memory)?;
             faasw_seedtree::seal(&memory)?;
             let code = Code::of(&memory, self.bytes, None)?;
             // No other thread has the code yet.
             let _ = code.pieces.set(self.pieces);
             return Ok(code.into());
         };
-        self.bring_all(&first, &memory)?;
-        let progress = Arc::new(Progress::default());
+        self.load_all(&first, &memory)?;
+        let progress = Arc::new(LoadProgress::default());
         let code = Code::of(&memory, self.bytes, Some(progress.clone()))?;
         let _ = code.pieces.set(self.pieces.clone());
-        Ok(ReadCode {
+        Ok(LoadedCode {
             code,
             rest: Some(CodeFilling::new(self, memory, first, progress)),
         })
@@ -256,11 +256,11 @@ impl Code {
         bytes: u64,
         pieces: Pieces,
         first: Option<&PageSet>,
-    ) -> Result<ReadCode, CodeError> {
+    ) -> Result<LoadedCode, CodeError> {
         if file.metadata()?.len() != bytes {
             return Err(CodeError::Size);
         }
-        Stored::new(Box::new(file), bytes, pieces)?.load(first)
+        StoredCode::new(Box::new(file), bytes, pieces)?.load(first)
     }
 }
 
@@ -274,7 +274,7 @@ pub(super) fn in_turns(
     bring: impl Fn(Range<usize>) -> Result<(), CodeError> + Sync,
 ) -> Result<(), CodeError> {
     let runs = runs(pieces, PIECES_AT_ONCE);
-    let readers = READERS.min(runs.len().div_ceil(READS_EACH));
+    let readers = READERS.min(runs.len().div_ceil(READS_PER_THREAD));
     reading::read_concurrently(&runs, readers, |run| bring(run.clone()))
 }
 

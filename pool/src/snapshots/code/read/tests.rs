@@ -44,7 +44,7 @@ fn pages(start: u64, end: u64) -> PageRange {
 
 type Reads = Arc<Mutex<Vec<(u64, usize)>>>;
 
-fn watched(artifact: &[u8], fails_at: u64) -> (Stored, Reads) {
+fn watched(artifact: &[u8], fails_at: u64) -> (StoredCode, Reads) {
     let reads = Reads::default();
     let source = Watched {
         artifact: InMemory(artifact.to_vec()),
@@ -52,7 +52,10 @@ fn watched(artifact: &[u8], fails_at: u64) -> (Stored, Reads) {
         reads: reads.clone(),
     };
     let (bytes, pieces) = (artifact.len() as u64, Pieces::of(artifact));
-    (Stored::new(Box::new(source), bytes, pieces).unwrap(), reads)
+    (
+        StoredCode::new(Box::new(source), bytes, pieces).unwrap(),
+        reads,
+    )
 }
 
 fn artifact(bytes: usize) -> Vec<u8> {
@@ -61,7 +64,7 @@ fn artifact(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_on_disk_is_in_memory_whatever_its_size() {
+fn code_of_any_size_is_read_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("code");
     for size in [1, 4095, 4096, 4097, PIECE, PIECE + 1, 75 * PIECE + 12345] {
@@ -79,7 +82,7 @@ fn what_is_on_disk_is_in_memory_whatever_its_size() {
 }
 
 #[test]
-fn what_is_damaged_or_cut_off_is_refused() {
+fn damaged_or_truncated_code_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("code");
     let whole = artifact(3 * PIECE + 100);
@@ -111,7 +114,7 @@ fn what_is_damaged_or_cut_off_is_refused() {
 }
 
 #[test]
-fn what_is_used_is_read_first_in_long_runs_and_the_rest_in_its_order() {
+fn used_pieces_are_read_first_in_long_runs_and_the_rest_in_order() {
     let artifact = artifact(64 * PIECE + 100);
     let (stored, reads) = watched(&artifact, u64::MAX);
     // Pages of one piece; of two adjacent pieces; of 18 adjacent pieces; and of the last piece.
@@ -123,7 +126,7 @@ fn what_is_used_is_read_first_in_long_runs_and_the_rest_in_its_order() {
     ]
     .into_iter()
     .collect();
-    let ReadCode { code, rest } = stored.load(Some(&first)).unwrap();
+    let LoadedCode { code, rest } = stored.load(Some(&first)).unwrap();
     let rest = rest.unwrap();
     let mut read = std::mem::take(&mut *reads.lock().unwrap());
     read.sort_unstable();
@@ -149,24 +152,24 @@ fn what_is_used_is_read_first_in_long_runs_and_the_rest_in_its_order() {
     assert!(rest.fill_page(page(1000)).unwrap());
     assert_eq!(*reads.lock().unwrap(), [(62 * piece, PIECE)]);
     assert!(!rest.fill_page(page(1025)).unwrap());
-    assert_eq!(rest.asked(), 1);
+    assert_eq!(rest.requested(), 1);
     assert_eq!(rest.late().ranges(), [pages(992, 1008)]);
-    assert!(rest.finish().is_err() && !code.is_whole());
+    assert!(rest.finish().is_err() && !code.is_fully_loaded());
     while rest.fill_next().unwrap() {}
     let read = reads.lock().unwrap();
     assert_eq!(read[1..3], [(piece, PIECE), (4 * piece, 4 * PIECE)]);
     assert!(read.iter().all(|(_, length)| *length <= 4 * PIECE));
-    assert!(rest.missing().is_empty() && !code.is_whole());
+    assert!(rest.missing().is_empty() && !code.is_fully_loaded());
     rest.finish().unwrap();
     drop(rest);
-    assert!(code.is_whole() && !code.has_failed());
+    assert!(code.is_fully_loaded() && !code.has_failed());
     assert!(code.read().unwrap() == artifact);
     code.gather();
     assert!(code.is_gathered() && code.read().unwrap() == artifact);
 }
 
 #[test]
-fn any_order_in_which_pieces_are_asked_for_gives_the_same_code() {
+fn pieces_requested_in_any_order_give_the_same_code() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -182,7 +185,7 @@ fn any_order_in_which_pieces_are_asked_for_gives_the_same_code() {
             .map(|_| some(&mut random))
             .collect();
         let (stored, _) = watched(&artifact, u64::MAX);
-        let ReadCode { code, rest } = stored.load(Some(&first)).unwrap();
+        let LoadedCode { code, rest } = stored.load(Some(&first)).unwrap();
         let Some(rest) = rest else {
             assert!(code.read().unwrap() == artifact);
             continue;
@@ -206,7 +209,7 @@ fn any_order_in_which_pieces_are_asked_for_gives_the_same_code() {
 }
 
 #[test]
-fn several_fill_code_at_once_and_read_each_piece_once() {
+fn several_threads_fill_code_and_read_each_piece_once() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -215,7 +218,7 @@ fn several_fill_code_at_once_and_read_each_piece_once() {
         let all = PageRange::around(0, artifact.len() as u64);
         let (stored, reads) = watched(&artifact, u64::MAX);
         let first = PageSet::from(pages(0, 1));
-        let ReadCode { code, rest } = stored.load(Some(&first)).unwrap();
+        let LoadedCode { code, rest } = stored.load(Some(&first)).unwrap();
         let rest = rest.unwrap();
         let wanted: Vec<PageSet> = (0..3)
             .map(|_| {
@@ -237,7 +240,7 @@ fn several_fill_code_at_once_and_read_each_piece_once() {
                 scope.spawn(|| while rest.fill_next().unwrap() {});
             }
         });
-        assert_eq!(rest.asked(), 0);
+        assert_eq!(rest.requested(), 0);
         rest.finish().unwrap();
         assert!(code.read().unwrap() == artifact);
         let mut reads = std::mem::take(&mut *reads.lock().unwrap());
@@ -250,11 +253,11 @@ fn several_fill_code_at_once_and_read_each_piece_once() {
 }
 
 #[test]
-fn whoever_waits_for_a_piece_that_another_cannot_read_hears_of_it_too() {
+fn all_waiters_for_a_piece_get_its_read_error() {
     let whole = artifact(40 * PIECE);
     let (stored, _) = watched(&whole, 20 * PIECE as u64);
     let first = PageSet::from(pages(0, 1));
-    let ReadCode { code, rest } = stored.load(Some(&first)).unwrap();
+    let LoadedCode { code, rest } = stored.load(Some(&first)).unwrap();
     let rest = rest.unwrap();
     let damaged = PageSet::from(pages(30 * 16, 36 * 16));
     thread::scope(|scope| {
@@ -276,11 +279,11 @@ fn blocks_of(code: &Code) -> u64 {
 }
 
 #[test]
-fn code_whose_rest_cannot_be_read_or_is_damaged_is_never_whole() {
+fn code_with_an_unreadable_or_damaged_rest_is_never_fully_loaded() {
     let whole = artifact(40 * PIECE);
     let first = PageSet::from(pages(0, 16));
     let (stored, _) = watched(&whole, 20 * PIECE as u64);
-    let ReadCode { code, rest } = stored.load(Some(&first)).unwrap();
+    let LoadedCode { code, rest } = stored.load(Some(&first)).unwrap();
     let rest = rest.unwrap();
     let failed = loop {
         if let Err(error) = rest.fill_next() {
@@ -290,13 +293,13 @@ fn code_whose_rest_cannot_be_read_or_is_damaged_is_never_whole() {
     assert!(matches!(failed, CodeError::Read(_)), "{failed}");
     assert!(rest.finish().is_err());
     drop(rest);
-    assert!(code.has_failed() && !code.is_whole());
+    assert!(code.has_failed() && !code.is_fully_loaded());
 
     let mut damaged = whole.clone();
     damaged[30 * PIECE + 5] ^= 1;
     let source = Box::new(InMemory(damaged));
-    let stored = Stored::new(source, whole.len() as u64, Pieces::of(&whole)).unwrap();
-    let ReadCode { code, rest } = stored.load(Some(&first)).unwrap();
+    let stored = StoredCode::new(source, whole.len() as u64, Pieces::of(&whole)).unwrap();
+    let LoadedCode { code, rest } = stored.load(Some(&first)).unwrap();
     let rest = rest.unwrap();
     let asked = pages(30 * 16 + 3, 30 * 16 + 4).start;
     let error = rest.fill_page(asked).unwrap_err();

@@ -1,0 +1,214 @@
+//! Reading seeds from images and writing images of seeds, outside the runtime's own threads.
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use faasw_common::ImageInfo;
+use faasw_seedtree::image::ImageError;
+use faasw_seedtree::{Content, Owner};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::seed_step::SeedStep;
+use crate::images::{ImageFile, ImageId, ImageUses, Images, LayerLabel, Restored};
+use crate::snapshots::SeedSnapshot;
+
+/// An order for the image writer.
+#[derive(Debug)]
+enum WriterOrder {
+    /// Write a seed's image, unless the seed leaves memory before.
+    Write(Arc<SeedStep>, Weak<SeedSnapshot>),
+    /// Report that all earlier orders are done.
+    Flush(oneshot::Sender<()>),
+}
+
+/// The images and their writer, which writes them one after the other, in the order in which their
+/// seeds were made. So a parent has its content before its child is written.
+#[derive(Debug)]
+pub struct ImageStore {
+    images: Arc<Images>,
+    orders: Sender<WriterOrder>,
+    /// Limits how many seeds are read at once. A reading that waits for its engine keeps its
+    /// permit; reading the engine's missing pages needs none.
+    read_permits: Arc<Semaphore>,
+    /// Limits how many images are described at once.
+    describe_permits: Arc<Semaphore>,
+}
+
+/// The maximum number of seeds that are read at once: with more, each would take longer.
+const READS_MAX: usize = 8;
+
+impl ImageStore {
+    /// Opens the images and starts a writer for them, unless another program writes them. The
+    /// writer ends with the store. It holds a seed while it writes its image, and then calls
+    /// `holder_dropped` with the seed's owner.
+    pub fn open(images: Arc<Images>, holder_dropped: impl Fn(Owner) + Send + 'static) -> Self {
+        let (orders, receiver) = channel();
+        if !images.is_read_only() {
+            let images = images.clone();
+            let named = thread::Builder::new().name("faasw-images".to_owned());
+            let writer = named.spawn(move || write_all(&images, &receiver, holder_dropped));
+            if let Err(error) = writer {
+                tracing::warn!(%error, "no func-images will be written");
+            }
+        }
+        Self {
+            images,
+            orders,
+            read_permits: Arc::new(Semaphore::new(READS_MAX)),
+            describe_permits: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Returns a seed from its image, if there is a valid one. If page faults of sandboxes can be
+    /// answered, some of its memory may be read later; `has_faults` determines that if it matters,
+    /// and may block. `uses` receives the pages that requests use of the code and of the parent
+    /// before any memory is read. It may block, and may reject the image by returning false.
+    pub async fn restore(
+        &self,
+        recipe: &Arc<SeedStep>,
+        parent: Option<&Arc<SeedSnapshot>>,
+        owner: Owner,
+        has_faults: impl FnOnce() -> bool + Send + 'static,
+        uses: impl FnOnce(&ImageUses<'_>) -> bool + Send + 'static,
+    ) -> Option<Restored> {
+        let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
+        let permit = self.read_permits.clone().acquire_owned().await.ok()?;
+        let restoring = tokio::task::spawn_blocking(move || {
+            // Held as long as it reads, even if the caller has gone away meanwhile.
+            let _permit = permit;
+            let is_there = |id: &ImageId| images.bytes_of(id).is_some();
+            if let Some(version) = recipe.function_step()
+                && !version.image_id().is_some_and(is_there)
+            {
+                // Without an image, its identity need not be computed.
+                return None;
+            }
+            let of = recipe.image().ok()??;
+            let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
+            let layer = format!("faasw-level-{depth}");
+            // Zygotes map the shared seeds, so these have to be loaded completely.
+            let may_be_filled = || !recipe.is_pinned() && has_faults();
+            let label = LayerLabel {
+                layer: &layer,
+                owner,
+            };
+            images.restore(&of, parent.as_ref(), label, may_be_filled, uses)
+        });
+        restoring.await.ok()?
+    }
+
+    /// Returns the size in bytes of this function version's image if there is one, valid or not.
+    pub fn bytes_of(&self, id: &ImageId) -> Option<u64> {
+        self.images.bytes_of(id)
+    }
+
+    /// Returns the size in bytes of a seed's image, as noted last. No file is accessed.
+    pub fn known_bytes(&self, recipe: &SeedStep) -> Option<u64> {
+        let name = recipe.image_file(&self.images)?;
+        self.images.known_bytes(&name)
+    }
+
+    /// Describes the image of a seed, if there is one ([`Images::describe`]).
+    ///
+    /// # Errors
+    /// Returns an error if the image cannot be read.
+    pub async fn describe(
+        &self,
+        recipe: &Arc<SeedStep>,
+        parent: Option<Content>,
+        frozen: Option<Arc<SeedSnapshot>>,
+    ) -> Result<Option<ImageInfo>, ImageError> {
+        // A description is for an operator; requests must not wait for it.
+        let permit = self.describe_permits.clone().acquire_owned().await;
+        let (images, recipe) = (self.images.clone(), recipe.clone());
+        let looking = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            match recipe.image().map_err(ImageError::Layer)? {
+                Some(of) => images.describe(&of, parent, frozen.as_deref()),
+                None => Ok(None),
+            }
+        });
+        let interrupted = |_| io::Error::from(io::ErrorKind::Interrupted);
+        looking.await.map_err(interrupted)?
+    }
+
+    /// Checks that there is a valid image of a seed over this parent ([`Images::check`]).
+    ///
+    /// # Errors
+    /// Returns the reason why there is not.
+    pub async fn check(
+        &self,
+        recipe: &Arc<SeedStep>,
+        parent: &Arc<SeedSnapshot>,
+    ) -> Result<(), ImageError> {
+        let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.clone());
+        let checking = tokio::task::spawn_blocking(move || {
+            let of = recipe.image().map_err(ImageError::Layer)?;
+            let of = of.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            images.check(&of, &parent)
+        });
+        let interrupted = |_| io::Error::from(io::ErrorKind::Interrupted);
+        checking.await.map_err(interrupted)?
+    }
+
+    /// Stops using an image that turned out to be invalid after its seed had been returned.
+    pub fn reject(&self, place: &ImageFile, error: &ImageError) {
+        self.images.reject(place, error);
+    }
+
+    /// Orders a seed's image to be written, replacing an existing one.
+    pub fn queue_write(&self, recipe: &Arc<SeedStep>, frozen: &Arc<SeedSnapshot>) {
+        if self.images.is_read_only() {
+            return;
+        }
+        if recipe
+            .function_step()
+            .is_some_and(|version| !version.take_image_write())
+        {
+            return;
+        }
+        // Without a writer no images are written, and seeds are made again.
+        let order = WriterOrder::Write(recipe.clone(), Arc::downgrade(frozen));
+        let _ = self.orders.send(order);
+    }
+
+    /// Waits until all images ordered so far are written.
+    pub async fn flush(&self) {
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.orders.send(WriterOrder::Flush(sender));
+        // Without a writer the sender is dropped, and this returns.
+        let _ = receiver.await;
+    }
+}
+
+fn write_all(images: &Images, orders: &Receiver<WriterOrder>, holder_dropped: impl Fn(Owner)) {
+    // No request waits for this, however many files there are.
+    images.tidy();
+    while let Ok(order) = orders.recv() {
+        let (recipe, frozen) = match order {
+            WriterOrder::Write(recipe, frozen) => (recipe, frozen),
+            WriterOrder::Flush(sender) => {
+                // The receiver may be gone.
+                let _ = sender.send(());
+                continue;
+            }
+        };
+        let Some(frozen) = frozen.upgrade() else {
+            continue;
+        };
+        if frozen.layer().is_fully_loaded()
+            && let Ok(Some(of)) = recipe.image()
+        {
+            let bytes = images.write_image(&of, &frozen);
+            tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
+            if let Some(version) = recipe.function_step() {
+                version.note_image(bytes);
+            }
+        }
+        let owner = frozen.owner();
+        drop(frozen);
+        holder_dropped(owner);
+    }
+}
