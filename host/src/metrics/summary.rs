@@ -10,7 +10,7 @@ use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge}
 
 use super::{
     CurrentValues, Metrics,
-    counted::{Count as _, counted},
+    counted::{CountedMetric as _, counted},
     labels::{
         BUDGETS, FunctionLabel, FunctionLabels, HELD, MemoryLabels, OutcomeLabels, ProblemLabels,
         STAGES, ServedLabels, StateLabels, StatusLabels, TrapLabels,

@@ -208,7 +208,7 @@ impl UnfinishedEntry {
             Images::secret().map_err(random)?,
         );
         let name = faasw_client::Digest::of(&name);
-        let folder = of.join(format!("{PASSING}{name}"));
+        let folder = of.join(format!("{UNFINISHED_PREFIX}{name}"));
         make_folder(&folder, 0o700)?;
         Ok(Self { folder, secret })
     }

@@ -200,7 +200,10 @@ impl EntryStore {
         id: Digest,
     ) -> Result<bool, SharedError> {
         let of = self.of(namespace);
-        let (from, gone) = (of.join(id.to_string()), of.join(format!("{PASSING}{id}")));
+        let (from, gone) = (
+            of.join(id.to_string()),
+            of.join(format!("{UNFINISHED_PREFIX}{id}")),
+        );
         match fs::rename(&from, &gone) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             renamed => renamed.map_err(|error| SharedError::file(&from, error))?,

@@ -17,7 +17,7 @@ use crate::error::InvokeError;
 use crate::instances::{
     Instance, PendingInstance, PollingSlot, ResetError, ResetOrder, ResetOutcome, ResetWait,
 };
-use crate::sandboxes::Report;
+use crate::sandboxes::RingReport;
 use crate::seeds::{BusyGuard, FunctionVersion};
 use crate::sink::{Effort, LogSink};
 use crate::snapshots::is_fully_loaded;

@@ -16,7 +16,7 @@ use crate::sink::{Effort, ResetEffort};
 #[derive(Debug)]
 pub enum SandboxEvent {
     /// The guest signals that its mailbox needs attention, and continues to run.
-    ProgressDoorbell,
+    Progress,
     /// The guest rang and has stopped.
     Rang(RingReport),
     /// The VM cannot continue. The text states the reason.

@@ -5,9 +5,10 @@ use ::redis::{Value, cmd};
 
 use super::{
     super::{OPERATOR, StoreError},
-    Redis, answers,
+    Redis,
     connection::Command,
     connection_pool::ConnectionPool,
+    replies,
     scripts::SCRIPTS,
 };
 
