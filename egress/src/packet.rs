@@ -50,7 +50,7 @@ impl PacketSocket {
     pub async fn send(&self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.0
             .async_io(Interest::WRITABLE, |socket| {
-                let fds = fd.as_ref().map(std::slice::from_ref).unwrap_or_default();
+                let fds = fd.as_slice();
                 packet::send(socket, &[IoSlice::new(bytes)], fds, SendFlags::DONTWAIT)?;
                 Ok(())
             })
