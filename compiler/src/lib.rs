@@ -16,7 +16,6 @@
 //! - `supported`: the imports that a function may have.
 //! - `wizer`: instruments code so that its state can be read, and makes a module that starts from a
 //!   state.
-//! - `packed`: a function's files, which are not code, but are just as untrusted.
 //! - `artifact`: the compilation itself. `cache`: its results for the next one.
 //!
 //! The program is `faasw-compiler`. Tests use the other modules for helpers that do something other

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 
 fn serve() -> io::Result<()> {
     let runtime = runtime()?;
-    // The jail is closed before any input is read.
+    // The jail is entered before any input is read.
     match jail::enter().map_err(io::Error::other)? {
         EgressRole::Connector => connector::run(&runtime, inherited(NODE_FD)),
         EgressRole::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),

@@ -292,7 +292,7 @@ async fn uploading(data_dir: &Path, bytes: &str) -> tokio::net::UnixStream {
     let text =
         format!("PUT /v1/functions/g HTTP/1.1\r\nHost: h\r\n{bytes}Expect: 100-continue\r\n\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
-    // The node asks for the body once the upload has a place.
+    // The node asks for the body once the upload has a slot.
     let mut going_on = [0; 12];
     stream.read_exact(&mut going_on).await.unwrap();
     assert_eq!(&going_on, b"HTTP/1.1 100");

@@ -65,7 +65,7 @@ async fn every_failure_is_a_problem_and_the_next_request_succeeds() {
         ("/f/exit", 502, "exited", "code 7"),
         ("/f/none", 502, "no-response", "without a response"),
         ("/quick/endless", 504, "timed-out", "0.05 s"),
-        ("/f/busy", 503, "over-capacity", "4 instances"),
+        ("/f/busy", 503, "over-capacity", "4 requests at once"),
         ("/f/broken", 500, "platform-failure", "log"),
         ("/f/bad-status", 502, "bad-response", "99"),
     ] {

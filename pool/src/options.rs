@@ -25,7 +25,7 @@ pub struct PoolOptions {
     /// new group. No effect on hosts without control groups.
     pub groups_kept: usize,
     /// The maximum number of instances at work, from the start of a request until its instance is
-    /// warm or gone. A request waits a moment for a free place before it is rejected.
+    /// warm or gone. A request waits a moment for a free permit before it is rejected.
     pub max_instances: usize,
     /// The instruction set of compiled functions; `None` selects the best that this CPU has.
     pub isa: Option<Isa>,

@@ -32,7 +32,7 @@ pub struct PoolStats {
     pub resets: ResetStats,
     /// Instances at work, being reset or being ended.
     pub busy: usize,
-    /// Requests that wait for a place.
+    /// Requests that wait for a permit.
     pub waiting: usize,
     /// The number of invocations, ever, that were ended while they waited for their clients,
     /// because other requests needed their permits.

@@ -22,7 +22,7 @@ pub struct FreeRam {
     next_small: Page,
     /// End of the 2 MiB page that small frames are being cut from.
     small_end: Page,
-    /// The free ranges in ascending order, in whole large pages. Empty slots are unused.
+    /// The free ranges in ascending order, in whole large pages. Empty entries are unused.
     ranges: [PageRange; RANGES],
     /// End of all RAM.
     end: Page,

@@ -8,7 +8,7 @@
 //!
 //! - [`start`]: first instructions, memory functions, panics.
 //! - [`trap`]: exceptions and Wasm traps.
-//! - [`room`], [`frames`], [`paging`], [`heap`]: memory.
+//! - [`free_ram`], [`frames`], [`paging`], [`heap`]: memory.
 //! - [`wasmtime_hooks`]: what Wasmtime's custom platform calls.
 //! - [`host`]: boot page, mailbox, doorbell.
 //! - [`stage`]: the stages of a guest, and the commands that lead from one to another.

@@ -333,7 +333,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/hostname", at("lib/secret")).unwrap();
         let refused = read_upload(folder.path(), None).unwrap_err().to_string();
         assert!(
-            refused.contains("the link lib/secret leads out"),
+            refused.contains("the link lib/secret points outside"),
             "{refused}"
         );
         fs::remove_file(at("lib/secret")).unwrap();

@@ -204,7 +204,7 @@ fn problems_hide_the_reason_of_platform_failures() {
 fn a_busy_node_sends_retry_after() {
     let problem = Failure::from(InvokeError::OverCapacity(4)).problem(Audience::Client);
     assert_eq!(problem.retry_after, Some(RETRY_AFTER));
-    assert!(problem.detail.contains("4 instances"));
+    assert!(problem.detail.contains("4 requests at once"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(super) enum Route {
     Asterisk,
     /// A function.
     Function { name: String, site: Site },
-    /// No destination, with the form that a client should have used.
+    /// No destination, with the message for the client.
     Nothing(&'static str),
 }
 

@@ -406,7 +406,7 @@ impl Default for Metrics {
         );
         registry.register(
             "microvms",
-            "VMs by state: a zygote, warm for a request, busy with one",
+            "VMs by state: a zygote, warm (waiting for a request), busy with one",
             metrics.microvms.clone(),
         );
         metrics.pools.register(registry);

@@ -82,7 +82,7 @@ impl PoolMetrics {
         );
         registry.register(
             "instances_lacking",
-            "Instances that are to be warm ahead of requests and are not, by what keeps them \
+            "Instances that should be warm ahead of requests but are missing, by what keeps them \
              from being made",
             self.lacking.clone(),
         );

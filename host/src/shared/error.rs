@@ -45,7 +45,7 @@ pub enum SharedError {
         why: String,
     },
     /// The entry is of something other than its place says.
-    #[error("{0:?} is an entry of another function")]
+    #[error("{0:?} is an entry for something else than its path says")]
     Misplaced(PathBuf),
 }
 

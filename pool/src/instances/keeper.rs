@@ -24,7 +24,7 @@ pub struct WarmRules {
     pub keep_alive: Duration,
     /// The number of instances of each function that stay warm after that time.
     pub least: usize,
-    /// The most instances warm at once, of all functions.
+    /// The most instances that are warm at once, of all functions.
     pub most: usize,
     /// The most requests that one instance serves.
     pub max_reuse: u32,

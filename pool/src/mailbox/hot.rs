@@ -83,7 +83,7 @@ impl Mailbox {
         })
     }
 
-    /// Makes the instance be warm instead of polling for a request. If it was offered already,
+    /// Makes the instance wait warm instead of polling for a request. If it was offered already,
     /// returns for how long, as the sandbox reports it.
     pub fn refuse(&mut self) -> Option<Duration> {
         let mapped = self.mapped.as_mut()?;

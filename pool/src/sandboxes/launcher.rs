@@ -240,7 +240,7 @@ impl PreparedProgram {
     reason = "the child's descriptors must be at fixed numbers before exec"
 )]
 fn execute(program: SpawnerProgram, socket: &OwnedFd) -> io::Result<Child> {
-    // ProgramDescriptors that the moves below cannot overwrite.
+    // Descriptor numbers that the moves below cannot overwrite.
     let clear = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, programs::END);
     // The originals stay open, too, so that the pipe over which the standard library reports errors
     // has none of the child's numbers.

@@ -41,9 +41,9 @@ fn order(script: &Script, limits: InvocationLimits) -> (InvocationRequest, Arc<L
 }
 
 impl Battlefield<'_> {
-    /// Keeps an instance warm of the hostile function. The node believes such instances when they
+    /// Keeps an instance of the hostile function warm. The node believes such instances when they
     /// report their end before they stop.
-    async fn warms(&self) {
+    async fn keep_one_warm(&self) {
         for _ in 0..20 {
             // The node may look at the first ones instead of believing them.
             self.answers().await;
@@ -69,7 +69,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
     ] {
         let mut least = Duration::MAX;
         for _ in 0..4 {
-            field.warms().await;
+            field.keep_one_warm().await;
             let limits = InvocationLimits {
                 cpu: cpu * slowness(),
                 ..far_limits()
@@ -113,7 +113,7 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
     let are_paced = |shares: &[f64]| shares.iter().filter(|share| **share < PACED).count() >= 5;
     while !are_paced(&shares) {
         assert!(shares.len() < 30, "{shares:?}");
-        field.warms().await;
+        field.keep_one_warm().await;
         let script = told();
         let from = script.here();
         let storm = script.progress().for_ever_from(from);

@@ -1,4 +1,4 @@
-//! Instances that are reset and warm: that no state passes from one request to the next, which
+//! Instances that are reset and kept warm: that no state passes from one request to the next, which
 //! instances are warm again and which never are, and what they cost.
 //!
 //! Without `/dev/kvm` every test here prints a notice and is ignored.

@@ -399,7 +399,7 @@ pub async fn a_removed_seed_ends_its_warm_instances(bench: &Bench) {
 /// This holds however requests end: the place stays taken for a moment longer than a caller can
 /// see.
 pub async fn requests_in_sequence_need_one_permit(bench: &Bench) {
-    /// Time that a request waits for a place before it is refused.
+    /// Time that a request waits for a permit before it is refused.
     const WAITS: Duration = Duration::from_millis(200);
     let seed = probe(bench).await;
     let paths = ["/count", "/trap/unreachable", "/count", "/count", "/exit/1"];
@@ -421,6 +421,6 @@ pub async fn requests_in_sequence_need_one_permit(bench: &Bench) {
             ),
         }
     }
-    // A place that is not released would refuse all later requests.
+    // A permit that is not released would refuse all later requests.
     assert!(slowness() > 1 || refused < requests / 2, "{refused}");
 }

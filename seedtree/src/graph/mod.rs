@@ -3,11 +3,11 @@
 //! A node is a step from its parent's snapshot to its own, named by its content ([`Key`]), with an
 //! owner. A node exists as long as it is pinned, is being built, or has a handle
 //! ([`Graph::define`], [`Graph::forget`]), a waiter or a child. Its snapshot is temporary: it is
-//! built on request ([`Graph::ask`]), and evicted when memory runs out and it is not in use
+//! built on request ([`Graph::request`]), and evicted when memory runs out and it is not in use
 //! ([`Graph::fit`]).
 //!
 //! The graph never waits, starts nothing in the background and reads no clock. It returns jobs,
-//! accepts their results ([`Graph::built`]), and returns the waiters to be notified. The caller
+//! accepts their results ([`Graph::finish_job`]), and returns the waiters to be notified. The caller
 //! notifies, runs or drops what the graph returns, outside the lock that protects the graph.
 //! Requests do not take that lock: they use their node's [`Slot`].
 //!

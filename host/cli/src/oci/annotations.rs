@@ -206,6 +206,6 @@ mod tests {
         let long = read(&format!("{PREFIX}{}", "x".repeat(100_000)), "").unwrap_err();
         assert!(long.len() < 1000, "{}", long.len());
         let much = read("dev.faasw.memory", &"1".repeat(OPTIONS_BYTES_MAX)).unwrap_err();
-        assert!(much.contains("more than"), "{much}");
+        assert!(much.contains("exceed"), "{much}");
     }
 }

@@ -100,7 +100,7 @@ pub fn a_new_folder_is_a_function() {
     assert!(made.status.success(), "{made:?}");
     assert_eq!(
         String::from_utf8(made.stderr).unwrap(),
-        "greeter: made; greeter/README.md says how to go on\n"
+        "greeter: created; continue with greeter/README.md\n"
     );
     let again = new(&["rust", "greeter"]);
     assert_eq!(again.status.code(), Some(1), "{again:?}");

@@ -1,7 +1,7 @@
 //! The client of one connection: its requests, what it reads, and its timeouts.
 //!
 //! The tasks that serve the connection report what they read, write and begin. The listener checks
-//! all of its clients periodically ([`Peer::look`]), and closes the connections of those that
+//! all of its clients periodically ([`Peer::check`]), and closes the connections of those that
 //! exceed a timeout. It notices what hyper does not: a head that never ends, a client that answers
 //! pings but never opens its window, and a client without further requests.
 //!

@@ -100,11 +100,11 @@ pub(super) fn check(place: &CgroupLocation) -> Result<(), &'static str> {
     if folder.ancestors().any(|folder| limits(folder, "cpu.max")) {
         return Err("the node's processors have a quota");
     }
-    // BackgroundLimits limits come on top of the limit of all jails.
+    // Background limits come on top of the limit of all jails.
     let is_limited = |folder: &Path| LIMITS.iter().any(|file| limits(folder, file));
     if folder.ancestors().any(is_limited) {
         return Err(
-            "a control group above limits memory, which jails would exceed that step aside",
+            "a control group above limits memory, which jails in the background would exceed",
         );
     }
     Ok(())

@@ -24,7 +24,7 @@
 //! If the node wants an instance that is not offered yet, it changes the word from Cold or Taken to
 //! Wanted. It then receives a message when the instance is offered, and need not poll. If the node
 //! does not want it to be offered at all, because its sandbox has no processor, it changes the word
-//! to Refused. Then the instance is warm, unless it was offered before.
+//! to Refused. Then the instance waits warm, unless it was offered before.
 //!
 //! Neither side trusts the other. A sandbox under attack that offers an instance without having one
 //! gets a request that it does not answer. It could get such a request in any case.
@@ -99,7 +99,7 @@ pub enum Offer {
     Made,
     /// The instance is offered, and the node has asked for a message about that.
     Wanted,
-    /// The node refuses the instance: it is to be warm.
+    /// The node refuses the offer: the instance is to wait warm instead.
     Refused,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`fork`] makes an instance in one step, [`preset`] in two, of which the first is done in
 //! advance. [`reset`] gives an instance exactly the state of its seed again, from the layers that
-//! [`source`] holds and from the private pages that are [`known`]. [`seal`] makes a seed.
+//! [`seed_memory`] holds and from the private pages that are [`known`]. [`seal`] makes a seed.
 
 pub mod fork;
 pub mod known;

@@ -3,7 +3,7 @@
 //!
 //! [`jail`] has the system calls that a sandbox may make, and [`outer`] those that all processes
 //! may make. [`priority`] sets scheduling priorities, and `processors` the processors that a
-//! process may use. [`programs`] holds the programs that the spawner starts. [`ending`] ends a
+//! process may use. [`programs`] holds the programs that the spawner starts. [`exit_on_oom`] ends a
 //! sandbox whose heap is used up.
 
 pub mod exit_on_oom;

@@ -52,7 +52,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The result of a look at one version.
 #[derive(Debug, PartialEq, Eq)]
 enum ProvisionStep {
-    /// An instance was made and warm.
+    /// An instance was made and is warm.
     Made,
     /// No instance is missing, or none can be made now.
     Nothing,
@@ -267,7 +267,7 @@ impl Pool {
                     ProvisionStep::Made
                 }
             }
-            // The pool ends, or requests left warm what was missing.
+            // The pool ends, or requests left the missing instances warm.
             Ok(false) => nothing_to_do(provided),
             Err(_) if keeper.has_stopped() => nothing_to_do(provided),
             Err(ProvisionError::Sandbox(error)) => {

@@ -68,7 +68,7 @@ impl Code {
         Self::of(&file, bytes, None)
     }
 
-    /// Wraps the code in a file to which guests must not write. If `coming` is `Some`, another
+    /// Wraps the code in a file to which guests must not write. If `pending` is `Some`, another
     /// descriptor is used to fill the file.
     fn of(file: &OwnedFd, bytes: u64, pending: Option<Arc<LoadProgress>>) -> Result<Self, Errno> {
         let held_bytes = match pending {

@@ -7,10 +7,10 @@
 //! partial change, and the node keeps no state between two commands.
 //!
 //! The server belongs to the operator and is trusted with all functions' data. Its answers are
-//! limited to the largest size of an answer ([`bounded`]) and checked for their form ([`answers`]).
+//! limited to the largest size of an answer ([`bounded`]) and checked for their form ([`replies`]).
 //!
-//! - [`server`]: the server's address and how connections are made. [`link`]: a connection.
-//!   [`links`]: all connections, the turns of callers and the time limits.
+//! - [`server`]: the server's address and how connections are made. [`connection`]: a connection.
+//!   [`connection_pool`]: all connections, the turns of callers and the time limits.
 //! - [`check`]: the requirements for a server.
 
 mod bounded;

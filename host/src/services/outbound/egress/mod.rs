@@ -221,7 +221,7 @@ impl Egress {
         Ok(connector)
     }
 
-    /// Returns a place for one more worker. If none is free, another worker may end for it, see
+    /// Returns a permit for one more worker. If none is free, another worker may end for it, see
     /// [`choose_worker_to_end`].
     pub(super) fn acquire_worker_permit(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
         let place = || self.workers.clone().try_acquire_owned().ok();
@@ -287,7 +287,7 @@ pub(super) enum WorkerEnd {
 /// without calls, the one that was used longest ago. Second, of the functions with the most
 /// workers, if these are more than a change of versions takes, the worker whose calls have hung
 /// longest. Third, the worker whose calls have hung longest, if that is longer than [`HANGS`]. So
-/// calls that hang keep no place from functions that can use it, however many hang; calls that make
+/// calls that hang keep no permit from functions that can use it, however many hang; calls that make
 /// progress do.
 fn choose_worker_to_end(
     holders: &[WorkerCandidate],
