@@ -5,8 +5,8 @@
 //! store (`store`), and the answers to its outbound calls (`calls`, made by an `outbound`).
 //! `deadlines` holds both guest and client to `limits`, `expiry` handles a limit that expires, and
 //! a `budget` bounds the nested invocations together. `drain` and `finished` hand out the rest of
-//! the response, within the `backlog` of clients. `recycler` has the instance reset and kept warm, or
-//! ended. See `docs/decisions/0009-streaming.md`.
+//! the response, within the `backlog` of clients. `recycler` has the instance reset and kept warm,
+//! or ended. See `docs/decisions/0009-streaming.md`.
 
 mod admission;
 mod backlog;

@@ -1,5 +1,5 @@
-//! Recycles an instance whose request is over: it is reset and kept warm for the next request, or it
-//! ends. The client does not wait for this (early destroy, AFaaS §5), but the permits of the
+//! Recycles an instance whose request is over: it is reset and kept warm for the next request, or
+//! it ends. The client does not wait for this (early destroy, AFaaS §5), but the permits of the
 //! request are held until then.
 
 use std::sync::Arc;

@@ -202,7 +202,8 @@ pub async fn making_an_instance_times_out(bench: &Bench) {
         .await;
 }
 
-/// A sandbox for a missing instance is made when no other work is waiting. Instances that requests have left warm by then count.
+/// A sandbox for a missing instance is made when no other work is waiting. Instances that requests
+/// have left warm by then count.
 pub async fn an_instance_that_is_no_longer_missing_is_not_made(bench: &Bench) {
     let seed = probe(bench).await;
     bench

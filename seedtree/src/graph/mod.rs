@@ -7,8 +7,8 @@
 //! ([`Graph::fit`]).
 //!
 //! The graph never waits, starts nothing in the background and reads no clock. It returns jobs,
-//! accepts their results ([`Graph::finish_job`]), and returns the waiters to be notified. The caller
-//! notifies, runs or drops what the graph returns, outside the lock that protects the graph.
+//! accepts their results ([`Graph::finish_job`]), and returns the waiters to be notified. The
+//! caller notifies, runs or drops what the graph returns, outside the lock that protects the graph.
 //! Requests do not take that lock: they use their node's [`Slot`].
 //!
 //! Invariants: the parent of a snapshot in memory is in memory, and is the very `Arc` that its

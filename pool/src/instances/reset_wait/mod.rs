@@ -271,8 +271,8 @@ impl ResetWait {
         }
     }
 
-    /// Gives the usual priority to an instance that is not reset yet, and has it kept warm, because a
-    /// guest that polls must not be in the way of others. If the instance was offered already and
+    /// Gives the usual priority to an instance that is not reset yet, and has it kept warm, because
+    /// a guest that polls must not be in the way of others. If the instance was offered already and
     /// its guest may still poll, it keeps the lowest priority, and the remaining time is returned.
     fn leave_background(&mut self, instance: &mut Instance, poll: Duration) -> Option<Duration> {
         let looked = if poll.is_zero() {

@@ -1,11 +1,11 @@
 //! Warm instances: specialised, reset to their seed's exact state, and waiting for a request of
 //! their function.
 //!
-//! Their number follows demand by itself. Every instance that ends its request well becomes
-//! warm, the one that became warm last is taken first, and an instance that no request takes for the keep-alive time is ended (the
-//! pooling of AFaaS §4.2 and the cached Zygotes of Catalyzer §3.4, with clean state). A request
-//! that arrives while an instance is being reset waits for that one, because a reset takes a tenth
-//! of the time of a fork.
+//! Their number follows demand by itself. Every instance that ends its request well becomes warm,
+//! the one that became warm last is taken first, and an instance that no request takes for the
+//! keep-alive time is ended (the pooling of AFaaS §4.2 and the cached Zygotes of Catalyzer §3.4,
+//! with clean state). A request that arrives while an instance is being reset waits for that one,
+//! because a reset takes a tenth of the time of a fork.
 
 mod pending;
 #[cfg(test)]

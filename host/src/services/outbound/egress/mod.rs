@@ -287,8 +287,8 @@ pub(super) enum WorkerEnd {
 /// without calls, the one that was used longest ago. Second, of the functions with the most
 /// workers, if these are more than a change of versions takes, the worker whose calls have hung
 /// longest. Third, the worker whose calls have hung longest, if that is longer than [`HANGS`]. So
-/// calls that hang keep no permit from functions that can use it, however many hang; calls that make
-/// progress do.
+/// calls that hang keep no permit from functions that can use it, however many hang; calls that
+/// make progress do.
 fn choose_worker_to_end(
     holders: &[WorkerCandidate],
     now: Instant,
