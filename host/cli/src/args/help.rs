@@ -153,9 +153,9 @@ Examples:
   faasw serve --listen 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem";
 
 pub const POD: &str = "\
-The node divides the container's memory and processors among seeds, instances and clients. Options
-override this; the node logs the result when it is ready. It accepts connections once the
-function's seed is ready. After SIGTERM, /readyz fails at once, the node accepts connections for
+The node divides the container's memory and processors among seeds, instances and clients. \
+Options override this; the node logs the result when it is ready. It accepts connections once the \
+function's seed is ready. After SIGTERM, /readyz fails at once, the node accepts connections for \
 --drain-delay, and running requests have 10 s.
 
 Examples:
@@ -164,8 +164,8 @@ Examples:
   faasw pod /function.wasm -e LEVEL=warn --log-format json --drain-delay 5s";
 
 pub const SHARE: &str = "\
-A store is a folder that belongs to root. `share add` compiles a file and makes its seed, in jails.
-A pod with this entry (`pod --shared --shared-key`) reads both instead of making them. See
+A store is a folder that belongs to root. `share add` compiles a file and makes its seed, in \
+jails. A pod with this entry (`pod --shared --shared-key`) reads both instead of making them. See \
 docs/kubernetes.md.
 
 Examples:
@@ -174,8 +174,8 @@ Examples:
   faasw share rm --store /var/lib/faasw/shared --stale";
 
 pub const DEPLOY: &str = "\
-If the name exists, this makes its next version. Running requests end on the previous one;
-`faasw rollback` restores it.
+If the name exists, this makes its next version. Running requests end on the previous one; `faasw \
+rollback` restores it.
 
 Examples:
   faasw deploy hello.wasm
@@ -188,8 +188,8 @@ Examples:
   faasw deploy oci://registry.example.com/team/hello:main --watch";
 
 pub const PUSH: &str = "\
-Every reader of the repository can read the artifact, including the values of --env. The artifact
-requests what --allow-outbound, --secret, --bind-secret, --kv, --host and higher limits state.
+Every reader of the repository can read the artifact, including the values of --env. The artifact \
+requests what --allow-outbound, --secret, --bind-secret, --kv, --host and higher limits state. \
 `deploy --accept` grants these requests.
 
 Log-ins are those of `docker login` and `podman login`.
@@ -204,11 +204,11 @@ Examples:
   faasw pull registry.example.com/team/hello@sha256:… -o app.wasm";
 
 pub const ROLLBACK: &str = "\
-The node keeps the newest 10 versions; `faasw inspect NAME` lists them. The next deployment gets a
-new number.";
+The node keeps the newest 10 versions; `faasw inspect NAME` lists them. The next deployment gets \
+a new number.";
 
 pub const LOGS: &str = "\
-A line has time, instance, stream and text. The stream is out or err of the function, or node for
+A line has time, instance, stream and text. The stream is out or err of the function, or node for \
 what the node reports about it. Lines of instance 0 come from making the seed.";
 
 pub const TREE: &str = "\
@@ -225,7 +225,7 @@ Level 0 is the booted guest, level 1 has the runtime linked, level 2 is a functi
 An evicted seed is read from its func-image when it is used, or made again if it has none.";
 
 pub const KV: &str = "\
-STORE is a function, for the function's own store. With --shared it is the name of a store that
+STORE is a function, for the function's own store. With --shared it is the name of a store that \
 functions share (`deploy --kv`).
 
 Examples:
@@ -235,8 +235,8 @@ Examples:
   faasw kv get --shared users alice";
 
 pub const SECRET: &str = "\
-A function reads the secrets that it was deployed with (`deploy --secret NAME`) like its
-configuration. A new value applies to requests that begin later, in all versions. It can be set
+A function reads the secrets that it was deployed with (`deploy --secret NAME`) like its \
+configuration. A new value applies to requests that begin later, in all versions. It can be set \
 before the function exists; `faasw rm` removes it with the function.
 
 Examples:
@@ -245,7 +245,7 @@ Examples:
   faasw secret ls";
 
 pub const WIZEN: &str = "\
-The export runs in a microVM of this host, with the limits of a deployment. No node is needed.
+The export runs in a microVM of this host, with the limits of a deployment. No node is needed. \
 The module keeps its result on every host. `deploy --init` does the same and deploys the module.
 
 Examples:
@@ -259,21 +259,21 @@ Examples:
   faasw new rust hello";
 
 pub const ENGINE_ADD: &str = "\
-An engine is a component that runs scripts of one language. docs/engines.md shows how to make one.
-Deployed scripts keep the engine that they were deployed with.
+An engine is a component that runs scripts of one language. docs/engines.md shows how to make \
+one. Deployed scripts keep the engine that they were deployed with.
 
 Examples:
   faasw engine add lua.wasm --extension .lua
   faasw engine add js-2.wasm --name js --extension .js --extension .mjs";
 
 pub const IMAGE_INSPECT: &str = "\
-The node reads the whole func-image to check its integrity. A restore reads the pages in the file;
-empty pages and pages of parents cost nothing. RUNS counts the ranges of adjacent pages in memory;
-in the file, the working set is one range at the front. See docs/func-image.md.";
+The node reads the whole func-image to check its integrity. A restore reads the pages in the \
+file; empty pages and pages of parents cost nothing. RUNS counts the ranges of adjacent pages in \
+memory; in the file, the working set is one range at the front. See docs/func-image.md.";
 
 pub const IMAGE_EXPORT: &str = "\
-The file contains the module, the options with the values of --env and --config, and the
-func-image. It is encrypted with the node's image key (DATA_DIR/image.key, or serve --image-key).
+The file contains the module, the options with the values of --env and --config, and the \
+func-image. It is encrypted with the node's image key (DATA_DIR/image.key, or serve --image-key). \
 Without this key it is useless.
 
 Examples:
@@ -281,16 +281,16 @@ Examples:
   faasw image import shop.faasw";
 
 pub const IMAGE_IMPORT: &str = "\
-If the func-image is valid on this node, the node reads it and initialises nothing. Otherwise it
+If the func-image is valid on this node, the node reads it and initialises nothing. Otherwise it \
 deploys the module in the file, and the output has the reason. docs/func-image.md has the rules.";
 
 pub const SHARE_ADD: &str = "\
-A node that ends with the command compiles and initialises the function as a pod with the same
-options would. Only root can add entries. The store is created if it does not exist. Pods find the
-entry by namespace, name, file, options, version of faasw, processor and kernel.";
+A node that ends with the command compiles and initialises the function as a pod with the same \
+options would. Only root can add entries. The store is created if it does not exist. Pods find \
+the entry by namespace, name, file, options, version of faasw, processor and kernel.";
 
 pub const SHARE_FIND: &str = "\
-Exits with 5 if there is no such entry; the pod then makes the function itself. Mount only the
+Exits with 5 if there is no such entry; the pod then makes the function itself. Mount only the \
 folder, read-only, and the key into the pod, and nothing else of the store.";
 
 /// Adds a line about `--help` to the text at the end of a short help that hides options.
