@@ -26,7 +26,7 @@ pub enum Descriptors {
     Reject,
 }
 
-/// What was received, besides the bytes.
+/// The length and the descriptors of a received packet.
 #[derive(Debug)]
 pub struct Received {
     /// The number of received bytes; 0 at the end of the stream.
@@ -35,8 +35,8 @@ pub struct Received {
     pub fds: Vec<OwnedFd>,
     /// Whether the packet was longer than the buffer.
     pub is_truncated: bool,
-    /// Whether descriptors were dropped: they were rejected, there were more than [`FDS_MAX`], or
-    /// this process had no free descriptor.
+    /// Whether descriptors were dropped: they were rejected, there were too many, or this process
+    /// had no free descriptor.
     pub has_lost_fds: bool,
 }
 
@@ -53,6 +53,9 @@ pub fn send(
 ) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if fds.len() > FDS_MAX {
+        return Err(Errno::INVAL);
+    }
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
     }

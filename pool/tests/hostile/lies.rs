@@ -194,7 +194,7 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
     let _ = field.send(order).await;
     let ended = log.stream_result().await;
     assert!(
-        matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("continued after")),
+        matches!(&ended, Err(InvokeError::GuestFailed(why)) if why.contains("continued a message")),
         "{ended:?}"
     );
     field.nothing_is_left().await;
