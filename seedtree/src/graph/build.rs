@@ -25,7 +25,7 @@ impl Ticket {
     }
 }
 
-/// A step to be executed. Its result must be passed to [`Graph::built`], even if the job was
+/// A step to be executed. Its result must be passed to [`Graph::finish_job`], even if the job was
 /// abandoned: until then its node counts as being built, and waiters wait.
 #[derive(Debug)]
 #[must_use = "its node counts as being built until `finish_job` is told what became of it"]
