@@ -12,7 +12,8 @@ use std::time::Duration;
 pub struct Limits {
     /// CPU time of a request's instance.
     pub cpu_time: Duration,
-    /// Wall time of a request from the fork to the first byte of the response.
+    /// Wall time from the last part of the request that the function received to the first byte of
+    /// the response.
     pub first_byte: Duration,
     /// Wall time for which a client may read or send nothing while its function waits for it, and
     /// in which each MiB of an import must arrive.
