@@ -42,7 +42,8 @@ pub struct Clients {
     pub body_rate: u64,
     /// Buffer this many MiB of responses that clients have not read yet [default: 128]
     ///
-    /// One function may use half of it. The rest waits in instances, which stay busy.
+    /// A single function may use half of it. Further responses wait in their instances, which stay
+    /// busy.
     #[arg(long, value_name = "MIB")]
     pub undelivered_memory: Option<u64>,
 }

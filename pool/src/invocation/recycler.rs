@@ -46,7 +46,7 @@ pub struct Recycler {
     pub permits: InvocationPermits,
 }
 
-/// What becomes of an instance.
+/// The decision about an instance whose request is over.
 enum RecycleDecision {
     /// The instance is reset. If it has a polling slot, its guest then polls for the next request.
     Reset(PendingInstance, ResetOrder, Option<PollingSlot>),

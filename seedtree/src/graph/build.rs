@@ -28,7 +28,7 @@ impl Ticket {
 /// A step to be executed. Its result must be passed to [`Graph::finish_job`], even if the job was
 /// abandoned: until then its node counts as being built, and waiters wait.
 #[derive(Debug)]
-#[must_use = "its node counts as being built until `finish_job` is told what became of it"]
+#[must_use = "its node counts as being built until `finish_job` receives its outcome"]
 pub struct Job<T, R> {
     /// Identifies the job when its result is reported.
     pub ticket: Ticket,

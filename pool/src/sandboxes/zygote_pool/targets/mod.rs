@@ -28,8 +28,8 @@ const TARGETS_MAX: usize = 32;
 const RATE_MIN: f64 = 0.5;
 /// Added to the rate of the base, because the first request of any function descends from it.
 const BASE_RATE: f64 = 1.0;
-/// How often specialising may fail in a row before it is given up: a host that is short of a
-/// resource may recover.
+/// Failures in a row after which the pool stops specialising for a parent. Fewer do not suffice: a
+/// host that is short of a resource may recover.
 const FAILURES_MAX: u32 = 5;
 /// The base has at least this part of all zygotes.
 const BASE_PART: usize = 4;
@@ -154,8 +154,8 @@ impl<P: Clone + PartialEq> SpecialisationTargets<P> {
         ));
     }
 
-    /// Records that a zygote was specialised for `parent`, or that this failed. Returns whether
-    /// specialising for it is given up now, because it failed too often in a row.
+    /// Records that a zygote was specialised for `parent`, or that this failed. Returns whether the
+    /// pool stops specialising for `parent` now, because it failed too often in a row.
     pub fn record_specialisation(&mut self, parent: &P, has_failed: bool) -> bool {
         let Some(target) = self.all.iter_mut().find(|target| target.parent == *parent) else {
             return false;
