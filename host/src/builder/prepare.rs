@@ -20,7 +20,9 @@ use crate::{
     gateway::{Gateway, Redirect, Sites},
     limits::Limits,
     log::Observer,
-    node::{Core, Machinery, Node, RegisteredFunctions, ReportOptions, Storage},
+    node::{
+        Node, NodeInputs, NodeParts, RegisteredFunctions, ReportOptions, StartupWarmup, Storage,
+    },
     open_files,
     readiness::Readiness,
     registry::Registry,
@@ -221,20 +223,18 @@ impl WithoutBackend {
             backend.processes(),
             &self.outbound,
         );
-        let core = Core::new(
-            Machinery {
-                backend: backend.clone(),
-                outbound,
-            },
-            self.limits,
-            self.observer,
-            self.storage,
-            self.functions,
-            self.sites.domain.clone(),
-            self.report_options,
-        );
-        let core = match core {
-            Ok(core) => core,
+        let parts = NodeParts::build(NodeInputs {
+            backend: backend.clone(),
+            outbound,
+            limits: self.limits,
+            observer: self.observer,
+            storage: self.storage,
+            functions: self.functions,
+            domain: self.sites.domain.clone(),
+            report_options: self.report_options,
+        });
+        let parts = match parts {
+            Ok(parts) => Arc::new(parts),
             Err(error) => {
                 backend.shutdown().await;
                 return Err(error.into());
@@ -242,23 +242,25 @@ impl WithoutBackend {
         };
         // The servers get handles without servers. Otherwise a listener would keep the servers
         // alive whose drop has to end the listener.
-        let inner = Node::of(core.clone(), Servers::default());
-        let mut servers = Servers::new(core.backlog.clone());
-        let warming_core = core.clone();
-        servers.background(async move { warming_core.run_startup_warmup().await });
+        let inner = Node::of(parts.clone(), Servers::default());
+        let mut servers = Servers::new(parts.backlog.clone());
+        let warmup = StartupWarmup {
+            parts: parts.clone(),
+        };
+        servers.background(warmup.run());
         // A readiness probe during the start receives a response that the node is not ready.
         if let Some(listener) = self.metrics {
             let page = admin::MetricsPage::new(inner.clone());
             let limits = Limits {
-                connections: core.limits.connections.min(SCRAPERS),
-                connections_per_address: core.limits.connections_per_address.min(SCRAPERS_EACH),
-                undelivered: core.limits.undelivered.min(SCRAPED),
-                ..core.limits.clone()
+                connections: parts.limits.connections.min(SCRAPERS),
+                connections_per_address: parts.limits.connections_per_address.min(SCRAPERS_EACH),
+                undelivered: parts.limits.undelivered.min(SCRAPED),
+                ..Limits::clone(&parts.limits)
             };
             servers.metrics(listener, page, &limits);
         }
         if let Err(error) = started.await {
-            Node::of(core, servers).shutdown().await;
+            Node::of(parts, servers).shutdown().await;
             return Err(error);
         }
         if let Some(taken) = self.gateway {
@@ -267,24 +269,24 @@ impl WithoutBackend {
                 None => Scheme::HTTP,
             };
             let gateway = Gateway::new(inner.clone(), Arc::new(self.sites), scheme);
-            servers.gateway(taken, self.tls, gateway, &core.limits, &self.proxies);
+            servers.gateway(taken, self.tls, gateway, &parts.limits, &self.proxies);
         }
         if let Some(listener) = self.redirect
             && let (Some(tls), Some(gateway)) = (servers.tls(), servers.gateway_address())
         {
             let redirect = Redirect::new(tls, gateway.port());
-            servers.redirect(listener, redirect, &core.limits);
+            servers.redirect(listener, redirect, &parts.limits);
         }
         if let Some(listener) = self.admin {
             servers.admin(
                 listener,
                 admin::Api::new(inner, servers.gateway_address()),
-                &core.limits,
+                &parts.limits,
             );
         }
         if !self.opens_later {
-            core.readiness.advance_to(Readiness::Ready);
+            parts.state.readiness.advance_to(Readiness::Ready);
         }
-        Ok(Node::of(core, servers).into_owner())
+        Ok(Node::of(parts, servers).into_owner())
     }
 }

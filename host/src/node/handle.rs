@@ -11,13 +11,14 @@ use faasw_client::{
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
-use super::core::{AliveGuard, Core};
+use super::{parts::NodeParts, state::AliveGuard};
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
     message::{Body, Correlation, RequestRecorder},
     readiness::Readiness,
     server::{Servers, TlsError},
+    shared::SharedVersion,
 };
 
 /// A node: it deploys functions and runs each request in a microVM of its own.
@@ -44,17 +45,18 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Node {
-    pub(super) core: Arc<Core>,
+    pub(super) parts: Arc<NodeParts>,
     servers: Arc<Servers>,
-    /// Self calls hold the core while they run. They go on only as long as this guard exists.
+    /// Self calls hold parts of the node while they run. They go on only as long as this guard
+    /// exists.
     _alive_guard: Option<Arc<AliveGuard>>,
 }
 
 impl Node {
-    /// Creates a handle of this core and these servers.
-    pub(crate) fn of(core: Arc<Core>, servers: Servers) -> Self {
+    /// Creates a handle of these parts and these servers.
+    pub(crate) fn of(parts: Arc<NodeParts>, servers: Servers) -> Self {
         Self {
-            core,
+            parts,
             servers: Arc::new(servers),
             _alive_guard: None,
         }
@@ -63,7 +65,7 @@ impl Node {
     /// Turns this into the handle for the program that started the node. When its last clone is
     /// dropped, the node is gone.
     pub(crate) fn into_owner(self) -> Self {
-        let here = Some(Arc::new(self.core.alive_guard()));
+        let here = Some(Arc::new(self.parts.state.alive_guard()));
         Self {
             _alive_guard: here,
             ..self
@@ -86,7 +88,10 @@ impl Node {
         module: impl Into<Bytes>,
         options: FunctionOptions,
     ) -> Result<DeployOutcome, DeployError> {
-        self.core.deploy(name, module.into(), options).await
+        self.parts
+            .deployer
+            .deploy(name, module.into(), options)
+            .await
     }
 
     /// Returns a module that starts in the state that an export of this module has left: the export
@@ -104,7 +109,7 @@ impl Node {
         module: impl Into<Bytes>,
         options: FunctionOptions,
     ) -> Result<Bytes, DeployError> {
-        self.core.wizen(module.into(), options).await
+        self.parts.deployer.wizen(module.into(), options).await
     }
 
     /// Adds a language engine: a component that runs scripts whose first file has one of these
@@ -121,9 +126,8 @@ impl Node {
         component: impl Into<Bytes>,
         extensions: Vec<Extension>,
     ) -> Result<EngineInfo, EngineError> {
-        self.core
-            .add_engine(name, component.into(), extensions, false)
-            .await
+        let engines = &self.parts.engines;
+        engines.add(name, component.into(), extensions, false).await
     }
 
     /// Makes an engine's code and seed unless they exist, so that the next script waits for
@@ -133,7 +137,7 @@ impl Node {
     /// Returns an error if there is no engine of that name ([`EngineError::Unknown`]), or if it
     /// does not compile or start.
     pub async fn warm_engine(&self, name: &str) -> Result<EngineInfo, EngineError> {
-        self.core.warm_engine(name).await
+        self.parts.engines.warm(name).await
     }
 
     /// Removes an engine. Scripts that are deployed keep it.
@@ -142,13 +146,13 @@ impl Node {
     /// Returns [`EngineError::Unknown`] if there is no engine of that name, and another error if
     /// the registry fails.
     pub async fn remove_engine(&self, name: &str) -> Result<(), EngineError> {
-        self.core.remove_engine(name).await
+        self.parts.engines.remove(name).await
     }
 
     /// Lists all language engines by name.
     #[must_use]
     pub fn engines(&self) -> Vec<EngineInfo> {
-        self.core.engine_infos()
+        self.parts.engines.infos()
     }
 
     /// Runs a request in an instance of the function.
@@ -169,8 +173,9 @@ impl Node {
         // The embedding program may have set an id.
         let id = request.extensions().get::<RequestId>().copied();
         let correlation = Correlation::new(request.headers(), id);
-        let follow = self.core.follow(&request, &correlation);
-        let mut response = self.core.invoke(name, request, &correlation, follow).await;
+        let follow = self.parts.dispatcher.follow(&request, &correlation);
+        let dispatcher = &self.parts.dispatcher;
+        let mut response = dispatcher.invoke(name, request, &correlation, follow).await;
         correlation.write_response_id(response.headers_mut());
         response
     }
@@ -181,7 +186,7 @@ impl Node {
         request: &Request<B>,
         correlation: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
-        self.core.follow(request, correlation)
+        self.parts.dispatcher.follow(request, correlation)
     }
 
     /// Runs a request like [`Node::invoke`]. The caller provides its ids and, if the request is
@@ -198,7 +203,8 @@ impl Node {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        self.core.invoke(name, request, correlation, follow).await
+        let dispatcher = &self.parts.dispatcher;
+        dispatcher.invoke(name, request, correlation, follow).await
     }
 
     /// Makes a stored version the current one: `version`, or the one with the next lower number.
@@ -212,7 +218,7 @@ impl Node {
         name: &str,
         version: Option<u64>,
     ) -> Result<FunctionInfo, RollbackError> {
-        self.core.rollback(name, version).await
+        self.parts.deployer.rollback(name, version).await
     }
 
     /// Returns a function with its stored versions.
@@ -221,7 +227,7 @@ impl Node {
     /// Returns [`FunctionError::Unknown`] if there is no function of that name, and another error
     /// if the registry fails.
     pub async fn inspect(&self, name: &str) -> Result<FunctionDetails, FunctionError> {
-        self.core.inspect(name).await
+        self.parts.inspector.inspect(name).await
     }
 
     /// Describes the func-image of a function's current version: its pages by origin, how the pages
@@ -230,7 +236,7 @@ impl Node {
     /// # Errors
     /// Returns an error if there is no function of that name, or no image of it that can be read.
     pub async fn image(&self, name: &str) -> Result<ImageInfo, FunctionError> {
-        self.core.image(name).await
+        self.parts.inspector.image(name).await
     }
 
     /// Exports a function's current version for another node that has the same image key
@@ -243,7 +249,7 @@ impl Node {
     /// # Errors
     /// Returns an error if there is no function of that name, or no undamaged image of it.
     pub async fn export(&self, name: &str) -> Result<Body, FunctionError> {
-        self.core.export(name).await
+        self.parts.inspector.export(name).await
     }
 
     /// Makes a version of an export ([`Node::export`]). Its name is `name`, or else the name that
@@ -280,7 +286,16 @@ impl Node {
         B: http_body::Body,
         B::Error: std::fmt::Display,
     {
-        self.core.import(export, name).await
+        self.parts.deployer.import(export, name).await
+    }
+
+    /// Returns the current version of a function with everything that was made of it, for other
+    /// nodes of the host, once its images are written.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such function, or if it cannot be read.
+    pub(crate) async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
+        self.parts.inspector.shared_version(name).await
     }
 
     /// Removes a function with all its versions and its log. Requests under way finish.
@@ -289,20 +304,20 @@ impl Node {
     /// Returns [`FunctionError::Unknown`] if there is no function of that name, and another error
     /// if the registry fails.
     pub async fn remove(&self, name: &str) -> Result<(), FunctionError> {
-        self.core.remove(name).await
+        self.parts.deployer.remove(name).await
     }
 
     /// Lists all functions by name, with the short fields of each. [`Node::inspect`] returns the
     /// others.
     #[must_use]
     pub fn list(&self) -> Vec<FunctionBrief> {
-        self.core.list()
+        self.parts.inspector.list()
     }
 
     /// Returns the number of functions, without reading any of them.
     #[must_use]
     pub fn function_count(&self) -> usize {
-        self.core.count()
+        self.parts.functions.count()
     }
 
     /// Returns the newest lines of a function's log, oldest first, at most `newest`.
@@ -310,7 +325,7 @@ impl Node {
     /// # Errors
     /// Returns [`FunctionError::Unknown`] if there is no function of that name.
     pub fn logs(&self, name: &str, newest: usize) -> Result<Vec<LogLine>, FunctionError> {
-        self.core.logs(name, newest)
+        Ok(self.parts.functions.require(name)?.log.newest(newest).lines)
     }
 
     /// Returns the lines of a function's log after the position `place`, oldest first. Waits until
@@ -320,12 +335,12 @@ impl Node {
     /// # Errors
     /// Returns [`FunctionError::Unknown`] if there is no function of that name.
     pub async fn logs_after(&self, name: &str, place: u64) -> Result<LogPage, FunctionError> {
-        self.core.log_page(name, 0, Some(place)).await
+        self.log_page(name, 0, Some(place)).await
     }
 
     /// Returns the function that owns this host, which is in lower case.
     pub(crate) fn function_of_host(&self, host: &str) -> Option<FunctionName> {
-        self.core.function_of_host(host)
+        self.parts.functions.of_host(host)
     }
 
     pub(crate) async fn log_page(
@@ -334,33 +349,38 @@ impl Node {
         newest: usize,
         after: Option<u64>,
     ) -> Result<LogPage, FunctionError> {
-        self.core.log_page(name, newest, after).await
+        self.parts.inspector.log_page(name, newest, after).await
     }
 
     /// Returns the node's current metrics as OpenMetrics text, which Prometheus reads.
     #[must_use]
     pub fn metrics(&self) -> String {
-        self.core.metrics_text()
+        self.parts.inspector.metrics_text()
     }
 
     /// Returns a summary of the node's work since its start, as `faasw stats` shows it.
     #[must_use]
     pub fn stats(&self) -> NodeSummary {
-        self.core.stats()
+        self.parts.inspector.stats()
     }
 
     /// Lists the deployments under way in the order of their arrival, each with its stage and its
     /// position in the queue.
     #[must_use]
     pub fn deployments(&self) -> Vec<DeploymentInfo> {
-        self.core.deployments_under_way()
+        let NodeParts {
+            deployments,
+            backend,
+            ..
+        } = &*self.parts;
+        deployments.list(|function| backend.queued_behind(function.as_str()))
     }
 
     /// Returns the current tree of seeds, parents before children: the seeds that all functions
     /// share, then each function's own.
     #[must_use]
     pub fn tree(&self) -> Vec<SeedInfo> {
-        self.core.tree()
+        self.parts.inspector.tree()
     }
 
     /// Returns the gateway's address, if it has one. The port is the one that is bound, even if
@@ -400,14 +420,14 @@ impl Node {
     /// Returns the data directory, if the node has one.
     #[must_use]
     pub fn data_dir(&self) -> Option<&Path> {
-        let directory = self.core.storage.directory.as_ref();
+        let directory = self.parts.storage.directory.as_ref();
         directory.map(crate::data_dir::DataDir::path)
     }
 
     /// Returns the node's limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
-        &self.core.limits
+        &self.parts.limits
     }
 
     /// Opens a node that was started with
@@ -419,7 +439,7 @@ impl Node {
     /// to listen on the address meanwhile.
     pub fn open(&self) -> io::Result<()> {
         self.servers.open()?;
-        self.core.readiness.advance_to(Readiness::Ready);
+        self.parts.state.readiness.advance_to(Readiness::Ready);
         Ok(())
     }
 
@@ -429,19 +449,19 @@ impl Node {
     /// [`NodeBuilder::metrics`]: crate::NodeBuilder::metrics
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        self.core.readiness.now()
+        self.parts.state.readiness.now()
     }
 
     /// Waits until the node has reached `wanted` or a later state, and returns that state.
     pub async fn wait_for_readiness(&self, wanted: Readiness) -> Readiness {
-        self.core.readiness.wait_for(wanted).await
+        self.parts.state.readiness.wait_for(wanted).await
     }
 
     /// Ends the node behind a load balancer. The node stops being ready at once, but accepts
     /// connections and requests for another `delay`, because load balancers notice the change late.
     /// Then it calls [`Node::shutdown`].
     pub async fn drain(&self, delay: Duration) {
-        self.core.readiness.advance_to(Readiness::Stopping);
+        self.parts.state.readiness.advance_to(Readiness::Stopping);
         tokio::time::sleep(delay).await;
         self.shutdown().await;
     }
@@ -449,9 +469,9 @@ impl Node {
     /// Ends the node. New requests are rejected, requests under way have [`Limits::shutdown`] to
     /// finish, and then every process ends.
     pub async fn shutdown(&self) {
-        self.core.readiness.advance_to(Readiness::Stopping);
-        self.core.end();
-        self.servers.stop(self.core.limits.shutdown).await;
-        self.core.backend.shutdown().await;
+        self.parts.state.readiness.advance_to(Readiness::Stopping);
+        self.parts.state.end();
+        self.servers.stop(self.parts.limits.shutdown).await;
+        self.parts.backend.shutdown().await;
     }
 }

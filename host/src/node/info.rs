@@ -5,7 +5,10 @@ use faasw_client::{
     FilesInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionName, Initialisation, SecretName,
 };
 
-use super::{deploy::ROOT, secrets::reads_configuration};
+use super::{
+    content::ROOT,
+    functions::{makes_requests, reads_configuration},
+};
 use crate::{limits::Limits, registry::VersionRecord};
 
 /// Where the seed of a version is.
@@ -190,12 +193,6 @@ fn outbound_notice(record: &VersionRecord) -> Option<String> {
         "it has grants for outbound calls, but does not import wasi:http/outgoing-handler"
             .to_owned()
     })
-}
-
-/// Whether a version imports the interface for outbound HTTP requests.
-pub(super) fn makes_requests(record: &VersionRecord) -> bool {
-    let mut imports = record.imports.iter();
-    imports.any(|import| import.starts_with("wasi:http/outgoing-handler@"))
 }
 
 fn freeze_notice(record: &VersionRecord) -> Option<String> {

@@ -1,71 +1,13 @@
 //! The key-value stores of functions, as the operator sees them.
 
-use std::{collections::BTreeMap, future::ready, sync::Arc};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use faasw_abi::store::{Answer, VALUE_MAX, is_import};
-use faasw_client::{FunctionName, STORE_PAGE, Store, StoreInfo, StoreKeys};
-use faasw_pool::{StoreAnswerFuture, StoreService};
+use faasw_abi::store::VALUE_MAX;
+use faasw_client::{STORE_PAGE, Store, StoreInfo, StoreKeys};
 
-use super::{core::Core, function::Function, handle::Node};
-use crate::{
-    registry::VersionRecord,
-    services::key_value::{
-        Change, FunctionStores, OPERATOR, Quota, Start, StoreError, namespace_of, store_of,
-    },
-};
-
-impl Core {
-    /// Returns the service on the store channel. Returns `None` for a version that imports no store
-    /// interface.
-    pub(super) fn stores(
-        &self,
-        name: &FunctionName,
-        record: &VersionRecord,
-    ) -> Option<Arc<dyn StoreService>> {
-        if !record.imports.iter().any(|import| is_import(import)) {
-            return None;
-        }
-        let granted = record.options.stores().iter().cloned().collect();
-        let store = self.storage.key_value.clone();
-        let quota = self.store_quota();
-        Some(Arc::new(FunctionStores::new(store, name, granted, quota)))
-    }
-
-    fn store_quota(&self) -> Quota {
-        Quota {
-            keys: self.limits.store_keys,
-            bytes: self.limits.store_bytes,
-        }
-    }
-}
-
-/// The stores of a function that may be removed while its requests continue. After a removal it
-/// denies every request, because a later function may have the name.
-#[derive(Debug)]
-struct RemovableStores {
-    function: Arc<Function>,
-    stores: Arc<dyn StoreService>,
-}
-
-impl StoreService for RemovableStores {
-    fn answer(&self, record: Vec<u8>) -> StoreAnswerFuture {
-        if self.function.is_removed() {
-            Box::pin(ready(Answer::Denied.encode()))
-        } else {
-            self.stores.answer(record)
-        }
-    }
-}
-
-impl Function {
-    /// Returns the service for the guests' store records, if the version imports a store interface.
-    pub(super) fn store(self: &Arc<Self>) -> Option<Arc<dyn StoreService>> {
-        let stores = self.stores.clone()?;
-        let function = self.clone();
-        Some(Arc::new(RemovableStores { function, stores }))
-    }
-}
+use super::handle::Node;
+use crate::services::key_value::{Change, OPERATOR, Start, StoreError, namespace_of, store_of};
 
 impl Node {
     /// Lists the key-value stores that have any keys, functions' own stores before shared ones.
@@ -73,7 +15,7 @@ impl Node {
     /// # Errors
     /// Returns an error if the store cannot be read.
     pub async fn stores(&self) -> Result<Vec<StoreInfo>, StoreError> {
-        let uses = self.core.storage.key_value.uses().await?;
+        let uses = self.parts.storage.key_value.uses().await?;
         let infos = uses.into_iter().filter_map(|uses| {
             Some(StoreInfo {
                 store: store_of(&uses.namespace)?,
@@ -91,7 +33,7 @@ impl Node {
     /// Returns an error if the store cannot be read.
     pub async fn store_keys(&self, store: &Store, after: &str) -> Result<StoreKeys, StoreError> {
         let (namespace, start) = (namespace_of(store), Start::Behind(after.into()));
-        let stores = &self.core.storage.key_value;
+        let stores = &self.parts.storage.key_value;
         let page = stores.keys(OPERATOR, namespace, start, STORE_PAGE).await?;
         let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
         Ok(StoreKeys {
@@ -110,7 +52,7 @@ impl Node {
         key: &str,
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let (namespace, keys) = (namespace_of(store), vec![key.as_bytes().to_vec()]);
-        let stores = &self.core.storage.key_value;
+        let stores = &self.parts.storage.key_value;
         let values = stores.get(OPERATOR, namespace, keys, VALUE_MAX).await?;
         Ok(values.into_iter().next().flatten())
     }
@@ -128,14 +70,14 @@ impl Node {
     ) -> Result<(), StoreError> {
         let pair = (key.as_bytes().to_vec(), value.map(Vec::from));
         let change = Change::Put(BTreeMap::from([pair]));
-        let (namespace, quota) = (namespace_of(store), self.core.store_quota());
-        let stores = &self.core.storage.key_value;
+        let (namespace, quota) = (namespace_of(store), self.parts.versions.store_quota());
+        let stores = &self.parts.storage.key_value;
         let changed = stores.change(OPERATOR, namespace, quota, change);
         changed.await.map(drop)
     }
 
     /// Whether there is a function of this name.
     pub(crate) fn has_function(&self, name: &str) -> bool {
-        self.core.function(name).is_some()
+        self.parts.functions.get(name).is_some()
     }
 }

@@ -172,6 +172,13 @@ impl VersionRecord {
         self.imaged.unwrap_or(self.deployed)
     }
 
+    /// Returns the digest of the module, or of the engine's component, that the version's code is
+    /// compiled from.
+    pub(crate) fn compiled_from(&self) -> Digest {
+        let engine = self.engine.as_ref();
+        engine.map_or(self.digest, |engine| engine.digest)
+    }
+
     /// Returns the digests that name the version's files.
     pub(super) fn digests(&self) -> impl Iterator<Item = Digest> {
         let engine = self.engine.as_ref().map(|engine| engine.digest);

@@ -4,40 +4,23 @@
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
 
-use bytes::{Buf, BufMut as _, Bytes};
+use bytes::{Buf, BufMut as _};
 use faasw_abi::files::bundle::BUNDLE_MAX;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Contents, IMAGE_MAX, ImageError, ImageImport, Images, Opening, ParcelError};
+use faasw_pool::{Contents, IMAGE_MAX, ImageImport, Images, Opening, ParcelError};
 use http_body_util::BodyExt as _;
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
-    files::PackedFiles,
-    import::{ExportManifest, manifest_mismatch},
+    Deployer,
+    input::{DeploymentInput, EarlierImage, EarlierVersion, ExportedImage, InputFiles},
+    restore::{manifest_mismatch, not_written},
 };
 use crate::{
     error::{DeployError, ImportError},
-    node::core::Core,
+    node::{content::PackedFiles, inspect::ExportManifest},
     registry::{FilesRecord, RegistryError},
 };
-
-/// An export that has arrived. All of it was sealed with the node's image key.
-pub(super) struct ReceivedExport {
-    /// The name that the function gets.
-    pub(super) name: FunctionName,
-    pub(super) manifest: ExportManifest,
-    pub(super) module: Bytes,
-    /// Its files, packed, if it has any.
-    pub(super) files: Option<PackedFiles>,
-    /// Its image, which is not placed among this node's images yet, or the reason why it is not
-    /// used.
-    pub(super) image: Result<ImageImport, String>,
-    /// Held until the image is placed or discarded, because modules that wait are in memory, too.
-    pub(super) turn: Option<OwnedSemaphorePermit>,
-}
 
 /// The number of the part of an export that is the module. The next part is the image.
 const MODULE: usize = 0;
@@ -51,25 +34,20 @@ struct ExportReceiver {
     image: Result<ImageImport, String>,
 }
 
-impl Core {
+impl Deployer {
+    /// Receives an export. All of it was sealed with the node's image key.
     pub(super) async fn receive<B>(
         &self,
         images: &Arc<Images>,
         export: Pin<&mut B>,
         name: Option<FunctionName>,
-    ) -> Result<ReceivedExport, ImportError>
+    ) -> Result<DeploymentInput, ImportError>
     where
         B: http_body::Body,
         B::Error: Display,
     {
         // The semaphore is never closed.
-        let turn = self
-            .transfer_permits
-            .imports
-            .clone()
-            .acquire_owned()
-            .await
-            .ok();
+        let permit = self.imports.0.clone().acquire_owned().await.ok();
         let announced = export.size_hint().exact();
         let mut upload = Upload {
             body: export,
@@ -134,13 +112,19 @@ impl Core {
             Some(_) => Some(PackedFiles::of(receiving.bundle.into()).await?),
             None => None,
         };
-        Ok(ReceivedExport {
+        Ok(DeploymentInput {
             name,
-            manifest,
+            bytes: receiving.module.len(),
             module: receiving.module.into(),
-            files,
-            image: receiving.image,
-            turn,
+            options: manifest.record.options.clone(),
+            files: files.map(InputFiles::Packed),
+            earlier: Some(EarlierVersion {
+                record: manifest.record,
+                image: EarlierImage::Exported(ExportedImage {
+                    image: receiving.image,
+                    _permit: permit,
+                }),
+            }),
         })
     }
 }
@@ -228,11 +212,6 @@ where
     }
 }
 
-/// Describes why an image is not used that cannot be written here.
-pub(super) fn not_written(error: ImageError) -> String {
-    format!("it was not written to this node's disk: {error}")
-}
-
 /// Runs work that takes processor time or waits for a disk on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImportError> + Send + 'static,
@@ -250,6 +229,7 @@ mod tests {
         task::{Context, Poll},
     };
 
+    use bytes::Bytes;
     use http_body::Frame;
     use tokio::time::{Interval, interval_at};
 

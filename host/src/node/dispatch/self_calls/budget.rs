@@ -20,7 +20,7 @@ const CPU_CHECK: Duration = Duration::from_millis(100);
 /// Returns the account of an invocation in the budget of its client's request. A nested one, made
 /// `within` another invocation, shares that one's budget. There is none for a function that neither
 /// is called by another nor makes calls.
-pub(in crate::node) fn account(
+pub(crate) fn account(
     within: Option<&CallerContext>,
     makes_calls: bool,
     limits: &RequestLimits,
@@ -39,7 +39,7 @@ pub(in crate::node) fn account(
 
 /// Returns the limits of an invocation. One `within` another invocation ends with its client's
 /// request at the latest.
-pub(in crate::node) fn call_limits(
+pub(crate) fn call_limits(
     limits: &RequestLimits,
     within: Option<&CallerContext>,
 ) -> InvocationLimits {

@@ -23,14 +23,14 @@ const MAX_PIECE_BYTES: usize = 64 << 10;
 
 /// The sending end of a body. If it is dropped before it is finished, the body is broken off.
 #[derive(Debug)]
-pub(super) struct SelfCallBodySender {
+pub(crate) struct SelfCallBodySender {
     pieces: PollSender<Bytes>,
     end: oneshot::Sender<Vec<u8>>,
 }
 
 /// The receiving end of a body.
 #[derive(Debug)]
-pub(super) struct SelfCallBody {
+pub(crate) struct SelfCallBody {
     pieces: mpsc::Receiver<Bytes>,
     /// Receives the body's tail. `None` after the end.
     end: Option<oneshot::Receiver<Vec<u8>>>,
@@ -40,7 +40,7 @@ pub(super) struct SelfCallBody {
 
 /// Why a body is not as it was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(super) enum SelfCallBodyError {
+pub(crate) enum SelfCallBodyError {
     /// The sender was dropped, or reported that the body ends early.
     #[error("the calling function did not send all of it")]
     Unfinished,

@@ -1,11 +1,14 @@
 //! The node's language engines and their code.
 //!
-//! An engine is a component that the operator adds. Its code is compiled when a script first needs
-//! it, or ahead of that. All scripts of one engine share one code and one seed. The version of a
-//! script names its engine by digest. So if an engine is replaced or removed, existing scripts keep
-//! theirs.
+//! [`Engines`] adds, warms and removes them; the [`EngineTable`] lists them. An engine is a
+//! component that the operator adds. Its code is compiled when a script first needs it, or ahead of
+//! that. All scripts of one engine share one code and one seed. The version of a script names its
+//! engine by digest. So if an engine is replaced or removed, existing scripts keep theirs.
 
-use std::{sync::Arc, time::SystemTime};
+mod carrying;
+mod table;
+
+use std::{collections::HashSet, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use faasw_abi::script;
@@ -13,17 +16,17 @@ use faasw_client::{
     Digest, EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, FreezePolicy, FunctionName,
     FunctionOptions, OptionsError,
 };
-use faasw_pool::Compilation;
 
+use self::table::EngineTable;
 use super::{
-    core::{Core, blocking},
-    deploy::{CodeOwner, DeployableCode},
-    function::Function,
+    code::{CodeOwner, CodeStore, DeployableCode},
+    deployments::Deployments,
+    functions::{Function, FunctionTable},
+    storage::{Storage, digest_of, uninterrupted},
 };
 use crate::{
     error::{DeployError, EngineError},
-    log::Event,
-    registry::{EngineRecord, NewArtifact, RegistryError},
+    registry::{EngineRecord, EnginesByName, NewArtifact, RegistryError},
 };
 
 /// Returns the path of a script's first file, whose extension selects the engine. Returns `None`
@@ -36,9 +39,53 @@ pub(super) fn first_file(module: &[u8]) -> Result<Option<&str>, DeployError> {
     Ok(Some(files.first().map_or("", |(path, _)| path)))
 }
 
-impl Core {
+/// The language engines of a node, with their code.
+#[derive(Debug)]
+pub(super) struct Engines {
+    table: EngineTable,
+    code: Arc<CodeStore>,
+    storage: Arc<Storage>,
+    functions: Arc<FunctionTable>,
+    deployments: Arc<Deployments>,
+    /// The limit of a component in bytes.
+    largest: usize,
+}
+
+impl Engines {
+    /// Creates the owner of these engines, without any code. `largest` is the limit of a component
+    /// in bytes.
+    pub(super) fn new(
+        engines: EnginesByName,
+        code: Arc<CodeStore>,
+        storage: Arc<Storage>,
+        functions: Arc<FunctionTable>,
+        deployments: Arc<Deployments>,
+        largest: usize,
+    ) -> Self {
+        Self {
+            table: EngineTable::new(engines),
+            code,
+            storage,
+            functions,
+            deployments,
+            largest,
+        }
+    }
+
+    /// Returns the record of an engine.
+    pub(super) fn record(&self, name: &FunctionName) -> Option<EngineRecord> {
+        self.table.by_name().get(name).cloned()
+    }
+
+    /// Enters an engine that the registry has.
+    pub(super) fn insert(&self, name: FunctionName, record: EngineRecord) {
+        self.table.change(|table| {
+            table.insert(name, record);
+        });
+    }
+
     /// Returns the engine for a script, or `None` for a module.
-    pub(super) fn engine_of(
+    pub(super) fn engine_for(
         &self,
         module: &[u8],
         options: &FunctionOptions,
@@ -46,7 +93,7 @@ impl Core {
         let Some(first) = first_file(module)? else {
             return Ok(None);
         };
-        let engine = Extension::of_path(first).and_then(|extension| self.engines.of(&extension));
+        let engine = Extension::of_path(first).and_then(|extension| self.table.of(&extension));
         let Some(engine) = engine else {
             return Err(DeployError::NoEngine {
                 file: first.to_owned(),
@@ -67,42 +114,22 @@ impl Core {
     }
 
     /// Returns an engine's code, compiled if needed.
-    pub(super) async fn engine_code(
-        &self,
-        engine: &EngineUse,
-    ) -> Result<DeployableCode, DeployError> {
+    pub(super) async fn code_of(&self, engine: &EngineUse) -> Result<DeployableCode, DeployError> {
         let EngineUse { name, digest } = engine;
-        let cell = self.engines.cell(*digest);
+        let cell = self.table.cell(*digest);
         let ready = cell.get_or_try_init(|| async {
             let owner = CodeOwner::Engine(name.clone());
-            let ready = match self.stored_code(*digest, owner.clone()).await? {
+            let ready = match self.code.find(*digest, &owner).await? {
                 Some(ready) => ready,
-                None => self.compile_stored(*digest, &owner).await?,
+                None => self.code.compile_stored(*digest, &owner).await?,
             };
             Ok::<_, DeployError>(ready.without_bytes())
         });
         Ok(ready.await?.clone())
     }
 
-    pub(super) async fn compile_engine(
-        &self,
-        name: &FunctionName,
-        module: Bytes,
-    ) -> Result<DeployableCode, DeployError> {
-        self.observer.notify(Event::CompilingEngine {
-            engine: name,
-            module_bytes: module.len(),
-        });
-        let work = Compilation {
-            owner: name.to_string(),
-            upload: module,
-            ..Compilation::default()
-        };
-        self.compile_code(work, None).await
-    }
-
     /// Adds an engine. It replaces the engine of the same name.
-    pub(super) async fn add_engine(
+    pub(super) async fn add(
         self: &Arc<Self>,
         name: &str,
         module: Bytes,
@@ -113,25 +140,19 @@ impl Core {
         if !(1..=EXTENSIONS_MAX).contains(&extensions.len()) {
             return Err(EngineError::Extensions(extensions.len()));
         }
-        let (size, limit) = (module.len(), self.limits.module);
+        let (size, limit) = (module.len(), self.largest);
         if size > limit && !is_carried {
             return Err(DeployError::TooLarge { size, limit }.into());
         }
         if let Some((extension, engine)) =
-            self.engines
+            self.table
                 .conflicting_engine(&name, &extensions, is_carried)
         {
             return Err(EngineError::Taken { extension, engine });
         }
-        let _slot = self.deployments.begin(&name, module.len()).await;
-        if self.has_ended() {
-            return Err(DeployError::ShuttingDown.into());
-        }
-        let digest = {
-            let module = module.clone();
-            blocking(move || Ok(Digest::of(&module))).await?
-        };
-        let ready = self.compile_engine(&name, module.clone()).await?;
+        let _slot = self.deployments.begin(&name, module.len()).await?;
+        let digest = digest_of(&module).await?;
+        let ready = self.code.compile_engine(&name, module.clone()).await?;
         if !ready.code.is_engine() {
             return Err(EngineError::NotAnEngine);
         }
@@ -146,125 +167,115 @@ impl Core {
             module_bytes: module.len() as u64,
             is_carried,
         };
-        // A task, so that dropping this future does not interrupt it: the registry's thread would
-        // go on.
-        let core = Arc::clone(self);
-        let commit = {
-            let name = name.clone();
-            tokio::spawn(async move { core.commit_engine(name, record, module, ready).await })
-        };
-        commit.await.map_err(|_| RegistryError::Interrupted)??;
+        let (engines, added) = (self.clone(), name.clone());
+        uninterrupted(async move { engines.commit(added, record, module, ready).await }).await?;
         // The code may exist already, or another task may be making it now.
         self.ensure_warm(EngineUse { name, digest }).await
     }
 
     async fn ensure_warm(&self, engine: EngineUse) -> Result<EngineInfo, EngineError> {
-        let ready = self.engine_code(&engine).await?;
+        let ready = self.code_of(&engine).await?;
         let warming = ready.code.warm(engine.name.as_str());
         warming.await.map_err(DeployError::from)?;
-        self.engine_info(&engine.name)
+        self.info(&engine.name)
     }
 
     /// Removes the code of engines that no function uses any more.
-    pub(super) fn prune_engines(&self) {
+    pub(super) fn prune(&self) {
         let digest = |function: &Function| Some(function.record.engine.as_ref()?.digest);
-        self.engines.prune(&self.map_functions(digest));
+        let used: HashSet<Digest> = self.functions.filter_map(digest);
+        self.table.prune(&used);
     }
 
-    async fn commit_engine(
-        &self,
+    async fn commit(
+        self: &Arc<Self>,
         name: FunctionName,
         record: EngineRecord,
         module: Bytes,
         ready: DeployableCode,
     ) -> Result<(), EngineError> {
-        let _committing = self.committing.lock().await;
+        let _changing = self.functions.lock_changes().await;
         // Checked again, because another engine may have taken the extensions meanwhile.
         let taken = self
-            .engines
+            .table
             .conflicting_engine(&name, &record.extensions, record.is_carried);
         if let Some((extension, engine)) = taken {
             return Err(EngineError::Taken { extension, engine });
         }
-        for displaced in self.engines.carried_beside(&name, &record) {
-            let storage = self.storage.clone();
-            let of_it = displaced.clone();
-            blocking(move || storage.registry.remove_engine(&of_it)).await?;
-            self.engines.change(|table| {
-                table.remove(&displaced);
+        for displaced in self.table.carried_beside(&name, &record) {
+            self.remove_committed(displaced).await?;
+        }
+        let generation = self.code.generation();
+        let artifact = ready.artifact.clone();
+        let (stored_name, stored_record) = (name.clone(), record.clone());
+        let storing = self.storage.run(move |registry| {
+            let new = artifact.as_ref().map(|artifact| NewArtifact {
+                generation: &generation,
+                artifact,
             });
-        }
-        let (storage, generation) = (self.storage.clone(), self.backend.generation());
-        {
-            let (name, record, artifact) = (name.clone(), record.clone(), ready.artifact.clone());
-            blocking(move || {
-                let new = artifact.as_ref().map(|artifact| NewArtifact {
-                    generation: &generation,
-                    artifact,
-                });
-                storage.registry.store_engine(&name, &record, &module, new)
-            })
-            .await?;
-        }
-        ready.is_stored_at(self.source(record.digest, &CodeOwner::Engine(name.clone())));
-        let digest = record.digest;
-        self.engines.change(|table| {
-            table.insert(name.clone(), record);
+            registry.store_engine(&stored_name, &stored_record, &module, new)
         });
+        storing.await?;
+        let (digest, owner) = (record.digest, CodeOwner::Engine(name.clone()));
+        self.code.note_stored(digest, &ready, &owner);
+        self.insert(name.clone(), record);
         // Scripts that are deployed from now on share this code.
-        let _ = self.engines.cell(digest).set(ready.without_bytes());
-        self.prune_engines();
+        let _ = self.table.cell(digest).set(ready.without_bytes());
+        self.prune();
         tracing::info!(engine = %name, %digest, "language engine added");
         Ok(())
     }
 
     /// Makes an engine's code and seed unless they exist.
-    pub(super) async fn warm_engine(
-        self: &Arc<Self>,
-        name: &str,
-    ) -> Result<EngineInfo, EngineError> {
-        self.add_carried_engine_named(name).await?;
+    pub(super) async fn warm(self: &Arc<Self>, name: &str) -> Result<EngineInfo, EngineError> {
+        self.add_carried(|carried| carried.name.as_str() == name)
+            .await?;
         let (name, digest) = {
-            let table = self.engines.table();
+            let table = self.table.by_name();
             let found = table.get_key_value(name);
             let (name, record) = found.ok_or_else(|| EngineError::Unknown(name.into()))?;
             (name.clone(), record.digest)
         };
-        let _slot = self.deployments.begin(&name, 0).await;
-        if self.has_ended() {
-            return Err(DeployError::ShuttingDown.into());
-        }
+        let _slot = self.deployments.begin(&name, 0).await?;
         self.ensure_warm(EngineUse { name, digest }).await
     }
 
     /// Removes an engine from registry and table.
-    pub(super) async fn remove_engine(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
         let unknown = || EngineError::Unknown(name.into());
         let name = FunctionName::new(name).map_err(|_| unknown())?;
-        let core = Arc::clone(self);
-        // A task, so that dropping this future does not interrupt it: table and registry would
-        // disagree.
-        let removing = tokio::spawn(async move {
-            let _committing = core.committing.lock().await;
-            let (storage, of_it) = (core.storage.clone(), name.clone());
-            let was_there = blocking(move || storage.registry.remove_engine(&of_it)).await?;
-            core.engines.change(|table| {
-                table.remove(&name);
-            });
-            core.prune_engines();
+        let engines = self.clone();
+        let removing = uninterrupted(async move {
+            let _changing = engines.functions.lock_changes().await;
+            let was_there = engines.remove_committed(name).await?;
+            engines.prune();
             Ok::<_, RegistryError>(was_there)
         });
-        if removing.await.map_err(|_| RegistryError::Interrupted)?? {
+        if removing.await? {
             Ok(())
         } else {
             Err(unknown())
         }
     }
 
+    /// Removes an engine from registry and table, and returns whether there was one. The caller
+    /// holds the lock of [`FunctionTable::lock_changes`].
+    async fn remove_committed(&self, name: FunctionName) -> Result<bool, RegistryError> {
+        let removed = name.clone();
+        let was_there = self
+            .storage
+            .run(move |registry| registry.remove_engine(&removed))
+            .await?;
+        self.table.change(|table| {
+            table.remove(&name);
+        });
+        Ok(was_there)
+    }
+
     /// Lists all engines by name.
-    pub(super) fn engine_infos(&self) -> Vec<EngineInfo> {
-        let names: Vec<_> = self.engines.table().keys().cloned().collect();
-        let infos = names.iter().map(|name| self.engine_info(name));
+    pub(super) fn infos(&self) -> Vec<EngineInfo> {
+        let names: Vec<_> = self.table.by_name().keys().cloned().collect();
+        let infos = names.iter().map(|name| self.info(name));
         // An engine that was removed meanwhile is left out.
         let mut infos: Vec<_> = infos.filter_map(Result::ok).collect();
         infos.extend(self.carried_infos());
@@ -272,12 +283,12 @@ impl Core {
         infos
     }
 
-    fn engine_info(&self, name: &FunctionName) -> Result<EngineInfo, EngineError> {
-        let record = self.engines.table().get(name).cloned();
-        let record = record.ok_or_else(|| EngineError::Unknown(name.to_string()))?;
-        let cell = self.engines.code().get(&record.digest).cloned();
+    fn info(&self, name: &FunctionName) -> Result<EngineInfo, EngineError> {
+        let unknown = || EngineError::Unknown(name.to_string());
+        let record = self.record(name).ok_or_else(unknown)?;
+        let cell = self.table.code().get(&record.digest).cloned();
         let ready = cell.as_ref().and_then(|cell| cell.get());
-        let functions = self.all();
+        let functions = self.functions.all();
         let uses = functions.iter().filter(|function| {
             let engine = function.record.engine.as_ref();
             engine.is_some_and(|engine| engine.digest == record.digest)

@@ -4,21 +4,25 @@ use std::sync::Arc;
 
 use faasw_abi::entry::is_entry;
 use faasw_client::{FunctionName, FunctionOptions, Initialisation};
-use faasw_pool::{FunctionFiles, FunctionSpec, Script, ScriptFiles};
+use faasw_pool::{FunctionSpec, Script};
 
-use super::{core::Core, warm_up::warm_ups};
-use crate::{log::FunctionLog, registry::VersionRecord};
+use super::{VersionFactory, warm_up::warm_ups};
+use crate::{
+    log::{Event, FunctionLog},
+    node::content::SeedContent,
+    registry::VersionRecord,
+};
 
-impl Core {
-    /// Returns the specification of a function's seed. For a script, `script` holds its files.
-    pub(super) fn spec(
+impl VersionFactory {
+    /// Returns the specification of a seed that is made now, and notifies the observer.
+    pub(crate) fn spec(
         &self,
         name: &FunctionName,
         record: &VersionRecord,
-        script: Option<ScriptFiles>,
-        files: Option<FunctionFiles>,
+        content: SeedContent,
         log: &Arc<FunctionLog>,
     ) -> FunctionSpec {
+        self.observer.notify(Event::MakingSeed { function: name });
         let init = match &record.initialised {
             Some(Initialisation::InMemory { export, .. }) => Some(export.clone()),
             Some(Initialisation::AsModule { .. }) => None,
@@ -27,7 +31,7 @@ impl Core {
             None => record.options.init_export().map(ToOwned::to_owned),
         };
         let engine = record.engine.as_ref().map(|engine| engine.name.to_string());
-        let script = engine.zip(script);
+        let script = engine.zip(content.script);
         FunctionSpec {
             script: script.map(|(engine, files)| Script {
                 engine,
@@ -37,14 +41,14 @@ impl Core {
             has_entry: record.options.own_freeze_at().is_some()
                 || record.imports.iter().any(|import| is_entry(import)),
             image: Some(record.image(name)),
-            files,
+            files: content.files,
             ..self.spec_of(name, &record.options, init, log)
         }
     }
 
     /// Returns the specification of a function with these options, which the export `init`
     /// initialises.
-    pub(super) fn spec_of(
+    pub(crate) fn spec_of(
         &self,
         name: &FunctionName,
         options: &FunctionOptions,

@@ -12,16 +12,16 @@ use crate::message::{Arrival, FunctionTarget, TARGET_BYTES, take_content_length}
 
 /// A request to a function of the node, with what belongs to it.
 #[derive(Debug)]
-pub(super) struct SelfCallRequest {
+pub(crate) struct SelfCallRequest {
     /// The name of the called function, which need not exist.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The URI that the called function sees.
-    pub(super) uri: Uri,
+    pub(crate) uri: Uri,
     /// The request with its original URI.
-    pub(super) request: Request<SelfCallBody>,
+    pub(crate) request: Request<SelfCallBody>,
     /// The sender of the request's body, if the request has one.
-    pub(super) sending: Option<SelfCallBodySender>,
-    pub(super) timeouts: Timeouts,
+    pub(crate) sending: Option<SelfCallBodySender>,
+    pub(crate) timeouts: Timeouts,
 }
 
 /// Parses the request of a function. All of its data is untrusted.
@@ -29,7 +29,7 @@ pub(super) struct SelfCallRequest {
 /// # Errors
 /// Returns a failure if the destination, the method, the URI, the header fields or the body's
 /// length are invalid, and `HttpRequestDenied` if the destination is not this node.
-pub(super) fn parse_request(
+pub(crate) fn parse_request(
     head: &OutgoingHead,
     is_whole: bool,
 ) -> Result<SelfCallRequest, Failure> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use faasw_pool::SeedInfo;
 
-use super::core::Core;
+use super::Inspector;
 
 /// The level of functions, and of the engines that are the parents of scripts.
 const LEVEL: u8 = 2;
@@ -18,10 +18,10 @@ struct RestingFunction {
     image_bytes: Option<u64>,
 }
 
-impl Core {
+impl Inspector {
     /// Returns the current seeds, in memory or not, parents before children.
-    pub(super) fn tree(&self) -> Vec<SeedInfo> {
-        let functions = self.all();
+    pub(crate) fn tree(&self) -> Vec<SeedInfo> {
+        let functions = self.functions.all();
         // Read before the backend's tree: a function that wakes in between is in both lists, and is
         // then reported once.
         let resting = functions

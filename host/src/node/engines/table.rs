@@ -8,8 +8,10 @@ use std::{
 use faasw_client::{Digest, EngineUse, Extension, FunctionName};
 use tokio::sync::OnceCell;
 
-use super::deploy::code::DeployableCode;
-use crate::registry::{self, EngineRecord};
+use crate::{
+    node::code::DeployableCode,
+    registry::{self, EngineRecord},
+};
 
 /// The engines of a node.
 #[derive(Debug, Default)]
@@ -32,7 +34,7 @@ impl EngineTable {
         }
     }
 
-    pub(super) fn table(&self) -> RwLockReadGuard<'_, registry::EnginesByName> {
+    pub(super) fn by_name(&self) -> RwLockReadGuard<'_, registry::EnginesByName> {
         // The lock's holders do not panic while they change the data.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,7 +46,11 @@ impl EngineTable {
     /// Removes the code that no engine in the table has and whose digest is not in `used`. Scripts
     /// that still hold the code keep it, and code that is being made is completed.
     pub(super) fn prune(&self, used: &HashSet<Digest>) {
-        let listed: HashSet<Digest> = self.table().values().map(|record| record.digest).collect();
+        let listed: HashSet<Digest> = self
+            .by_name()
+            .values()
+            .map(|record| record.digest)
+            .collect();
         self.code()
             .retain(|digest, _| listed.contains(digest) || used.contains(digest));
     }
@@ -59,7 +65,7 @@ impl EngineTable {
 
     /// Returns the engine for scripts with this extension.
     pub(super) fn of(&self, extension: &Extension) -> Option<EngineUse> {
-        let table = self.table();
+        let table = self.by_name();
         let (name, record) = table
             .iter()
             .find(|(_, record)| record.extensions.contains(extension))?;
@@ -78,7 +84,7 @@ impl EngineTable {
         extensions: &[Extension],
         is_carried: bool,
     ) -> Option<(Extension, FunctionName)> {
-        let table = self.table();
+        let table = self.by_name();
         let mut operators = table
             .iter()
             .filter(|(other, record)| !record.is_carried && (is_carried || *other != name));
@@ -96,7 +102,7 @@ impl EngineTable {
         name: &FunctionName,
         record: &EngineRecord,
     ) -> Vec<FunctionName> {
-        let table = self.table();
+        let table = self.by_name();
         let beside = table.iter().filter(|(other, theirs)| {
             let mut both = theirs.extensions.iter();
             theirs.is_carried

@@ -29,7 +29,7 @@ const MAX_PIECE_BYTES: usize = 64 << 10;
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send>>;
 
 /// A call under way. Dropping it ends the instance that answers it.
-pub(super) struct SelfCall {
+pub(crate) struct SelfCall {
     /// Present until the request's body has ended.
     sending: Option<SelfCallBodySender>,
     answer: ResponseStage,
@@ -49,7 +49,7 @@ enum ResponseStage {
 }
 
 impl SelfCall {
-    pub(super) fn new(
+    pub(crate) fn new(
         answering: Answering,
         sending: Option<SelfCallBodySender>,
         timeouts: Timeouts,
