@@ -237,7 +237,7 @@ impl Api {
     async fn import(&self, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
         let name = query::read_name(uri.query()).map_err(bad_query)?;
         let mut export = pin!(body);
-        let imported = self.node.import_from(export.as_mut(), name).await;
+        let imported = self.node.parts.deployer.import(export.as_mut(), name).await;
         if imported.is_err() {
             // A client that sends the whole body before it reads the response must still receive
             // the error.
@@ -270,8 +270,10 @@ impl Api {
             .map_err(|error| bad_query(error.to_string()))?;
         *request.headers_mut() = parts.headers.clone();
         request.extensions_mut().insert(message::FromOperator);
-        let follow = self.node.follow(&request, correlation);
-        Ok(self.node.answer(name, request, correlation, follow).await)
+        let dispatcher = &self.node.parts.dispatcher;
+        let follow = dispatcher.follow(&request, correlation);
+        let answering = dispatcher.invoke(name, request, correlation, follow);
+        Ok(answering.await)
     }
 
     async fn inspect(&self, name: &str) -> HandlerResult {
@@ -287,7 +289,8 @@ impl Api {
 
     async fn logs(&self, name: &str, uri: &Uri) -> HandlerResult {
         let asked = query::read_lines(uri.query()).map_err(bad_query)?;
-        let page = self.node.log_page(name, asked.newest, asked.after);
+        let inspector = &self.node.parts.inspector;
+        let page = inspector.log_page(name, asked.newest, asked.after);
         let page = match tokio::time::timeout(LOG_WAIT, page).await {
             Ok(page) => page.map_err(|error| error.problem().of_function(name))?,
             Err(_) => LogPage::empty(asked.after.unwrap_or_default()),

@@ -53,7 +53,7 @@ impl Api {
     ) -> HandlerResult {
         let (store, key) = of_key(kind, name, uri)?;
         if let Store::Function(function) = &store
-            && !self.node.has_function(function.as_str())
+            && self.node.parts.functions.get(function.as_str()).is_none()
         {
             // The store of a removed function may still be read and emptied, but not written.
             return Err(

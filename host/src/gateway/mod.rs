@@ -58,7 +58,7 @@ impl Handler for Gateway {
         request: &Request<RequestBodyStream>,
         correlation: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
-        self.node.follow(request, correlation)
+        self.node.parts.dispatcher.follow(request, correlation)
     }
 
     async fn answer(
@@ -81,7 +81,7 @@ impl Handler for Gateway {
         }
         let route = self
             .sites
-            .route(&request, |host| self.node.function_of_host(host));
+            .route(&request, |host| self.node.parts.functions.of_host(host));
         let response = match route {
             Route::Function {
                 site: Site::Path { is_bare: true, .. },
@@ -127,7 +127,8 @@ impl Gateway {
             has_host,
         });
         let is_http1 = request.version() < Version::HTTP_2;
-        let mut response = self.node.answer(name, request, correlation, follow).await;
+        let dispatcher = &self.node.parts.dispatcher;
+        let mut response = dispatcher.invoke(name, request, correlation, follow).await;
         if is_http1 && let Some(length) = announced(&response) {
             response = response.map(|body| body.announcing(length));
         }

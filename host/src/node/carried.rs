@@ -47,8 +47,9 @@ impl CarriedEngine {
     pub(super) async fn component(&'static self) -> Result<Vec<u8>, RegistryError> {
         let unpacking = blocking(move || {
             self.runtime.component().map_err(|error| {
-                tracing::error!(engine = %self.name, %error, "a built-in engine cannot be unpacked");
-                RegistryError::Engine(self.name.clone())
+                let engine = &self.name;
+                tracing::error!(%engine, %error, "a built-in engine cannot be unpacked");
+                RegistryError::Engine(engine.clone())
             })
         });
         unpacking.await

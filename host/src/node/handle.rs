@@ -15,10 +15,9 @@ use super::{parts::NodeParts, state::AliveGuard};
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
-    message::{Body, Correlation, RequestRecorder},
+    message::{Body, Correlation},
     readiness::Readiness,
     server::{Servers, TlsError},
-    shared::SharedVersion,
 };
 
 /// A node: it deploys functions and runs each request in a microVM of its own.
@@ -45,7 +44,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Node {
-    pub(super) parts: Arc<NodeParts>,
+    pub(crate) parts: Arc<NodeParts>,
     servers: Arc<Servers>,
     /// Self calls hold parts of the node while they run. They go on only as long as this guard
     /// exists.
@@ -173,38 +172,11 @@ impl Node {
         // The embedding program may have set an id.
         let id = request.extensions().get::<RequestId>().copied();
         let correlation = Correlation::new(request.headers(), id);
-        let follow = self.parts.dispatcher.follow(&request, &correlation);
         let dispatcher = &self.parts.dispatcher;
+        let follow = dispatcher.follow(&request, &correlation);
         let mut response = dispatcher.invoke(name, request, &correlation, follow).await;
         correlation.write_response_id(response.headers_mut());
         response
-    }
-
-    /// Starts to follow a request to its end, if the observer receives requests.
-    pub(crate) fn follow<B>(
-        &self,
-        request: &Request<B>,
-        correlation: &Correlation,
-    ) -> Option<Box<RequestRecorder>> {
-        self.parts.dispatcher.follow(request, correlation)
-    }
-
-    /// Runs a request like [`Node::invoke`]. The caller provides its ids and, if the request is
-    /// followed, `follow`. The server adds the id to the response.
-    pub(crate) async fn answer<B>(
-        &self,
-        name: &str,
-        request: Request<B>,
-        correlation: &Correlation,
-        follow: Option<Box<RequestRecorder>>,
-    ) -> Response<Body>
-    where
-        B: http_body::Body + Send + 'static,
-        B::Data: Send,
-        B::Error: std::fmt::Display,
-    {
-        let dispatcher = &self.parts.dispatcher;
-        dispatcher.invoke(name, request, correlation, follow).await
     }
 
     /// Makes a stored version the current one: `version`, or the one with the next lower number.
@@ -272,30 +244,8 @@ impl Node {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        self.import_from(std::pin::pin!(export), name).await
-    }
-
-    /// Imports like [`Node::import`]. The caller reads the rest of the body if this does not read
-    /// all of it.
-    pub(crate) async fn import_from<B>(
-        &self,
-        export: std::pin::Pin<&mut B>,
-        name: Option<FunctionName>,
-    ) -> Result<ImportOutcome, ImportError>
-    where
-        B: http_body::Body,
-        B::Error: std::fmt::Display,
-    {
+        let export = std::pin::pin!(export);
         self.parts.deployer.import(export, name).await
-    }
-
-    /// Returns the current version of a function with everything that was made of it, for other
-    /// nodes of the host, once its images are written.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such function, or if it cannot be read.
-    pub(crate) async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
-        self.parts.inspector.shared_version(name).await
     }
 
     /// Removes a function with all its versions and its log. Requests under way finish.
@@ -335,21 +285,8 @@ impl Node {
     /// # Errors
     /// Returns [`FunctionError::Unknown`] if there is no function of that name.
     pub async fn logs_after(&self, name: &str, place: u64) -> Result<LogPage, FunctionError> {
-        self.log_page(name, 0, Some(place)).await
-    }
-
-    /// Returns the function that owns this host, which is in lower case.
-    pub(crate) fn function_of_host(&self, host: &str) -> Option<FunctionName> {
-        self.parts.functions.of_host(host)
-    }
-
-    pub(crate) async fn log_page(
-        &self,
-        name: &str,
-        newest: usize,
-        after: Option<u64>,
-    ) -> Result<LogPage, FunctionError> {
-        self.parts.inspector.log_page(name, newest, after).await
+        let inspector = &self.parts.inspector;
+        inspector.log_page(name, 0, Some(place)).await
     }
 
     /// Returns the node's current metrics as OpenMetrics text, which Prometheus reads.

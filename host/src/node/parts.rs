@@ -56,31 +56,23 @@ pub(crate) struct NodeParts {
     /// Response bytes that clients have not read yet.
     pub(crate) backlog: Arc<Backlog>,
     pub(super) storage: Arc<Storage>,
-    pub(super) functions: Arc<FunctionTable>,
+    pub(crate) functions: Arc<FunctionTable>,
     pub(super) deployments: Arc<Deployments>,
     pub(super) engines: Arc<Engines>,
     pub(super) versions: Arc<VersionFactory>,
     pub(super) secrets: Arc<SecretStore>,
-    pub(super) inspector: Arc<Inspector>,
-    pub(super) deployer: Arc<Deployer>,
-    pub(super) dispatcher: Arc<Dispatcher>,
+    pub(crate) inspector: Arc<Inspector>,
+    pub(crate) deployer: Arc<Deployer>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
 }
 
 impl NodeParts {
     /// Builds the parts, and enters the functions that the registry has.
     pub(crate) fn build(inputs: NodeInputs) -> Result<Self, RegistryError> {
-        let NodeInputs {
-            backend,
-            outbound,
-            limits,
-            observer,
-            storage,
-            functions: registered,
-            domain,
-            report_options,
-        } = inputs;
-        let (limits, storage) = (Arc::new(limits), Arc::new(storage));
+        let (limits, storage) = (Arc::new(inputs.limits), Arc::new(inputs.storage));
         let (state, metrics) = (Arc::<NodeState>::default(), Arc::<Metrics>::default());
+        let (backend, observer) = (inputs.backend, inputs.observer);
+        let report_options = inputs.report_options;
         let backlog = Backlog::new(BacklogLimits {
             node: limits.undelivered,
             function: limits.undelivered_function,
@@ -89,7 +81,7 @@ impl NodeParts {
         let functions = Arc::new(FunctionTable::new(
             backend.clone(),
             limits.clone(),
-            domain,
+            inputs.domain,
             storage.directory.as_ref().map(DataDir::logs),
             observer.clone(),
         ));
@@ -114,7 +106,7 @@ impl NodeParts {
             state: state.clone(),
             limits: limits.clone(),
             backlog: backlog.clone(),
-            outbound,
+            outbound: inputs.outbound,
             observer: observer.clone(),
         });
         let secrets = Arc::new(SecretStore::new(storage.clone(), functions.clone()));
@@ -159,7 +151,17 @@ impl NodeParts {
                 .then(|| observer.of_requests())
                 .flatten(),
         });
-        let parts = Self {
+        // The functions of the registry rest until they are needed.
+        for (name, number, record) in inputs.functions {
+            if let Err(error) = functions.check_hosts(&name, &record.options) {
+                tracing::warn!(function = %name, %error, "a host of the function belongs to \
+                     another function");
+            }
+            let (log, resting) = (functions.new_log(&name), VersionCell::default());
+            let function = versions.version(&name, number, record, log, resting);
+            functions.put(Arc::new(function));
+        }
+        Ok(Self {
             backend,
             limits,
             state,
@@ -173,22 +175,7 @@ impl NodeParts {
             inspector,
             deployer,
             dispatcher,
-        };
-        parts.enter(registered);
-        Ok(parts)
-    }
-
-    /// Enters functions that the registry has. They rest until they are needed.
-    fn enter(&self, registered: RegisteredFunctions) {
-        for (name, number, record) in registered {
-            if let Err(error) = self.functions.check_hosts(&name, &record.options) {
-                tracing::warn!(function = %name, %error, "a host of the function belongs to \
-                     another function");
-            }
-            let (log, resting) = (self.functions.new_log(&name), VersionCell::default());
-            let function = self.versions.version(&name, number, record, log, resting);
-            self.functions.put(Arc::new(function));
-        }
+        })
     }
 }
 

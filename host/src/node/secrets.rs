@@ -147,11 +147,10 @@ impl SecretStore {
 
     /// Changes secrets of a function with `change`, which returns whether it has changed any, and
     /// lets the change take effect.
-    async fn change(
-        &self,
-        function: &FunctionName,
-        change: impl FnOnce(&Registry, &FunctionName) -> Result<bool, RegistryError> + Send + 'static,
-    ) -> Result<bool, RegistryError> {
+    async fn change<C>(&self, function: &FunctionName, change: C) -> Result<bool, RegistryError>
+    where
+        C: FnOnce(&Registry, &FunctionName) -> Result<bool, RegistryError> + Send + 'static,
+    {
         let (functions, function) = (self.functions.clone(), function.clone());
         // A blocking task, so that dropping this future does not interrupt it: opened secrets must
         // be dropped after the change.

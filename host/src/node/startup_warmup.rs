@@ -55,9 +55,9 @@ impl StartupWarmup {
             return;
         }
         for function in &ahead {
-            if let Some(made) = self.try_wake(function).await {
-                made.prewarm_seed();
-                made.provide();
+            if let Some(version) = self.try_wake(function).await {
+                version.prewarm_seed();
+                version.provide();
             }
         }
         let Some(mut known) = self.read_renewal_state().await else {
@@ -160,14 +160,14 @@ impl StartupWarmup {
         if is_compiled && !lacks_image || !self.parts.functions.is_current(function) {
             return false;
         }
-        let Some(made) = self.try_wake(function).await else {
+        let Some(version) = self.try_wake(function).await else {
             return true;
         };
         known.compiled.insert(function.record.compiled_from());
         if lacks_image {
-            made.ensure_image().await;
+            version.ensure_image().await;
         }
-        drop(made);
+        drop(version);
         if rests {
             function.version_cell.release_if_evicted();
         }

@@ -75,9 +75,4 @@ impl Node {
         let changed = stores.change(OPERATOR, namespace, quota, change);
         changed.await.map(drop)
     }
-
-    /// Whether there is a function of this name.
-    pub(crate) fn has_function(&self, name: &str) -> bool {
-        self.parts.functions.get(name).is_some()
-    }
 }

@@ -155,7 +155,7 @@ async fn make(
         tracing::warn!(function = %name, "the working set was not recorded in time; pods read the \
              whole func-image at once");
     }
-    Ok(node.shared_version(name).await?)
+    Ok(node.parts.inspector.shared_version(name).await?)
 }
 
 /// Waits until the working set of the requests is known, which is determined after their answers.

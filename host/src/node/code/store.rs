@@ -9,18 +9,17 @@ use bytes::Bytes;
 use faasw_abi::pages::PageSet;
 use faasw_client::{Digest, FunctionName};
 use faasw_common::text::Line;
-use faasw_pool::{
-    CodeSource, Compilation, CompileError, Initialiser, LoadFuture, LoadedCode, SealedCode,
-};
+use faasw_pool::{CodeSource, Compilation, Initialiser, LoadFuture, LoadedCode, SealedCode};
 use tokio::sync::Semaphore;
 
 use super::{CodeOwner, DeployableCode};
 use crate::{
     backend::{Backend, StoredCodeInfo},
-    error::DeployError,
+    error::{DeployError, FilesRefused},
     log::{Event, Observer},
     node::{
         carried::CarriedEngine,
+        content::PackedFiles,
         storage::{Storage, blocking},
     },
     registry::{Artifact, CodeProof, NewArtifact, RegistryError, StoredArtifact},
@@ -309,13 +308,15 @@ impl CodeStore {
         let _ = forgetting.await;
     }
 
-    /// Packs a function's files into a bundle.
+    /// Sends a function's files to the backend, which packs them.
     pub(crate) async fn pack(
         &self,
         name: &FunctionName,
         files: Bytes,
-    ) -> Result<Bytes, CompileError> {
-        self.backend.pack(name.as_str(), files).await
+    ) -> Result<PackedFiles, DeployError> {
+        let packed = self.backend.pack(name.as_str(), files).await;
+        let bundle = packed.map_err(|error| DeployError::Files(FilesRefused::Bundle(error)))?;
+        PackedFiles::of(bundle).await
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     input::{DeploymentInput, EarlierVersion, InputFiles},
 };
 use crate::{
-    error::{DeployError, FilesRefused},
+    error::DeployError,
     node::{content::PackedFiles, deployments::DeploymentSlot, storage::digest_of},
 };
 
@@ -67,7 +67,7 @@ impl Deployer {
     ) -> Result<PreparedInput, DeployError> {
         slot.enter(DeployStage::Compiling);
         let files = match input.files {
-            Some(InputFiles::Sent(files)) => Some(self.pack(&input.name, files).await?),
+            Some(InputFiles::Sent(files)) => Some(self.code.pack(&input.name, files).await?),
             Some(InputFiles::Packed(files)) => Some(files),
             None => None,
         };
@@ -90,12 +90,5 @@ impl Deployer {
             earlier: input.earlier,
             slot: Arc::new(slot),
         })
-    }
-
-    /// Sends a function's files to the backend, which packs them.
-    async fn pack(&self, name: &FunctionName, files: Bytes) -> Result<PackedFiles, DeployError> {
-        let packed = self.code.pack(name, files).await;
-        let bundle = packed.map_err(|error| DeployError::Files(FilesRefused::Bundle(error)))?;
-        PackedFiles::of(bundle).await
     }
 }

@@ -21,9 +21,8 @@ impl Engines {
     }
 
     fn is_displaced(&self, carried: &CarriedEngine) -> bool {
-        let table = &self.table;
-        let conflict = table.conflicting_engine(&carried.name, &carried.extensions, true);
-        conflict.is_some()
+        self.check_extensions(&carried.name, &carried.extensions, true)
+            .is_err()
     }
 
     /// Returns the extensions of all engines, including carried engines that are not added yet.

@@ -144,12 +144,7 @@ impl Engines {
         if size > limit && !is_carried {
             return Err(DeployError::TooLarge { size, limit }.into());
         }
-        if let Some((extension, engine)) =
-            self.table
-                .conflicting_engine(&name, &extensions, is_carried)
-        {
-            return Err(EngineError::Taken { extension, engine });
-        }
+        self.check_extensions(&name, &extensions, is_carried)?;
         let _slot = self.deployments.begin(&name, module.len()).await?;
         let digest = digest_of(&module).await?;
         let ready = self.code.compile_engine(&name, module.clone()).await?;
@@ -171,6 +166,20 @@ impl Engines {
         uninterrupted(async move { engines.commit(added, record, module, ready).await }).await?;
         // The code may exist already, or another task may be making it now.
         self.ensure_warm(EngineUse { name, digest }).await
+    }
+
+    /// Checks that no engine of the operator has the name or an extension of this engine.
+    fn check_extensions(
+        &self,
+        name: &FunctionName,
+        extensions: &[Extension],
+        is_carried: bool,
+    ) -> Result<(), EngineError> {
+        let table = &self.table;
+        match table.conflicting_engine(name, extensions, is_carried) {
+            Some((extension, engine)) => Err(EngineError::Taken { extension, engine }),
+            None => Ok(()),
+        }
     }
 
     async fn ensure_warm(&self, engine: EngineUse) -> Result<EngineInfo, EngineError> {
@@ -196,12 +205,7 @@ impl Engines {
     ) -> Result<(), EngineError> {
         let _changing = self.functions.lock_changes().await;
         // Checked again, because another engine may have taken the extensions meanwhile.
-        let taken = self
-            .table
-            .conflicting_engine(&name, &record.extensions, record.is_carried);
-        if let Some((extension, engine)) = taken {
-            return Err(EngineError::Taken { extension, engine });
-        }
+        self.check_extensions(&name, &record.extensions, record.is_carried)?;
         for displaced in self.table.carried_beside(&name, &record) {
             self.remove_committed(displaced).await?;
         }

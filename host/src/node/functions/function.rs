@@ -53,8 +53,8 @@ pub(crate) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn ServableVersion>>>>);
 
 impl VersionCell {
     /// Creates one that is not empty.
-    pub(crate) fn filled(made: Arc<dyn ServableVersion>) -> Self {
-        Self(RwLock::new(Arc::new(OnceCell::new_with(Some(made)))))
+    pub(crate) fn filled(version: Arc<dyn ServableVersion>) -> Self {
+        Self(RwLock::new(Arc::new(OnceCell::new_with(Some(version)))))
     }
 
     pub(crate) fn get(&self) -> Option<Arc<dyn ServableVersion>> {
@@ -75,7 +75,7 @@ impl VersionCell {
     /// and the next request wakes it again, as after a restart.
     pub(crate) fn release_if_evicted(&self) {
         let mut cell = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_in_memory = cell.get().is_some_and(|made| made.is_in_memory());
+        let is_in_memory = cell.get().is_some_and(|version| version.is_in_memory());
         let rested = (!is_in_memory).then(|| std::mem::take(&mut *cell));
         drop(cell);
         // Dropping the version may free much, so it happens outside the lock.
@@ -116,7 +116,10 @@ impl Function {
         let most = self.max_concurrency();
         // Reserved before the other request is cut, so that no third request takes the slot.
         let reserved = RequestCounter::reserve(&self.under_way);
-        let is_evicted = self.version_cell.get().is_some_and(|made| made.evict());
+        let is_evicted = self
+            .version_cell
+            .get()
+            .is_some_and(|version| version.evict());
         if !is_evicted {
             return Err(busy);
         }

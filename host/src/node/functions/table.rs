@@ -201,12 +201,9 @@ impl FunctionTable {
             {
                 grants.share_limits(before);
             }
-        } else {
-            // Meanwhile the function may have been removed together with its log.
-            if function.is_removed() {
-                function.log = self.new_log(&function.name);
-            }
-            function.under_way = Arc::default();
+        } else if function.is_removed() {
+            // Meanwhile the function was removed together with its log.
+            function.log = self.new_log(&function.name);
         }
         let function = Arc::new(function);
         self.put(function.clone());

@@ -63,8 +63,8 @@ impl Inspector {
         let waking = function
             .version_cell
             .get_or_wake(self.versions.wake(&function));
-        let made = waking.await?;
-        match made.describe_image().await {
+        let version = waking.await?;
+        match version.describe_image().await {
             Ok(Some(image)) => Ok(image),
             Ok(None) => Err(no_image(NONE_OF_IT)),
             Err(error) => Err(FunctionError::BadImage {
@@ -116,8 +116,8 @@ impl Inspector {
     /// images are written.
     pub(crate) async fn shared_version(&self, name: &str) -> Result<SharedVersion, FunctionError> {
         let function = self.functions.require(name)?;
-        if let Some(made) = function.version_cell.get() {
-            made.ensure_image().await;
+        if let Some(version) = function.version_cell.get() {
+            version.ensure_image().await;
         }
         let record = function.record.clone();
         let engine = record.engine.as_ref();

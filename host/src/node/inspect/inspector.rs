@@ -48,7 +48,7 @@ impl Inspector {
             let is_in_memory = function
                 .version_cell
                 .get()
-                .is_some_and(|made| made.is_in_memory());
+                .is_some_and(|version| version.is_in_memory());
             function_brief(name, version, &function.record, &self.limits, is_in_memory)
         };
         functions.iter().map(brief).collect()
@@ -63,9 +63,9 @@ impl Inspector {
     /// Returns where a function's seed is.
     pub(crate) fn state_of(&self, function: &Function) -> SeedState {
         match function.version_cell.get() {
-            Some(made) => SeedState {
-                is_in_memory: made.is_in_memory(),
-                image_bytes: made.image_bytes(),
+            Some(version) => SeedState {
+                is_in_memory: version.is_in_memory(),
+                image_bytes: version.image_bytes(),
             },
             None => self.state_on_disk(&function.name, &function.record),
         }
@@ -74,7 +74,7 @@ impl Inspector {
     /// Returns how many of a function's instances warm ahead of requests are missing, and why.
     fn lacking(&self, function: &Function) -> Option<Lacking> {
         match function.version_cell.get() {
-            Some(made) => made.lacking(),
+            Some(version) => version.lacking(),
             None => self.lacks_at_rest(),
         }
     }
