@@ -19,7 +19,7 @@ pub(super) const ROOT: &str = "/";
 
 /// The script and the files of a version.
 #[derive(Debug)]
-pub(super) struct SeedContent {
+pub(crate) struct SeedContent {
     /// The files of the script, if it is one.
     pub(super) script: Option<ScriptFiles>,
     /// The files that the function reads, if it has any.
@@ -59,7 +59,7 @@ impl SeedContent {
 
 /// A bundle that was packed here.
 #[derive(Clone, Debug)]
-pub(super) struct PackedFiles {
+pub(crate) struct PackedFiles {
     pub(super) bundle: Bytes,
     pub(super) record: FilesRecord,
 }

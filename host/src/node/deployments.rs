@@ -32,7 +32,7 @@ const LARGEST: u64 = 2;
 
 /// All deployments under way.
 #[derive(Debug)]
-pub(super) struct Deployments {
+pub(crate) struct Deployments {
     slots: Arc<FairSlots<FunctionName>>,
     state: Arc<NodeState>,
     under_way: Mutex<DeploymentList>,

@@ -17,7 +17,7 @@
 //! - `functions` is the table of the functions, with what belongs to each.
 //! - `storage` is what the node keeps on disk; `state` its life.
 
-mod carried;
+mod carried_engine;
 mod code;
 mod content;
 mod deploy;

@@ -53,7 +53,7 @@ impl From<SealError> for SecretError {
 
 /// Opens and changes the secrets of functions.
 #[derive(Debug)]
-pub(super) struct SecretStore {
+pub(crate) struct SecretStore {
     storage: Arc<Storage>,
     functions: Arc<FunctionTable>,
 }

@@ -6,10 +6,7 @@ use bytes::Bytes;
 use faasw_client::FunctionName;
 use faasw_pool::{CodeSource, SealedCode};
 
-use crate::{
-    backend::Code,
-    registry::{Artifact, StoredArtifact},
-};
+use crate::{backend::Code, registry::Artifact};
 
 /// Code, and what the registry stores with it.
 #[derive(Clone, Debug)]
@@ -27,47 +24,10 @@ pub(crate) struct DeployableCode {
     /// The compile cache for the function's next compilation. Empty if none is kept.
     pub(crate) cache: Bytes,
     /// Keeps the code in memory as long as this value exists.
-    _held: Option<Arc<SealedCode>>,
+    pub(super) _held: Option<Arc<SealedCode>>,
 }
 
 impl DeployableCode {
-    /// Returns code that was compiled now.
-    pub(super) fn compiled(
-        code: Arc<dyn Code>,
-        artifact: Artifact,
-        compile_time: Duration,
-        cache: Bytes,
-    ) -> Self {
-        Self {
-            imports: artifact.imports.clone(),
-            has_initialiser: artifact.has_initialiser,
-            code_bytes: artifact.code.len() as u64,
-            artifact: Some(Arc::new(artifact)),
-            compile_time: Some(compile_time),
-            cache,
-            _held: code.sealed(),
-            code,
-        }
-    }
-
-    /// Returns code that the registry has.
-    pub(super) fn stored(
-        code: Arc<dyn Code>,
-        artifact: StoredArtifact,
-        held: Option<Arc<SealedCode>>,
-    ) -> Self {
-        Self {
-            code,
-            imports: artifact.imports,
-            has_initialiser: artifact.has_initialiser,
-            code_bytes: artifact.bytes,
-            artifact: None,
-            compile_time: None,
-            cache: Bytes::new(),
-            _held: held,
-        }
-    }
-
     /// Returns the code without what is in memory only for this value, once the registry has it.
     pub(crate) fn without_bytes(self) -> Self {
         Self {

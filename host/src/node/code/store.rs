@@ -18,7 +18,7 @@ use crate::{
     error::{DeployError, FilesRefused},
     log::{Event, Observer},
     node::{
-        carried::CarriedEngine,
+        carried_engine::CarriedEngine,
         content::PackedFiles,
         storage::{Storage, blocking},
     },
@@ -121,7 +121,16 @@ impl CodeStore {
             here: held.clone(),
         };
         match self.backend.load(stored).await {
-            Ok(code) => Ok(code.map(|code| DeployableCode::stored(code, artifact, held))),
+            Ok(code) => Ok(code.map(|code| DeployableCode {
+                code,
+                imports: artifact.imports,
+                has_initialiser: artifact.has_initialiser,
+                code_bytes: artifact.bytes,
+                artifact: None,
+                compile_time: None,
+                cache: Bytes::new(),
+                _held: held,
+            })),
             Err(error) => {
                 tracing::warn!(%digest, error = %Line(error), "stored code is invalid; it is \
                      compiled again");
@@ -227,12 +236,16 @@ impl CodeStore {
             })
         });
         let artifact = artifact.await?;
-        Ok(DeployableCode::compiled(
-            compiled,
-            artifact,
-            compile_time,
-            kept,
-        ))
+        Ok(DeployableCode {
+            imports: artifact.imports.clone(),
+            has_initialiser: artifact.has_initialiser,
+            code_bytes: artifact.code.len() as u64,
+            artifact: Some(Arc::new(artifact)),
+            compile_time: Some(compile_time),
+            cache: kept,
+            _held: compiled.sealed(),
+            code: compiled,
+        })
     }
 
     /// Compiles a stored module and stores its code.

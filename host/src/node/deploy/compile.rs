@@ -1,7 +1,7 @@
 //! The third stage: a module is compiled to code of this machine unless that was done before.
 
 use faasw_client::Initialisation;
-use faasw_pool::{FreezeReport, Initialiser};
+use faasw_pool::Initialiser;
 
 use super::{
     Deployer,
@@ -19,8 +19,8 @@ pub(super) struct CompiledModule {
     pub(super) ready: DeployableCode,
     /// How it was initialised, if it was.
     pub(super) initialised: Option<Initialisation>,
-    /// The report of the initialisation that is part of the module now, if there is one.
-    pub(super) drawn_report: Option<FreezeReport>,
+    /// The freeze record of the initialisation that is part of the module now, if there is one.
+    pub(super) freeze: Option<FreezeRecord>,
 }
 
 impl Deployer {
@@ -46,7 +46,7 @@ impl Deployer {
         Ok(CompiledModule {
             ready,
             initialised: earlier.and_then(|record| record.initialised.clone()),
-            drawn_report: earlier.and_then(initialisation_report),
+            freeze: earlier.and_then(freeze_of_module),
             input,
         })
     }
@@ -66,7 +66,7 @@ impl Deployer {
             ..
         }) = &input.earlier
         {
-            // The image has the pages of the code that requests use first.
+            // The code is read when it is needed, so that a pod starts without reading all of it.
             return self.code.find(digest, &owner).await;
         }
         let stored = || self.code.find_and_read(digest, &owner);
@@ -79,25 +79,10 @@ impl Deployer {
     }
 }
 
-/// Returns the freeze report of an initialisation that is part of the module, if there is one.
-fn initialisation_report(record: &VersionRecord) -> Option<FreezeReport> {
-    let FreezeRecord {
-        after_init,
-        at_entry,
-        drew_entropy,
-        drawn,
-        instantiation,
-        layer_bytes,
-    } = record.freeze.clone();
+/// Returns the freeze record of an initialisation that is part of the module, if there is one.
+fn freeze_of_module(record: &VersionRecord) -> Option<FreezeRecord> {
     let is_part = matches!(record.initialised, Some(Initialisation::AsModule { .. }));
-    is_part.then_some(FreezeReport {
-        after_init,
-        at_entry,
-        drew_entropy,
-        drawn,
-        instantiation,
-        layer_bytes,
-    })
+    is_part.then(|| record.freeze.clone())
 }
 
 #[cfg(test)]
@@ -111,11 +96,11 @@ mod tests {
     fn an_initialisation_that_is_part_of_the_module_is_reported() {
         let mut record = manifest_of(b"module", "f").unwrap().record;
         record.freeze.drawn = "a clock".into();
-        assert!(initialisation_report(&record).is_none());
+        assert!(freeze_of_module(&record).is_none());
         record.initialised = Some(Initialisation::AsModule {
             export: "init".into(),
             upload: Digest::of(b""),
         });
-        assert_eq!(initialisation_report(&record).unwrap().drawn, "a clock");
+        assert_eq!(freeze_of_module(&record).unwrap().drawn, "a clock");
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     error::DeployError,
     log::{Event, FunctionLog},
     node::code::DeployableCode,
+    registry::FreezeRecord,
 };
 
 impl Deployer {
@@ -51,11 +52,8 @@ impl Deployer {
                 match continuing.await {
                     Err(DeployError::Compile(error)) if is_the_modules(&error) => error.to_string(),
                     continued => {
-                        let drawn_report = Some(report);
-                        return continued.map(|compiled| CompiledModule {
-                            drawn_report,
-                            ..compiled
-                        });
+                        let freeze = Some(FreezeRecord::from(&report));
+                        return continued.map(|compiled| CompiledModule { freeze, ..compiled });
                     }
                 }
             }
@@ -115,7 +113,7 @@ impl Deployer {
             input,
             ready,
             initialised: Some(initialised),
-            drawn_report: None,
+            freeze: None,
         })
     }
 

@@ -109,11 +109,11 @@ impl Deployer {
             .spec(&compiled.input.name, &record, content, log);
         let (version, report) = compiled.ready.code.seed(&spec).await?;
         record.freeze = FreezeRecord::from(&report);
-        if let Some(drawn_report) = &compiled.drawn_report
-            && !drawn_report.drawn.is_empty()
+        if let Some(module) = &compiled.freeze
+            && !module.drawn.is_empty()
         {
-            record.freeze.drew_entropy |= drawn_report.drew_entropy;
-            record.freeze.drawn.insert_str(0, &drawn_report.drawn);
+            record.freeze.drew_entropy |= module.drew_entropy;
+            record.freeze.drawn.insert_str(0, &module.drawn);
         }
         Ok(ReadyVersion {
             record,

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     log::FunctionLog,
-    node::{carried::CarriedEngine, content::PackedFiles, storage::digest_of},
+    node::{carried_engine::CarriedEngine, content::PackedFiles, storage::digest_of},
     shared::Entry,
 };
 

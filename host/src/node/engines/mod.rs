@@ -5,7 +5,7 @@
 //! that. All scripts of one engine share one code and one seed. The version of a script names its
 //! engine by digest. So if an engine is replaced or removed, existing scripts keep theirs.
 
-mod carrying;
+mod carried;
 mod table;
 
 use std::{collections::HashSet, sync::Arc, time::SystemTime};
@@ -41,7 +41,7 @@ pub(super) fn first_file(module: &[u8]) -> Result<Option<&str>, DeployError> {
 
 /// The language engines of a node, with their code.
 #[derive(Debug)]
-pub(super) struct Engines {
+pub(crate) struct Engines {
     table: EngineTable,
     code: Arc<CodeStore>,
     storage: Arc<Storage>,
@@ -186,7 +186,9 @@ impl Engines {
         let ready = self.code_of(&engine).await?;
         let warming = ready.code.warm(engine.name.as_str());
         warming.await.map_err(DeployError::from)?;
-        self.info(&engine.name)
+        let unknown = || EngineError::Unknown(engine.name.to_string());
+        let record = self.record(&engine.name).ok_or_else(unknown)?;
+        Ok(self.describe(engine.name.clone(), record))
     }
 
     /// Removes the code of engines that no function uses any more.
@@ -278,18 +280,16 @@ impl Engines {
 
     /// Lists all engines by name.
     pub(super) fn infos(&self) -> Vec<EngineInfo> {
-        let names: Vec<_> = self.table.by_name().keys().cloned().collect();
-        let infos = names.iter().map(|name| self.info(name));
-        // An engine that was removed meanwhile is left out.
-        let mut infos: Vec<_> = infos.filter_map(Result::ok).collect();
+        let engines = self.table.by_name().clone().into_iter();
+        let mut infos: Vec<_> = engines
+            .map(|(name, record)| self.describe(name, record))
+            .collect();
         infos.extend(self.carried_infos());
         infos.sort_by(|a, b| a.name.cmp(&b.name));
         infos
     }
 
-    fn info(&self, name: &FunctionName) -> Result<EngineInfo, EngineError> {
-        let unknown = || EngineError::Unknown(name.to_string());
-        let record = self.record(name).ok_or_else(unknown)?;
+    fn describe(&self, name: FunctionName, record: EngineRecord) -> EngineInfo {
         let cell = self.table.code().get(&record.digest).cloned();
         let ready = cell.as_ref().and_then(|cell| cell.get());
         let functions = self.functions.all();
@@ -297,8 +297,8 @@ impl Engines {
             let engine = function.record.engine.as_ref();
             engine.is_some_and(|engine| engine.digest == record.digest)
         });
-        Ok(EngineInfo {
-            name: name.clone(),
+        EngineInfo {
+            name,
             extensions: record.extensions,
             digest: record.digest,
             added: Some(record.added),
@@ -306,6 +306,6 @@ impl Engines {
             module_bytes: record.module_bytes,
             functions: uses.count(),
             is_warm: ready.is_some_and(|ready| ready.code.is_warm()),
-        })
+        }
     }
 }

@@ -61,7 +61,7 @@ impl Inspector {
     }
 
     /// Returns where a function's seed is.
-    pub(crate) fn state_of(&self, function: &Function) -> SeedState {
+    pub(super) fn state_of(&self, function: &Function) -> SeedState {
         match function.version_cell.get() {
             Some(version) => SeedState {
                 is_in_memory: version.is_in_memory(),

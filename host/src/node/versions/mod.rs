@@ -32,7 +32,7 @@ use crate::{
 
 /// Makes versions of functions.
 #[derive(Debug)]
-pub(super) struct VersionFactory {
+pub(crate) struct VersionFactory {
     pub(super) code: Arc<CodeStore>,
     pub(super) engines: Arc<Engines>,
     pub(super) storage: Arc<Storage>,

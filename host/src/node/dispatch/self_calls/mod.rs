@@ -5,8 +5,8 @@
 //! the function that answers the client, and it is rejected at once if there is no permit. The
 //! header `CDN-Loop`, which the node writes, bounds how deep calls nest
 //! ([`Hops`](crate::services::outbound::Hops)). The budget of the client's request bounds their
-//! number, their CPU time and their wall time ([`RequestBudget`]). Bytes that wait are accounted as
-//! described at [`call`](faasw_pool::Backlog::call).
+//! number, their CPU time and their wall time ([`RequestBudget`](faasw_pool::RequestBudget)). Bytes
+//! that wait are accounted as described at [`call`](faasw_pool::Backlog::call).
 
 mod body;
 mod budget;

@@ -11,7 +11,7 @@ use faasw_client::{EngineInfo, Extension};
 use super::{Engines, first_file};
 use crate::{
     error::{DeployError, EngineError},
-    node::carried::{CARRIED, CarriedEngine},
+    node::carried_engine::{CARRIED, CarriedEngine},
 };
 
 impl Engines {
