@@ -8,8 +8,7 @@
 //! - `deploy` deploys functions, and replaces, rolls back and removes them.
 //! - `startup_warmup` does the node's work in the background after its start.
 //! - `inspect` describes functions and metrics, and exports versions; `info` describes one version.
-//! - `secrets` holds the secrets of requests, and `stores` is the operator's view of key-value
-//!   stores.
+//! - `secrets` opens the secrets of requests, and changes them.
 //! - `versions` makes the versions of functions and the specifications of their seeds.
 //! - `engines` adds and removes the language engines.
 //! - `deployments` bounds the number of simultaneous deployments and lists them.
@@ -30,11 +29,9 @@ mod info;
 mod inspect;
 mod parts;
 mod secrets;
-mod service;
 mod startup_warmup;
 mod state;
 mod storage;
-mod stores;
 mod versions;
 
 #[cfg(feature = "fuzzing")]
@@ -45,6 +42,5 @@ pub(crate) use self::{
     startup_warmup::StartupWarmup,
     storage::Storage,
 };
-pub use handle::Node;
+pub use handle::{FunctionService, Node};
 pub use secrets::SecretError;
-pub use service::FunctionService;

@@ -9,7 +9,6 @@ use zeroize::Zeroizing;
 
 use super::{
     functions::{Function, FunctionTable, OpenedSecrets, VersionSecrets},
-    handle::Node,
     storage::Storage,
 };
 use crate::{
@@ -138,11 +137,56 @@ impl SecretStore {
         unset.cloned().collect()
     }
 
-    async fn list(&self, function: Option<FunctionName>) -> Result<Vec<SecretInfo>, RegistryError> {
+    pub(super) async fn list(
+        &self,
+        function: Option<FunctionName>,
+    ) -> Result<Vec<SecretInfo>, RegistryError> {
         let reading = self
             .storage
             .run(move |registry| registry.secrets(function.as_ref()));
         reading.await
+    }
+
+    /// Sets a secret of a function. See [`Node::set_secret`](crate::Node::set_secret).
+    pub(super) async fn set(
+        &self,
+        function: &FunctionName,
+        name: &SecretName,
+        value: &[u8],
+    ) -> Result<(), SecretError> {
+        if value.len() > SECRET_BYTES {
+            return Err(SecretError::TooLong);
+        }
+        if std::str::from_utf8(value).is_err() {
+            return Err(SecretError::NoText);
+        }
+        let sealed = self.storage.secrets.seal(function, name, value)?;
+        let name = name.clone();
+        let set = self.change(function, move |registry, function| {
+            registry.set_secret(function, &name, &sealed)
+        });
+        if set.await? {
+            Ok(())
+        } else {
+            Err(SecretError::TooMany)
+        }
+    }
+
+    /// Removes a secret of a function. See [`Node::remove_secret`](crate::Node::remove_secret).
+    pub(super) async fn remove(
+        &self,
+        function: &FunctionName,
+        name: &SecretName,
+    ) -> Result<(), SecretError> {
+        let secret = name.clone();
+        let removed = self.change(function, move |registry, function| {
+            registry.remove_secret(function, &secret)
+        });
+        if removed.await? {
+            Ok(())
+        } else {
+            Err(SecretError::Unknown(function.clone(), name.clone()))
+        }
     }
 
     /// Changes secrets of a function with `change`, which returns whether it has changed any, and
@@ -166,78 +210,5 @@ impl SecretStore {
             changed
         });
         changing.await
-    }
-}
-
-impl Node {
-    /// Lists the secrets of one function or of all: their names and when they were set, never their
-    /// values.
-    ///
-    /// # Errors
-    /// Returns an error if the registry cannot be read.
-    pub async fn secrets(
-        &self,
-        function: Option<FunctionName>,
-    ) -> Result<Vec<SecretInfo>, SecretError> {
-        Ok(self.parts.secrets.list(function).await?)
-    }
-
-    /// Sets a secret of a function, which need not exist yet. Returns once the sealed secret is on
-    /// disk. Requests that begin later receive it if their function was deployed with its name
-    /// ([`FunctionOptions::secret`](crate::FunctionOptions::secret)). The secret is removed with
-    /// the function.
-    ///
-    /// # Errors
-    /// Returns [`SecretError::TooLong`] or [`SecretError::NoText`] for an invalid value,
-    /// [`SecretError::TooMany`] if the function's secrets exceed their limit, and another error if
-    /// the secret cannot be sealed or stored.
-    pub async fn set_secret(
-        &self,
-        function: &FunctionName,
-        name: &SecretName,
-        value: &[u8],
-    ) -> Result<(), SecretError> {
-        if value.len() > SECRET_BYTES {
-            return Err(SecretError::TooLong);
-        }
-        if std::str::from_utf8(value).is_err() {
-            return Err(SecretError::NoText);
-        }
-        let secrets = &self.parts.secrets;
-        let sealed = secrets.storage.secrets.seal(function, name, value)?;
-        let name = name.clone();
-        let set = secrets.change(function, move |registry, function| {
-            registry.set_secret(function, &name, &sealed)
-        });
-        if set.await? {
-            Ok(())
-        } else {
-            Err(SecretError::TooMany)
-        }
-    }
-
-    /// Removes a secret of a function. Returns once the removal is on disk. Requests that begin
-    /// later do not receive it.
-    ///
-    /// # Errors
-    /// Returns [`SecretError::Unknown`] if the function has no secret of this name, and another
-    /// error if the registry fails.
-    pub async fn remove_secret(
-        &self,
-        function: &FunctionName,
-        name: &SecretName,
-    ) -> Result<(), SecretError> {
-        let secret = name.clone();
-        let removed = self
-            .parts
-            .secrets
-            .change(function, move |registry, function| {
-                registry.remove_secret(function, &secret)
-            });
-        if removed.await? {
-            Ok(())
-        } else {
-            Err(SecretError::Unknown(function.clone(), name.clone()))
-        }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use faasw_abi::store::VALUE_MAX;
 use faasw_client::{STORE_PAGE, Store, StoreInfo, StoreKeys};
 
-use super::handle::Node;
+use super::Node;
 use crate::services::key_value::{Change, OPERATOR, Start, StoreError, namespace_of, store_of};
 
 impl Node {

@@ -1,5 +1,9 @@
 //! The handle of a node for embedding programs, the gateway and the admin API.
 
+mod secrets;
+mod service;
+mod stores;
+
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -11,6 +15,7 @@ use faasw_client::{
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
+pub use self::service::FunctionService;
 use super::{parts::NodeParts, state::AliveGuard};
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
