@@ -2,9 +2,11 @@
 //! is used, how long an instance polls for its next request. The pool, the node and the admin API's
 //! client need them, and the client must not depend on the pool.
 //!
-//! [`text`]: untrusted text, escaped for display. `packet`: packets with descriptors.
+//! [`options`]: the names, forms and permissions of a function's options. [`text`]: untrusted text,
+//! escaped for display. `packet`: packets with descriptors.
 #![forbid(unsafe_code)]
 
+pub mod options;
 #[cfg(feature = "packet")]
 pub mod packet;
 pub mod text;

@@ -203,67 +203,38 @@ impl From<OwnLimits> for Limits {
     }
 }
 
-type SetTime = fn(FunctionOptions, Duration) -> FunctionOptions;
-
 impl From<Options> for FunctionOptions {
     fn from(given: Options) -> Self {
-        let mut options = Self::default().freeze(given.freeze.unwrap_or_default());
-        if let Some(export) = given.init {
-            options = options.init(export);
-        }
-        if let Some(path) = given.freeze_at {
-            options = options.freeze_at(path);
-        }
-        for request in given.warm_ups {
-            options = options.warm_up(request);
-        }
+        let mebibytes = |memory: u32| u64::from(memory) << 20;
+        let variables = of_files(given.environment_files).chain(given.environment);
+        let configuration = of_files(given.config_files).chain(given.configuration);
+        let files_at = given.files.and_then(|files| files.at);
         let own = given.own;
-        if let Some(mebibytes) = own.memory {
-            options = options.memory(u64::from(mebibytes) << 20);
-        }
-        let times: [(_, SetTime); 5] = [
-            (own.cpu_time, Self::cpu_time),
-            (own.timeout, Self::first_byte),
-            (own.idle_client, Self::idle_client),
-            (own.idle_guest, Self::idle_guest),
-            (own.total_time, Self::total_time),
-        ];
-        for (limit, set) in times {
-            if let Some(limit) = limit {
-                options = set(options, limit);
-            }
-        }
-        if let Some(requests) = given.concurrency {
-            options = options.concurrency(requests);
-        }
-        for host in given.hosts {
-            options = options.host(host);
-        }
-        for store in given.stores {
-            options = options.store(store);
-        }
-        for name in given.secrets {
-            options = options.secret(name);
-        }
-        for (name, host) in given.bound_secrets {
-            options = options.bind_secret(name, host);
-        }
-        for grant in given.outbound {
-            options = options.allow_outbound(grant);
-        }
-        for argument in given.arguments {
-            options = options.argument(argument);
-        }
-        if let Some(path) = given.files.and_then(|files| files.at) {
-            options = options.files_at(path);
-        }
-        for (name, value) in of_files(given.environment_files).chain(given.environment) {
-            options = options.env(name, value);
-        }
-        for (key, value) in of_files(given.config_files).chain(given.configuration) {
-            options = options.config(key, value);
-        }
-        options
+        Self::default()
+            .with(given.freeze, Self::freeze)
+            .with(given.init, Self::init)
+            .with(given.freeze_at, Self::freeze_at)
+            .with(given.warm_ups, Self::warm_up)
+            .with(own.memory.map(mebibytes), Self::memory)
+            .with(own.cpu_time, Self::cpu_time)
+            .with(own.timeout, Self::first_byte)
+            .with(own.idle_client, Self::idle_client)
+            .with(own.idle_guest, Self::idle_guest)
+            .with(own.total_time, Self::total_time)
+            .with(given.concurrency, Self::concurrency)
+            .with(given.hosts, Self::host)
+            .with(given.stores, Self::store)
+            .with(given.secrets, Self::secret)
+            .with(given.bound_secrets, |options, (name, host)| {
+                options.bind_secret(name, host)
+            })
+            .with(given.outbound, Self::allow_outbound)
+            .with(given.arguments, Self::argument)
+            .with(files_at, Self::files_at)
+            .with(variables, |options, (name, value)| options.env(name, value))
+            .with(configuration, |options, (key, value)| {
+                options.config(key, value)
+            })
     }
 }
 

@@ -106,7 +106,7 @@ fn configuration_belongs_to_the_version() {
         let deployed = BENCH.deploy("versions", &e2e::file(PROBE), colour(value));
         assert_eq!(deployed.function.version, version);
         let expected = BTreeMap::from([("colour".to_owned(), value.to_owned())]);
-        assert_eq!(deployed.function.configuration, expected);
+        assert_eq!(*deployed.function.options.configuration(), expected);
         assert_eq!(BENCH.text("/versions/get/colour"), format!("some {value}"));
         assert_eq!(BENCH.text("/versions/at-start"), format!("some {value}"));
     }
@@ -135,7 +135,8 @@ fn it_survives_a_restart() {
         assert_eq!(bench.text("/kept/get/colour"), "some green");
         assert_eq!(bench.text("/kept/at-start"), "some green");
         let details = bench.block_on(bench.node.inspect("kept")).unwrap();
-        assert_eq!(details.function.configuration["colour"], "green");
+        let options = details.function.options;
+        assert_eq!(options.configuration()["colour"], "green");
         bench.end();
     }
 }

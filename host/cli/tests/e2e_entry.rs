@@ -222,8 +222,8 @@ fn opening_a_file_may_be_the_entry_point() {
     let bench = start(Node::builder());
     asked(&bench);
     let details = bench.block_on(bench.node.inspect("f")).unwrap();
-    let files = details.function.files.unwrap();
-    assert_eq!(files.freeze_at.as_deref(), Some("/request"));
+    let options = details.function.options;
+    assert_eq!(options.own_freeze_at(), Some("/request"));
     bench.end();
 }
 

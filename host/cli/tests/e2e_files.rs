@@ -310,7 +310,7 @@ fn arguments_belong_to_the_version() {
     let many = options().argument("-d").argument("a=b c").argument("");
     for (name, module) in [("argued", PROBE), ("argued-p2", COMPONENT)] {
         let deployed = BENCH.deploy(name, &e2e::file(module), many.clone());
-        assert_eq!(deployed.function.arguments, ["-d", "a=b c", ""]);
+        assert_eq!(deployed.function.options.arguments(), ["-d", "a=b c", ""]);
         let expected = format!("{name}|-d|a=b c|");
         assert_answer(&BENCH, name, &[("arguments", &expected)]);
         BENCH.deploy(name, &e2e::file(module), options());

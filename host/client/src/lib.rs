@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `GET /v1/node` | describes the node: [`NodeInfo`] |
 //! | `GET /v1/functions` | lists functions, in short: [`FunctionBrief`]s |
-//! | `PUT /v1/functions/NAME?…` | deploys the body: [`DeployOutcome`] |
+//! | `PUT /v1/functions/NAME` | deploys the body with the options in [`OPTIONS_FIELD`]: [`DeployOutcome`] |
 //! | `GET /v1/functions/NAME` | returns a function and its versions: [`FunctionDetails`] |
 //! | `POST /v1/functions/NAME/rollback?version=…` | makes a version current, or the one before: [`FunctionInfo`] |
 //! | `GET /v1/functions/NAME/image` | reads and describes the whole image of its seed: [`ImageInfo`] |
@@ -34,14 +34,19 @@
 //! | `GET /v1/stats` | summarises the metrics since the start: a [`NodeSummary`] |
 //! | `GET /metrics` | returns the metrics as OpenMetrics text |
 //!
-//! Options of a deployment are `memory` (bytes), `concurrency`, `poll` (`off`, `auto` or a time),
-//! `freeze`, `freeze-at` (a path of the guest), `init` (an export), `files-at` (a path of the
-//! guest), and the times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
-//! `500ms` or `10s`). Repeatable are `warmup-request`, `host` (a host name), `arg` (an argument),
-//! `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name),
-//! `bind-secret` (`NAME=HOST`) and `allow-outbound` (a grant). `source` states the origin of the
-//! version, for display only. Failures have problem bodies. A process that can open the socket can
-//! do everything. The modes of the socket and of its directory restrict that to the node's user.
+//! Options of a deployment are the JSON of [`FunctionOptions`] in one header field, all of them
+//! optional:
+//!
+//! ```sh
+//! curl --unix-socket DATA_DIR/faasw.sock -T hello.wasm http://localhost/v1/functions/hello \
+//!     -H 'x-faasw-options: {"memory": 67108864, "times_us": {"timeout": 500000}, "poll_us": 0,
+//!         "environment": [["LEVEL", "info"]], "configuration": {"colour": "red"},
+//!         "outbound": ["https://api.example.com"], "stores": ["users"]}'
+//! ```
+//!
+//! Memory is in bytes, and times are in microseconds. Unknown options are refused. Failures have
+//! problem bodies. A process that can open the socket can do everything. The modes of the socket
+//! and of its directory restrict that to the node's user.
 
 mod client;
 mod deployment;
@@ -84,7 +89,9 @@ pub use key_value::{STORE_PAGE, STORE_VALUE_BYTES, Store, StoreInfo, StoreKeys};
 pub use log::{LogLine, LogPage};
 pub use name::{FunctionName, NameError};
 pub use node::{FunctionLimits, NodeInfo};
-pub use options::{CONFIGURATION_BYTES, FunctionOptions, OptionsError};
+pub use options::{
+    CONFIGURATION_BYTES, FunctionOptions, OPTIONS_BYTES, OPTIONS_FIELD, OptionValue, OptionsError,
+};
 pub use outbound::Outbound;
 pub use problem::{Problem, ProblemBody, ProblemSlug};
 pub use request_id::{RequestId, RequestIdError};

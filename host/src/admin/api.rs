@@ -4,7 +4,9 @@ use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use faasw_abi::files::upload;
-use faasw_client::{FunctionLimits, FunctionOptions, LogPage, NodeInfo, Problem, query};
+use faasw_client::{
+    FunctionLimits, FunctionOptions, LogPage, NodeInfo, OPTIONS_FIELD, Problem, query,
+};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body::Body as _;
 use serde::Serialize;
@@ -84,7 +86,7 @@ impl Api {
             (&Method::GET, ["tree"]) => json(&self.node.tree()),
             (&Method::GET, ["deployments"]) => json(&self.node.deployments()),
             (&Method::GET, ["functions"]) => json(&self.node.list()),
-            (&Method::PUT, ["functions", name]) => self.deploy(name, &parts.uri, body).await,
+            (&Method::PUT, ["functions", name]) => self.deploy(name, parts, body).await,
             (&Method::GET, ["functions", name]) => self.inspect(name).await,
             (&Method::DELETE, ["functions", name]) => self.remove(name).await,
             (&Method::POST, ["functions", name, "rollback"]) => {
@@ -178,8 +180,8 @@ impl Api {
         })
     }
 
-    async fn deploy(&self, name: &str, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
-        let options = query::read_options(uri.query()).map_err(bad_query)?;
+    async fn deploy(&self, name: &str, parts: &Parts, body: RequestBodyStream) -> HandlerResult {
+        let options = options_of(parts)?;
         let limit = self.node.limits().module.saturating_add(FILES_MAX);
         let (module, _upload) = self.upload(body, limit).await?;
         let deployed = self.node.deploy(name, module, options).await;
@@ -294,6 +296,28 @@ impl Api {
         };
         json(&page)
     }
+}
+
+/// Returns the options of a deployment.
+fn options_of(parts: &Parts) -> Result<FunctionOptions, Problem> {
+    if parts.uri.query().is_some() {
+        let detail = format!("options of a deployment are in the field {OPTIONS_FIELD}");
+        return Err(bad_query(detail));
+    }
+    let mut fields = parts.headers.get_all(OPTIONS_FIELD).iter();
+    let options = match (fields.next(), fields.next()) {
+        (None, _) => Ok(FunctionOptions::default()),
+        (Some(json), None) => FunctionOptions::from_json(json.as_bytes()),
+        (Some(_), Some(_)) => Err("it occurs twice".to_owned()),
+    };
+    options.map_err(|why| {
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            "bad-options",
+            "Not valid options",
+            format!("{OPTIONS_FIELD}: {why}"),
+        )
+    })
 }
 
 pub(super) fn no_content() -> Response<Body> {

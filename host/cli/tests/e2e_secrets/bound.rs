@@ -137,7 +137,10 @@ pub fn a_bound_secret_is_sent_only_to_its_hosts() {
         assert!(!told.contains(&canary()), "{words:?}: {told}");
     }
     let shown = stdout_of(&["inspect", "api"], data_dir);
-    assert!(shown.contains(&format!("api_key to {origin}")), "{shown}");
+    assert!(
+        shown.contains(&format!("bind-secret    api_key={origin}")),
+        "{shown}"
+    );
     e2e::until("the node has it in one place", || {
         assert_eq!(get(address, "/api/of/nothing").status, 404);
         let found = found_in_memory(pid, &canary());

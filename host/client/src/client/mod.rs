@@ -12,18 +12,20 @@ use bytes::Bytes;
 use faasw_abi::files::upload;
 use faasw_common::{ImageInfo, SeedInfo};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body;
 use http_body_util::{BodyExt as _, Empty, Full};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::error::ClientError;
 use self::{
-    exchange::{LINE_BYTES, PREFIX, accepted, request},
+    exchange::{accepted, request},
     transfer::Upload,
 };
 use crate::{
     DeployOutcome, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails,
     FunctionInfo, FunctionName, FunctionOptions, ImportOutcome, LogPage, NodeInfo, NodeSummary,
+    OPTIONS_BYTES, OPTIONS_FIELD,
     query::{self, InvokeParameters},
 };
 
@@ -69,32 +71,32 @@ impl Client {
     ///
     /// # Errors
     /// Returns an error if no node answers, [`ClientError::Refused`] if the node rejects the name,
-    /// the options or the module, and [`ClientError::TooLong`] if the options exceed the length of
-    /// a request line.
+    /// the options or the module, and [`ClientError::TooLong`] if the options exceed
+    /// [`OPTIONS_BYTES`].
     pub async fn deploy(
         &self,
         name: &FunctionName,
         module: Bytes,
         options: &FunctionOptions,
     ) -> Result<DeployOutcome, ClientError> {
-        let path = format!("functions/{name}?{}", query::write_options(options));
-        let bytes = PREFIX.len() + path.len();
-        if bytes > LINE_BYTES {
-            return Err(ClientError::TooLong(bytes));
+        let options = options.to_json();
+        if options.len() > OPTIONS_BYTES {
+            return Err(ClientError::TooLong(options.len()));
         }
-        self.send_module(path, module).await
+        let options = HeaderValue::try_from(options).map_err(http::Error::from)?;
+        self.check_module(&module).await?;
+        let path = format!("functions/{name}");
+        let mut request = request(Method::PUT, &path, Full::new(module))?;
+        request.headers_mut().insert(OPTIONS_FIELD, options);
+        self.answer(request).await
     }
 
-    async fn send_module<T: DeserializeOwned>(
-        &self,
-        path: String,
-        module: Bytes,
-    ) -> Result<T, ClientError> {
-        // A node stops reading a module that is too large, and the connection would break before
-        // its answer arrives. So the client checks the size before it sends anything.
+    /// Checks the size of a module before any of it is sent. A node stops reading a module that is
+    /// too large, and the connection would break before its answer arrives.
+    async fn check_module(&self, module: &Bytes) -> Result<(), ClientError> {
         let limit = self.node().await?.module_limit;
         // Files in front of the module have limits of their own.
-        let parts = upload::split(&module).ok().flatten();
+        let parts = upload::split(module).ok().flatten();
         let bytes = parts.map_or(module.len(), |(_, module)| module.len());
         if bytes > limit {
             return Err(ClientError::Refused {
@@ -102,7 +104,7 @@ impl Client {
                 detail: format!("the module is {bytes} bytes; at most {limit} are taken"),
             });
         }
-        self.ask(Method::PUT, path, module).await
+        Ok(())
     }
 
     /// Lists the deployments in progress.
@@ -135,7 +137,8 @@ impl Client {
         extensions: &[Extension],
     ) -> Result<EngineInfo, ClientError> {
         let path = format!("engines/{name}?{}", query::write_extensions(extensions));
-        self.send_module(path, component).await
+        self.check_module(&component).await?;
+        self.ask(Method::PUT, path, component).await
     }
 
     /// Makes the code and the seed of an engine in advance.
@@ -255,8 +258,7 @@ impl Client {
         let query = name.map_or_else(String::new, |name| format!("?name={name}"));
         let body = Upload::new(export, bytes);
         let asked = request(Method::POST, &format!("import{query}"), body)?;
-        let body = accepted(self.send(asked).await?)?;
-        Ok(serde_json::from_slice(&body)?)
+        self.answer(asked).await
     }
 
     /// Returns the newest lines of a function's log, at most `newest`.
@@ -343,9 +345,15 @@ impl Client {
         path: String,
         body: Bytes,
     ) -> Result<T, ClientError> {
-        let request = request(method, &path, Full::new(body))?;
-        let response = self.send(request).await?;
-        let body = accepted(response)?;
+        self.answer(request(method, &path, Full::new(body))?).await
+    }
+
+    /// Sends a request and parses the answer.
+    async fn answer<B, T: DeserializeOwned>(&self, request: Request<B>) -> Result<T, ClientError>
+    where
+        B: Body<Data: Send, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
+    {
+        let body = accepted(self.send(request).await?)?;
         Ok(serde_json::from_slice(&body)?)
     }
 }
