@@ -11,7 +11,7 @@ use faasw_client::{
 
 use super::files;
 use super::table_file::{self, TableFile};
-use super::values::{at_least_one, host, time};
+use super::values::{at_least_one, time};
 
 /// The groups of options in `--help`.
 const CONFIGURATION: &str = "Configuration";
@@ -81,7 +81,7 @@ pub struct Options {
     /// Allow the function to read this secret, like its configuration (repeatable)
     ///
     /// `faasw secret set` sets the value.
-    #[arg(long = "secret", value_name = "NAME", value_parser = secret, help_heading = GRANTS)]
+    #[arg(long = "secret", value_name = "NAME", help_heading = GRANTS)]
     pub secrets: Vec<SecretName>,
     /// Send this secret to HOST without showing it to the function (repeatable)
     ///
@@ -97,7 +97,7 @@ pub struct Options {
     /// Grant access to a shared key-value store (repeatable)
     ///
     /// The function's own store, "default", needs no grant.
-    #[arg(long = "kv", value_name = "STORE", value_parser = store, help_heading = GRANTS)]
+    #[arg(long = "kv", value_name = "STORE", help_heading = GRANTS)]
     pub stores: Vec<StoreName>,
     /// Allow outbound calls to this destination, such as https://api.example.com (repeatable)
     ///
@@ -107,12 +107,12 @@ pub struct Options {
     #[arg(
         long = "allow-outbound",
         value_name = "GRANT",
-        value_parser = outbound,
+        value_parser = |text: &str| Outbound::new(text),
         help_heading = GRANTS
     )]
     pub outbound: Vec<Outbound>,
     /// Serve the function at this host, with the whole path (repeatable)
-    #[arg(long = "host", value_name = "HOST", value_parser = host, help_heading = GRANTS)]
+    #[arg(long = "host", value_name = "HOST", help_heading = GRANTS)]
     pub hosts: Vec<HostName>,
     #[command(flatten, next_help_heading = "Limits")]
     pub own: OwnLimits,
@@ -266,24 +266,14 @@ fn warm_up(text: &str) -> Result<WarmUpRequest, String> {
     WarmUpRequest::new(text).map_err(|error| error.to_string())
 }
 
-fn store(text: &str) -> Result<StoreName, String> {
-    StoreName::new(text).map_err(|error| error.to_string())
-}
-
-fn secret(text: &str) -> Result<SecretName, String> {
-    SecretName::new(text).map_err(|error| error.to_string())
-}
-
 /// Parses a secret's name and a host.
 fn bound_secret(text: &str) -> Result<(SecretName, Outbound), String> {
     let form = "not of the form NAME=https://HOST; `faasw secret set` sets the value";
     let (name, host) = text.split_once('=').ok_or(form)?;
     let host = host.starts_with("https://").then_some(host).ok_or(form)?;
-    Ok((secret(name)?, outbound(host)?))
-}
-
-fn outbound(text: &str) -> Result<Outbound, String> {
-    Outbound::new(text).map_err(|error| error.to_string())
+    let name = SecretName::new(name).map_err(|error| error.to_string())?;
+    let host = Outbound::new(host).map_err(|error| error.to_string())?;
+    Ok((name, host))
 }
 
 fn freeze(text: &str) -> Result<FreezePolicy, String> {

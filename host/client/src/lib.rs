@@ -34,20 +34,18 @@
 //! | `GET /v1/stats` | summarises the metrics since the start: a [`NodeSummary`] |
 //! | `GET /metrics` | returns the metrics as OpenMetrics text |
 //!
-//! Options of a deployment are the JSON of [`FunctionOptions`] in one header field, all of them
-//! optional:
+//! A deployment's options are JSON in a header field ([`FunctionOptions::from_json`]), without line
+//! breaks:
 //!
 //! ```sh
 //! curl --unix-socket DATA_DIR/faasw.sock -T hello.wasm http://localhost/v1/functions/hello \
-//!     -H 'x-faasw-options: {"memory": 67108864, "times_us": {"timeout": 500000}, "poll_us": 0,
-//!         "environment": [["LEVEL", "info"]], "configuration": {"colour": "red"},
-//!         "outbound": ["https://api.example.com"], "stores": ["users"]}'
+//!     -H 'x-faasw-options: {"memory": 67108864, "stores": ["users"]}'
 //! ```
 //!
-//! Memory is in bytes, and times are in microseconds. Unknown options are refused. Failures have
-//! problem bodies. A process that can open the socket can do everything. The modes of the socket
-//! and of its directory restrict that to the node's user.
+//! Failures have problem bodies. A process that can open the socket can do everything. The modes of
+//! the socket and of its directory restrict that to the node's user.
 
+mod checked_name;
 mod client;
 mod deployment;
 mod digest;

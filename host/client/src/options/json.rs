@@ -25,8 +25,35 @@ impl FunctionOptions {
         Json(serde_json::to_string(self).unwrap_or_default()).to_string()
     }
 
-    /// Returns the options for JSON that a client sends. Unlike a stored record, it must not have
-    /// unknown members: the client would rely on an option without effect.
+    /// Returns the options for JSON that a client sends. Each member is optional. Memory is in
+    /// bytes, times are in microseconds. Unlike a stored record, the JSON must not have unknown
+    /// members: the client would rely on an option without effect.
+    ///
+    /// ```
+    /// let options = br#"{
+    ///     "memory": 67108864,
+    ///     "times_us": {"cpu-time": 1000000, "timeout": 500000, "total-time": 60000000},
+    ///     "concurrency": 20,
+    ///     "poll_us": 0,
+    ///     "environment": [["LEVEL", "info"]],
+    ///     "configuration": {"colour": "red"},
+    ///     "arguments": ["-v"],
+    ///     "files_at": "/site",
+    ///     "hosts": ["shop.example.com"],
+    ///     "stores": ["users"],
+    ///     "outbound": ["https://api.example.com"],
+    ///     "secrets": ["password"],
+    ///     "bound_secrets": {"api_key": ["https://api.example.com"]},
+    ///     "freeze": "auto",
+    ///     "freeze_at": "/site/request",
+    ///     "init": "setup",
+    ///     "warm_ups": ["/", "POST /items\n\n{}"],
+    ///     "source": "where the module comes from, for display only"
+    /// }"#;
+    /// let options = faasw_client::FunctionOptions::from_json(options)?;
+    /// options.check()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Returns a sentence that names the mistake if the JSON is too large, an option is unknown or
