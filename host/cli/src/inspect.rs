@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use faasw_client::{
-    Client, FunctionDetails, FunctionInfo, FunctionOptions, Initialisation, Lacking, OptionValue,
-    RequestLimits, spelling,
+    Client, FunctionDetails, FunctionInfo, FunctionOptions, Initialisation, Lacking, RequestLimits,
+    spelling,
 };
 use faasw_common::text::Line;
 
@@ -154,12 +154,13 @@ fn text(details: &FunctionDetails) -> String {
 fn options(options: &FunctionOptions) -> String {
     let values = options.values();
     let mut text = String::from(if values.is_empty() { "" } else { "options\n" });
-    for of_one in values.chunk_by(|one, next| one.name() == next.name()) {
-        let names = of_one.iter().take(1).map(OptionValue::name);
-        for (name, value) in names.chain(std::iter::repeat("")).zip(of_one) {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "  {name:14} {}", Line(value.text()));
-        }
+    let mut last = "";
+    for value in &values {
+        let name = value.name();
+        let shown = if name == last { "" } else { name };
+        last = name;
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {shown:14} {}", Line(&value.text));
     }
     text
 }

@@ -52,7 +52,7 @@ mod digest;
 mod engine;
 mod function;
 mod host_name;
-pub mod key_value;
+mod key_value;
 mod log;
 mod name;
 mod node;

@@ -1,10 +1,10 @@
 //! Reads and writes the query parameters of the admin API.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt::Display, str::FromStr};
 
 use form_urlencoded::Serializer;
 
-use crate::{EXTENSIONS_MAX, Extension, FunctionName};
+use crate::{EXTENSIONS_MAX, Extension};
 
 /// Default number of log lines.
 const LOG_LINES: usize = 100;
@@ -24,6 +24,50 @@ fn pairs(query: Option<&str>) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str
 
 fn unknown(parameter: &str) -> String {
     format!("there is no parameter {parameter:?} here")
+}
+
+/// Returns the values of the parameters that a request may have.
+fn read<'a, const N: usize>(
+    query: Option<&'a str>,
+    names: [&str; N],
+) -> Result<[Option<Cow<'a, str>>; N], String> {
+    let mut values = [const { None }; N];
+    for (parameter, value) in pairs(query) {
+        let mut places = names.iter().zip(&mut values);
+        let place = places.find(|(name, _)| **name == parameter);
+        let (_, place) = place.ok_or_else(|| unknown(&parameter))?;
+        *place = Some(value);
+    }
+    Ok(values)
+}
+
+fn parse<T: FromStr<Err: Display>>(
+    name: &str,
+    value: Option<Cow<'_, str>>,
+) -> Result<Option<T>, String> {
+    let parse = |text: Cow<'_, str>| {
+        let value = text.parse();
+        value.map_err(|why| format!("{name}={text}: {why}"))
+    };
+    value.map(parse).transpose()
+}
+
+/// Reads the only parameter that a request may have, if it is there.
+///
+/// # Errors
+/// Returns a sentence that describes the mistake if the parameter is invalid, or there is another.
+pub fn read_parameter<T: FromStr<Err: Display>>(
+    query: Option<&str>,
+    name: &str,
+) -> Result<Option<T>, String> {
+    let [value] = read(query, [name])?;
+    parse(name, value)
+}
+
+/// Writes parameters for a request.
+pub(crate) fn write<'a>(parameters: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut query = Serializer::new(String::new());
+    query.extend_pairs(parameters).finish()
 }
 
 /// Reads the file extensions of an engine's scripts.
@@ -50,43 +94,20 @@ pub fn read_extensions(query: Option<&str>) -> Result<Vec<Extension>, String> {
     }
 }
 
-/// Writes extensions for [`read_extensions`].
-#[must_use]
-pub fn write_extensions(extensions: &[Extension]) -> String {
-    let mut query = Serializer::new(String::new());
-    for extension in extensions {
-        query.append_pair("extension", extension.as_str());
-    }
-    query.finish()
-}
-
 /// Reads the parameters of an invocation.
 ///
 /// # Errors
 /// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
 pub fn read_invocation(query: Option<&str>) -> Result<InvokeParameters, String> {
-    let mut invocation = InvokeParameters {
-        method: "GET".into(),
-        path: "/".into(),
-    };
-    for (parameter, value) in pairs(query) {
-        match &*parameter {
-            "method" => invocation.method = value.into_owned(),
-            "path" if value.starts_with('/') => invocation.path = value.into_owned(),
-            "path" => return Err(format!("path={value} does not begin with /")),
-            other => return Err(unknown(other)),
-        }
+    let [method, path] = read(query, ["method", "path"])?;
+    let path = path.unwrap_or("/".into());
+    if !path.starts_with('/') {
+        return Err(format!("path={path} does not begin with /"));
     }
-    Ok(invocation)
-}
-
-/// Writes an invocation for [`read_invocation`].
-#[must_use]
-pub fn write_invocation(invocation: &InvokeParameters) -> String {
-    Serializer::new(String::new())
-        .append_pair("method", &invocation.method)
-        .append_pair("path", &invocation.path)
-        .finish()
+    Ok(InvokeParameters {
+        method: method.unwrap_or("GET".into()).into_owned(),
+        path: path.into_owned(),
+    })
 }
 
 /// A selection of log lines.
@@ -103,67 +124,22 @@ pub struct LogSelection {
 /// # Errors
 /// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
 pub fn read_lines(query: Option<&str>) -> Result<LogSelection, String> {
-    let mut lines = LogSelection {
-        newest: LOG_LINES,
-        after: None,
-    };
-    for (parameter, value) in pairs(query) {
-        match &*parameter {
-            "lines" => lines.newest = number(&parameter, &value)?,
-            "after" => lines.after = Some(number(&parameter, &value)?),
-            other => return Err(unknown(other)),
-        }
-    }
-    Ok(lines)
-}
-
-/// Reads the version of a rollback. `None` stands for the version before the current one.
-///
-/// # Errors
-/// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
-pub fn read_version(query: Option<&str>) -> Result<Option<u64>, String> {
-    let mut version = None;
-    for (parameter, value) in pairs(query) {
-        match &*parameter {
-            "version" => version = Some(number(&parameter, &value)?),
-            other => return Err(unknown(other)),
-        }
-    }
-    Ok(version)
-}
-
-/// Reads the name of an import. `None` stands for the exported name.
-///
-/// # Errors
-/// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
-pub fn read_name(query: Option<&str>) -> Result<Option<FunctionName>, String> {
-    let mut name = None;
-    for (parameter, value) in pairs(query) {
-        match &*parameter {
-            "name" => {
-                let read = FunctionName::new(&value);
-                name = Some(read.map_err(|error| format!("name={value}: {error}"))?);
-            }
-            other => return Err(unknown(other)),
-        }
-    }
-    Ok(name)
-}
-
-fn number<T: std::str::FromStr>(parameter: &str, value: &str) -> Result<T, String> {
-    value
-        .parse()
-        .map_err(|_| format!("{parameter}={value} is not a number"))
+    let [lines, after] = read(query, ["lines", "after"])?;
+    Ok(LogSelection {
+        newest: parse("lines", lines)?.unwrap_or(LOG_LINES),
+        after: parse("after", after)?,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FunctionName;
 
     #[test]
     fn extensions_are_read_as_they_are_written() {
         let extensions = [".js", "mjs"].map(|text| Extension::new(text).unwrap());
-        let written = write_extensions(&extensions);
+        let written = write(extensions.iter().map(|one| ("extension", one.as_str())));
         assert_eq!(read_extensions(Some(&written)).unwrap(), extensions);
         for query in [
             None,
@@ -181,8 +157,19 @@ mod tests {
             method: "PATCH".into(),
             path: "/a b?c=d&e".into(),
         };
-        let query = write_invocation(&invocation);
+        let query = write([("method", "PATCH"), ("path", "/a b?c=d&e")]);
         assert_eq!(read_invocation(Some(&query)).unwrap(), invocation);
+    }
+
+    #[test]
+    fn a_parameter_is_any_text() {
+        for key in ["a", "a b&c=d/\u{e9}\n", ""] {
+            let query = write([("key", key)]);
+            let read = read_parameter::<String>(Some(&query), "key");
+            assert_eq!(read, Ok(Some(key.to_owned())), "{query}");
+        }
+        assert_eq!(read_parameter::<String>(None, "key"), Ok(None));
+        assert!(read_parameter::<String>(Some("keys=a"), "key").is_err());
     }
 
     #[test]
@@ -194,12 +181,14 @@ mod tests {
             after: Some(8),
         };
         assert_eq!(read_lines(Some("lines=7&after=8")), Ok(lines));
-        assert_eq!(read_version(Some("version=3")), Ok(Some(3)));
-        assert_eq!(read_version(None), Ok(None));
-        assert!(read_version(Some("version=last")).is_err());
-        let name = read_name(Some("name=f")).unwrap().unwrap();
-        assert_eq!((name.as_str(), read_name(None)), ("f", Ok(None)));
-        assert!(read_name(Some("name=F")).unwrap_err().contains("name=F"));
-        assert!(read_name(Some("nam=f")).is_err());
+        let version = |query| read_parameter::<u64>(query, "version");
+        assert_eq!(version(Some("version=3")), Ok(Some(3)));
+        assert_eq!(version(None), Ok(None));
+        assert!(version(Some("version=last")).is_err());
+        let name = |query| read_parameter::<FunctionName>(query, "name");
+        assert_eq!(name(Some("name=f")), Ok(FunctionName::new("f").ok()));
+        assert_eq!(name(None), Ok(None));
+        assert!(name(Some("name=F")).unwrap_err().contains("name=F"));
+        assert!(name(Some("nam=f")).is_err());
     }
 }

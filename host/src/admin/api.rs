@@ -237,7 +237,7 @@ impl Api {
     }
 
     async fn import(&self, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
-        let name = query::read_name(uri.query()).map_err(bad_query)?;
+        let name = query::read_parameter(uri.query(), "name").map_err(bad_query)?;
         let mut export = pin!(body);
         let imported = self.node.import_from(export.as_mut(), name).await;
         if imported.is_err() {
@@ -282,7 +282,7 @@ impl Api {
     }
 
     async fn rollback(&self, name: &str, uri: &Uri) -> HandlerResult {
-        let version = query::read_version(uri.query()).map_err(bad_query)?;
+        let version = query::read_parameter(uri.query(), "version").map_err(bad_query)?;
         let function = self.node.rollback(name, version).await;
         json(&function.map_err(|error| error.problem().of_function(name))?)
     }

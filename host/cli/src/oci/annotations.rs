@@ -22,12 +22,11 @@ const MESSAGE_MAX: usize = 400;
 pub fn of_options(options: &FunctionOptions) -> BTreeMap<String, String> {
     let mut lists: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut annotations = BTreeMap::new();
-    for value in options.values() {
-        let text = value.text().to_owned();
-        if value.definition().form.is_repeatable() {
-            lists.entry(value.name()).or_default().push(text)
+    for OptionValue { definition, text } in options.values() {
+        if definition.form.is_repeatable() {
+            lists.entry(definition.name).or_default().push(text)
         } else {
-            annotations.insert(format!("{PREFIX}{}", value.name()), text);
+            annotations.insert(format!("{PREFIX}{}", definition.name), text);
         }
     }
     for (name, texts) in lists {

@@ -188,7 +188,7 @@ fn without_overridden(
     let kept = |value: &OptionValue| {
         // Other files may be at other paths, so the artifact's paths do not apply to them.
         let is_of_files = has_files && matches!(value.name(), "files-at" | "freeze-at");
-        let is_own = named.contains(value.name()) && !value.definition().form.is_by_name();
+        let is_own = named.contains(value.name()) && !value.definition.form.is_by_name();
         !is_own && !is_of_files
     };
     artifact_options.into_iter().filter(kept).collect()

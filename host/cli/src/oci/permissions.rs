@@ -104,7 +104,7 @@ impl ArtifactGrants {
 
 /// Returns the kind of permission that an option requests, if any.
 fn kind_of(value: &OptionValue, defaults: &FunctionLimits) -> Option<Kind> {
-    match value.definition().permission {
+    match value.definition.permission {
         OptionPermission::Free => None,
         OptionPermission::AboveDefault => is_above(value, defaults).then_some(Kind::Limits),
         OptionPermission::Polling => polls(value).then_some(Kind::Limits),
@@ -151,7 +151,7 @@ pub fn shown(values: &[OptionValue]) -> String {
         let separator = if text.is_empty() { "" } else { ", " };
         // Writing to a string does not fail.
         let _ = write!(text, "{separator}{} ", value.name());
-        let value = value.text();
+        let value = &value.text;
         let is_long = value.chars().count() > SHOWN_MAX;
         text.extend(value.chars().take(SHOWN_MAX));
         text.push_str(if is_long { "…" } else { "" });
@@ -164,6 +164,7 @@ mod tests {
     use std::time::Duration;
 
     use faasw_client::RequestLimits;
+    use faasw_common::options::{OptionDefinition, OptionForm};
 
     use super::*;
     use crate::args::{Command, parse};
@@ -224,7 +225,7 @@ mod tests {
             let refused = grants("")
                 .apply(vec![value("env", "A=b"), asking.clone()], &defaults())
                 .unwrap_err();
-            assert!(refused.to_string().contains(asking.text()), "{refused}");
+            assert!(refused.to_string().contains(&asking.text), "{refused}");
         }
         for limit in [
             value("memory", &(1_u64 << 40).to_string()),
@@ -249,7 +250,7 @@ mod tests {
         ] {
             assert!(grants("").apply(vec![limit.clone()], &defaults()).is_ok());
             let refused = grants("").apply(vec![limit.clone()], &lower).unwrap_err();
-            assert!(refused.to_string().contains(limit.text()), "{refused}");
+            assert!(refused.to_string().contains(&limit.text), "{refused}");
             let taken = grants("--accept none").apply(vec![limit], &lower).unwrap();
             assert_eq!((taken.values.len(), taken.refused.len()), (0, 1));
         }
@@ -257,6 +258,22 @@ mod tests {
         higher.memory = 1 << 30;
         let large = vec![value("memory", &(1_u64 << 30).to_string())];
         assert!(grants("").apply(large, &higher).is_ok());
+    }
+
+    /// A new limit must not be free by oversight.
+    #[test]
+    fn a_limit_without_a_known_default_needs_a_grant() {
+        static NEW: OptionDefinition = OptionDefinition {
+            name: "new-limit",
+            member: "new_limit",
+            form: OptionForm::Count,
+            permission: OptionPermission::AboveDefault,
+        };
+        let new = OptionValue {
+            definition: &NEW,
+            text: "1".to_owned(),
+        };
+        assert_eq!(kind_of(&new, &defaults()), Some(Kind::Limits));
     }
 
     #[test]

@@ -25,8 +25,7 @@ use self::{
 use crate::{
     DeployOutcome, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails,
     FunctionInfo, FunctionName, FunctionOptions, ImportOutcome, LogPage, NodeInfo, NodeSummary,
-    OPTIONS_BYTES, OPTIONS_FIELD,
-    query::{self, InvokeParameters},
+    OPTIONS_BYTES, OPTIONS_FIELD, query,
 };
 
 /// Returns the path of the admin socket of the node with this data directory.
@@ -55,7 +54,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn node(&self) -> Result<NodeInfo, ClientError> {
-        self.ask(Method::GET, "node".into(), Bytes::new()).await
+        self.get("node").await
     }
 
     /// Lists all functions by name. [`Client::inspect`] returns all details of one function.
@@ -63,8 +62,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn list(&self) -> Result<Vec<FunctionBrief>, ClientError> {
-        self.ask(Method::GET, "functions".into(), Bytes::new())
-            .await
+        self.get("functions").await
     }
 
     /// Deploys a module or a script.
@@ -112,8 +110,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn deployments(&self) -> Result<Vec<DeploymentInfo>, ClientError> {
-        self.ask(Method::GET, "deployments".into(), Bytes::new())
-            .await
+        self.get("deployments").await
     }
 
     /// Lists the language engines.
@@ -121,7 +118,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn engines(&self) -> Result<Vec<EngineInfo>, ClientError> {
-        self.ask(Method::GET, "engines".into(), Bytes::new()).await
+        self.get("engines").await
     }
 
     /// Adds a language engine for scripts with these file extensions, or replaces the engine of
@@ -136,7 +133,8 @@ impl Client {
         component: Bytes,
         extensions: &[Extension],
     ) -> Result<EngineInfo, ClientError> {
-        let path = format!("engines/{name}?{}", query::write_extensions(extensions));
+        let extensions = extensions.iter().map(|one| ("extension", one.as_str()));
+        let path = format!("engines/{name}?{}", query::write(extensions));
         self.check_module(&component).await?;
         self.ask(Method::PUT, path, component).await
     }
@@ -156,12 +154,8 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or there is no engine of this name.
     pub async fn remove_engine(&self, name: &FunctionName) -> Result<(), ClientError> {
-        let request = request(
-            Method::DELETE,
-            &format!("engines/{name}"),
-            Empty::<Bytes>::new(),
-        )?;
-        accepted(self.send(request).await?).map(|_| ())
+        let path = format!("engines/{name}");
+        self.change(Method::DELETE, &path, Bytes::new()).await
     }
 
     /// Removes a function.
@@ -170,8 +164,7 @@ impl Client {
     /// Returns an error if no node answers or there is no function of this name.
     pub async fn remove(&self, name: &FunctionName) -> Result<(), ClientError> {
         let path = format!("functions/{name}");
-        let request = request(Method::DELETE, &path, Empty::<Bytes>::new())?;
-        accepted(self.send(request).await?).map(|_| ())
+        self.change(Method::DELETE, &path, Bytes::new()).await
     }
 
     /// Makes a kept version the current one: the given version, or else the one before the current.
@@ -194,8 +187,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or there is no function of this name.
     pub async fn inspect(&self, name: &FunctionName) -> Result<FunctionDetails, ClientError> {
-        self.ask(Method::GET, format!("functions/{name}"), Bytes::new())
-            .await
+        self.get(&format!("functions/{name}")).await
     }
 
     /// Returns the contents of the image of a function's seed.
@@ -204,8 +196,7 @@ impl Client {
     /// Returns an error if no node answers, or if there is no function of this name or no image of
     /// it.
     pub async fn image(&self, name: &FunctionName) -> Result<ImageInfo, ClientError> {
-        let path = format!("functions/{name}/image");
-        self.ask(Method::GET, path, Bytes::new()).await
+        self.get(&format!("functions/{name}/image")).await
     }
 
     /// Exports a function's current version for another node with the same image key: module,
@@ -266,8 +257,8 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or there is no function of this name.
     pub async fn logs(&self, name: &FunctionName, newest: usize) -> Result<LogPage, ClientError> {
-        let path = format!("functions/{name}/logs?lines={newest}");
-        self.ask(Method::GET, path, Bytes::new()).await
+        self.get(&format!("functions/{name}/logs?lines={newest}"))
+            .await
     }
 
     /// Returns the lines of a function's log after a place, which is [`LogPage::next`] of the page
@@ -280,8 +271,8 @@ impl Client {
         name: &FunctionName,
         place: u64,
     ) -> Result<LogPage, ClientError> {
-        let path = format!("functions/{name}/logs?after={place}");
-        self.ask(Method::GET, path, Bytes::new()).await
+        self.get(&format!("functions/{name}/logs?after={place}"))
+            .await
     }
 
     /// Returns the node's tree of seeds, parents before children.
@@ -289,7 +280,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn tree(&self) -> Result<Vec<SeedInfo>, ClientError> {
-        self.ask(Method::GET, "tree".into(), Bytes::new()).await
+        self.get("tree").await
     }
 
     /// Returns a summary of the node's metrics since its start.
@@ -297,7 +288,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn stats(&self) -> Result<NodeSummary, ClientError> {
-        self.ask(Method::GET, "stats".into(), Bytes::new()).await
+        self.get("stats").await
     }
 
     /// Returns the node's metrics as OpenMetrics text.
@@ -323,20 +314,25 @@ impl Client {
         asked: Request<Bytes>,
     ) -> Result<Response<Bytes>, ClientError> {
         let (parts, body) = asked.into_parts();
-        let path_and_query = parts.uri.path_and_query();
-        let invocation = InvokeParameters {
-            method: parts.method.as_str().into(),
-            path: path_and_query.map_or("/", |path| path.as_str()).into(),
-        };
-        let path = format!(
-            "functions/{name}/invoke?{}",
-            query::write_invocation(&invocation)
-        );
+        let target = parts.uri.path_and_query();
+        let target = target.map_or("/", |target| target.as_str());
+        let query = query::write([("method", parts.method.as_str()), ("path", target)]);
+        let path = format!("functions/{name}/invoke?{query}");
         let mut request = request(Method::POST, &path, Full::new(body))?;
         *request.headers_mut() = parts.headers;
         let trailers = HeaderValue::from_static("trailers");
         request.headers_mut().insert(header::TE, trailers);
         self.send(request).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Method::GET, path.to_owned(), Bytes::new()).await
+    }
+
+    /// Sends a request whose answer has no body.
+    async fn change(&self, method: Method, path: &str, body: Bytes) -> Result<(), ClientError> {
+        let request = request(method, path, Full::new(body))?;
+        accepted(self.send(request).await?).map(drop)
     }
 
     async fn ask<T: DeserializeOwned>(

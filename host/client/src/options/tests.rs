@@ -250,7 +250,7 @@ fn options_survive_json_and_texts() {
         let values = options.values();
         assert_eq!(FunctionOptions::from_values(&values).unwrap(), options);
         for value in values {
-            assert_eq!(option(value.name(), value.text()).unwrap(), value);
+            assert_eq!(option(value.name(), &value.text).unwrap(), value);
         }
         let options = options.source("oci://reg.test/a@sha256:12");
         let json = options.to_json();
@@ -271,7 +271,10 @@ fn texts_of_options_are_those_of_the_command_line() {
             Outbound::new("https://a.test").unwrap(),
         );
     let values = options.values();
-    let texts: Vec<_> = values.iter().map(|one| (one.name(), one.text())).collect();
+    let texts: Vec<_> = values
+        .iter()
+        .map(|one| (one.name(), one.text.as_str()))
+        .collect();
     let expected = [
         ("memory", "1048576"),
         ("timeout", "1s 500ms"),

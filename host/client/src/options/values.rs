@@ -12,8 +12,10 @@ use crate::spelling;
 /// One value of an option as text. A repeatable option has several values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OptionValue {
-    definition: &'static OptionDefinition,
-    text: String,
+    /// The option.
+    pub definition: &'static OptionDefinition,
+    /// The value.
+    pub text: String,
 }
 
 impl OptionValue {
@@ -29,22 +31,10 @@ impl OptionValue {
         Ok(value)
     }
 
-    /// Returns the option.
-    #[must_use]
-    pub fn definition(&self) -> &'static OptionDefinition {
-        self.definition
-    }
-
     /// Returns the option's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.definition.name
-    }
-
-    /// Returns the value as text.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
     }
 
     /// Adds the value to the members of options in JSON.
@@ -88,8 +78,8 @@ impl OptionValue {
 }
 
 impl FunctionOptions {
-    /// Returns the options that differ from their defaults as texts. [`FunctionOptions::own_source`]
-    /// is not among them, because it is a statement about the version and not an option.
+    /// Returns the options that differ from their defaults as texts. The source is not among them,
+    /// because it is a statement about the version and not an option.
     #[must_use]
     pub fn values(&self) -> Vec<OptionValue> {
         // Options can always be written as JSON: the keys of all maps are texts.
