@@ -100,13 +100,13 @@ pub use memory::for_instances as memory_for_instances;
 pub use opening::{TrustedFolder, open_buffered, open_file, open_trusted};
 pub use options::PoolOptions;
 pub use pool::{
-    CompiledFunction, Egress, EgressProcess, InitialisationPlan, Pool, SpawnedConnector,
-    SpawnedWorker, StartingPool,
+    CompileOutput, CompiledFunction, Egress, EgressProcess, InitialisationPlan, Pool,
+    SpawnedConnector, SpawnedWorker, StartingPool,
 };
 pub use sandboxes::{Confinement, Launcher, WallClock};
 pub use seeds::{
-    EarlierBuild, FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion,
-    LanguageEngine, Script, ScriptFiles, ScriptSource, WarmUp,
+    EarlierBuild, FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Script,
+    ScriptFiles, ScriptSource, WarmUp,
 };
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{

@@ -218,7 +218,7 @@ impl WithoutBackend {
         let outbound = OutboundMaker::new(
             self.limits.outbound,
             self.outbound_by,
-            backend.processes(),
+            backend.egress(),
             &self.outbound,
         );
         let core = Core::new(

@@ -132,12 +132,12 @@ impl Core {
             blocking(move || Ok(Digest::of(&module))).await?
         };
         let ready = self.compile_engine(&name, module.clone()).await?;
-        if !ready.code.is_engine() {
+        if !ready.code.is_engine {
             return Err(EngineError::NotAnEngine);
         }
         // The seed that all scripts of the engine share is made now, so that an engine that fails
         // is rejected.
-        let warming = ready.code.warm(name.as_str());
+        let warming = self.backend.warm_engine(name.as_str(), &ready.code);
         warming.await.map_err(DeployError::from)?;
         let record = EngineRecord {
             digest,
@@ -160,7 +160,7 @@ impl Core {
 
     async fn ensure_warm(&self, engine: EngineUse) -> Result<EngineInfo, EngineError> {
         let ready = self.engine_code(&engine).await?;
-        let warming = ready.code.warm(engine.name.as_str());
+        let warming = self.backend.warm_engine(engine.name.as_str(), &ready.code);
         warming.await.map_err(DeployError::from)?;
         self.engine_info(&engine.name)
     }
@@ -290,7 +290,7 @@ impl Core {
             is_carried: record.is_carried,
             module_bytes: record.module_bytes,
             functions: uses.count(),
-            is_warm: ready.is_some_and(|ready| ready.code.is_warm()),
+            is_warm: ready.is_some_and(|ready| ready.code.is_engine_warm()),
         })
     }
 }

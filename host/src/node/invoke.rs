@@ -169,7 +169,7 @@ impl Core {
                 || function
                     .version_cell
                     .get()
-                    .is_none_or(|made| made.has_free_slot())
+                    .is_none_or(|made| made.has_free_permit())
         };
         let is_whole = body.is_end_stream();
         // The heads of waiting requests count as memory, like bodies.

@@ -22,7 +22,7 @@ impl Core {
         if let Some(made) = self.needs_instances(function) {
             tokio::select! {
                 // Instances that are missing by then are made later.
-                _ = timeout(most, made.provided()) => {}
+                _ = timeout(most, made.provision_and_wait()) => {}
                 () = self.wait_until_ended() => {}
             }
         }
@@ -41,7 +41,7 @@ impl Core {
         let before = self.function(function.name.as_str());
         let function = self.replace(function);
         if let Some(made) = function.version_cell.get() {
-            made.provide();
+            made.provision();
         }
         let now = function.record.image(&function.name);
         let before = before.map(|before| before.record.image(&before.name));

@@ -55,7 +55,7 @@ impl Core {
         for function in &ahead {
             if let Some(made) = self.try_wake(function).await {
                 made.prewarm_seed();
-                made.provide();
+                made.provision();
             }
         }
         let Some(mut known) = self.read_renewal_state().await else {
@@ -86,7 +86,10 @@ impl Core {
     /// Returns the functions that were used last, and all others.
     async fn split_by_last_use(&self) -> (Vec<Arc<Function>>, Vec<Arc<Function>>) {
         let mut ahead = self.all();
-        let most = self.backend.provided_functions().max(PREWARMED_FUNCTIONS);
+        let most = self
+            .backend
+            .provisioned_functions()
+            .max(PREWARMED_FUNCTIONS);
         if ahead.len() <= most {
             return (ahead, Vec::new());
         }
@@ -120,7 +123,7 @@ impl Core {
     async fn read_renewal_state(&self) -> Option<RenewalState> {
         let images = self.storage.images.clone();
         let base = match &images {
-            Some(_) => self.backend.shared().await,
+            Some(_) => self.backend.shared_content().await,
             None => None,
         };
         let base = base.map(|shared| base_id(&shared));

@@ -14,7 +14,7 @@ use faasw_common::text::Line;
 use faasw_compiler::protocol::{Task, Wizer};
 use http_body_util::{BodyExt as _, Empty};
 
-use super::{CompiledFunction, Pool};
+use super::{CompileOutput, CompiledFunction, Pool};
 use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
 use crate::invocation::{
@@ -22,7 +22,6 @@ use crate::invocation::{
     ResponsePart,
 };
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
-use crate::snapshots::CodeHandle;
 
 /// The result of compiling code so that Wizer can initialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,15 +40,11 @@ pub enum InitialisationPlan {
 
 impl Pool {
     /// Compiles as [`Pool::compile`] does, with further settings. If the upload is to be
-    /// initialised and Wizer can do that, the code is for [`Pool::initialise`]. Also returns what
-    /// the compile cache should keep of this compilation; empty if it should keep nothing.
+    /// initialised and Wizer can do that, the code is for [`Pool::initialise`].
     ///
     /// # Errors
     /// Returns a [`CompileError`] that names the fault of the upload or the exceeded limit.
-    pub async fn compile_for(
-        &self,
-        work: Compilation,
-    ) -> Result<(CompiledFunction, Bytes), CompileError> {
+    pub async fn compile_for(&self, work: Compilation) -> Result<CompileOutput, CompileError> {
         let task = match work.initialiser {
             Some(Initialiser::Named(export)) => Task::CompileToInitialiseBy(export),
             Some(Initialiser::Found) => Task::CompileToInitialise,
@@ -74,16 +69,15 @@ impl Pool {
             }
             None => (code, None),
         };
-        let compiled = CompiledFunction {
-            kind: report.kind,
+        let function = CompiledFunction {
             imports: report.imports,
             cpu: std::time::Duration::from_millis(report.cpu_milliseconds),
             has_initialiser: report.has_initialiser,
             is_engine: report.is_engine,
             initialising,
-            code: Arc::new(CodeHandle::unstored(Arc::new(code))),
+            ..CompiledFunction::unstored(report.kind, Arc::new(code))
         };
-        Ok((compiled, cache))
+        Ok(CompileOutput { function, cache })
     }
 
     /// Packs the files of `owner`, a function, into a bundle. The files come in the encoding of

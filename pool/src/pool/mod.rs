@@ -1,5 +1,6 @@
 //! The pool: the interface that the node calls.
 
+mod compiled_function;
 mod compiling;
 mod egress;
 mod initialise;
@@ -12,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use faasw_abi::channel::ChannelKind;
 use faasw_abi::isa::Isa;
-use faasw_abi::wire::FunctionKind;
 use faasw_common::ImageInfo;
 use faasw_common::text::Line;
 use faasw_seedtree::image::ImageError;
 
+pub use self::compiled_function::CompiledFunction;
+pub use self::compiling::CompileOutput;
 pub use self::egress::{Egress, EgressProcess, SpawnedConnector, SpawnedWorker};
 pub use self::initialise::InitialisationPlan;
 use self::provisioning::Provisioning;
@@ -38,83 +40,7 @@ use crate::seeds::{
     register_existing,
 };
 use crate::sink::Timing;
-use crate::snapshots::{Code, CodeDigest, CodeHandle, CodeSource};
 use crate::stats::{PoolStats, SeedInfo};
-
-/// A compiled function.
-#[derive(Clone, Debug)]
-pub struct CompiledFunction {
-    /// The kind of the function, which determines how it is called.
-    pub kind: FunctionKind,
-    /// Full names of its imports; empty if the code was loaded instead of compiled.
-    pub imports: Vec<String>,
-    /// CPU time that compiling took; zero if the code was loaded.
-    pub cpu: Duration,
-    /// Whether it is a module with the export by which Wizer initialises modules.
-    pub has_initialiser: bool,
-    /// Whether it is a component with the exports of a language engine.
-    pub is_engine: bool,
-    /// The result of making it initialisable by Wizer, if that was requested.
-    pub initialising: Option<InitialisationPlan>,
-    pub(crate) code: Arc<CodeHandle>,
-}
-
-impl CompiledFunction {
-    /// Returns code of this size and digest that is stored, and that is not read before it is
-    /// needed. It leaves memory when nothing that is made of it exists any more. If `here` has the
-    /// code in memory, it need not be read.
-    #[must_use]
-    pub fn stored(
-        kind: FunctionKind,
-        source: Arc<dyn CodeSource>,
-        bytes: u64,
-        digest: CodeDigest,
-        here: Option<&Arc<Code>>,
-    ) -> Self {
-        Self::of(kind, CodeHandle::stored(source, bytes, digest, here))
-    }
-
-    fn of(kind: FunctionKind, code: CodeHandle) -> Self {
-        Self {
-            kind,
-            imports: Vec::new(),
-            cpu: Duration::ZERO,
-            has_initialiser: false,
-            is_engine: false,
-            initialising: None,
-            code: Arc::new(code),
-        }
-    }
-
-    /// Notes that the code is stored by now, so it may leave memory as code of
-    /// [`CompiledFunction::stored`] does.
-    pub fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
-        self.code.is_stored_at(source, digest);
-    }
-
-    /// Returns the code if it is in memory.
-    #[must_use]
-    pub fn code(&self) -> Option<Arc<Code>> {
-        self.code.in_memory()
-    }
-
-    /// Returns a copy of the artifact, for storing.
-    ///
-    /// # Errors
-    /// Returns an error if the code is not in memory, or an error of the operating system if it
-    /// cannot be read.
-    pub fn bytes(&self) -> std::io::Result<Vec<u8>> {
-        let code = self.code.in_memory();
-        let code = code.ok_or_else(|| std::io::Error::other("the code is not in memory"))?;
-        Ok(code.read()?)
-    }
-
-    /// Returns the size of the artifact in bytes.
-    #[must_use]
-    pub fn code_bytes(&self) -> u64 {
-        self.code.bytes()
-    }
-}
 
 #[derive(Debug)]
 struct Inner {
@@ -200,6 +126,7 @@ impl Pool {
         spec: &FunctionSpec,
         function: &CompiledFunction,
     ) -> Result<(FunctionVersion, FreezeReport), SeedError> {
+        self.warm_engine_of(spec, function).await?;
         let (version, report, _) = self.make_and_hold(spec, function).await?;
         Ok((version, report))
     }
@@ -217,33 +144,41 @@ impl Pool {
             .await
     }
 
+    /// Makes the engine's seed if the function is a script, so that the next script need not wait
+    /// for it.
+    async fn warm_engine_of(
+        &self,
+        spec: &FunctionSpec,
+        function: &CompiledFunction,
+    ) -> Result<(), SeedError> {
+        match &spec.script {
+            Some(script) => self.warm_engine(&script.engine, function).await,
+            None => Ok(()),
+        }
+    }
+
     /// Makes the seed that the seeds of an engine's scripts are made of, unless it is there. It may
-    /// stay while the returned handle exists, and while the engine has scripts.
+    /// stay while the engine's code exists, and while the engine has scripts.
     ///
     /// # Errors
     /// Returns a [`SeedError`] if the engine cannot be loaded or instantiated, or if the platform
     /// fails.
-    pub async fn make_engine_seed(
-        &self,
-        name: &str,
-        engine: &CompiledFunction,
-    ) -> Result<Arc<LanguageEngine>, SeedError> {
-        let engine = self.engine(name, engine)?;
+    pub async fn warm_engine(&self, name: &str, code: &CompiledFunction) -> Result<(), SeedError> {
+        let engine = self.engine(name, code)?;
         self.inner.tree.warm(&engine).await?;
-        Ok(engine)
+        // Concurrent calls have the same engine.
+        code.engine.get_or_init(|| engine);
+        Ok(())
     }
 
-    /// Returns a handle of what an engine's scripts share. No seed is made.
-    ///
-    /// # Errors
-    /// Returns a [`SeedError`] if the seed graph does not accept the engine.
-    pub fn engine(
+    /// Returns what an engine's scripts share. No seed is made.
+    fn engine(
         &self,
         name: &str,
-        engine: &CompiledFunction,
+        code: &CompiledFunction,
     ) -> Result<Arc<LanguageEngine>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
-        self.inner.tree.engine(name, &engine.code, time_limit)
+        self.inner.tree.engine(name, &code.code, time_limit)
     }
 
     /// Adds a function with a seed that was made before, by this pool or another. Requests can come
@@ -257,6 +192,10 @@ impl Pool {
         function: &CompiledFunction,
         known: EarlierBuild,
     ) -> Result<FunctionVersion, SeedError> {
+        if let Some(script) = &spec.script {
+            let engine = self.engine(&script.engine, function)?;
+            function.engine.get_or_init(|| engine);
+        }
         register_existing(
             &self.inner.tree,
             spec,
@@ -281,6 +220,7 @@ impl Pool {
         function: &CompiledFunction,
         known: EarlierBuild,
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
+        self.warm_engine_of(spec, function).await?;
         let time_limit = self.inner.options.instantiation_time;
         let tree = &self.inner.tree;
         let restoring = tree.restore(spec, function.kind, &function.code, time_limit, known);
@@ -310,7 +250,7 @@ impl Pool {
 
     /// Counts again what a function holds in memory. Ends warm instances and evicts unused seeds
     /// until the rest fits its limit. Called once the function's code is stored.
-    pub fn fit(&self, version: &FunctionVersion) {
+    pub fn shrink_to_budget(&self, version: &FunctionVersion) {
         version.function_memory().fit();
     }
 
@@ -510,8 +450,8 @@ impl Pool {
 
     /// Returns whether a request of the function would be admitted now.
     #[must_use]
-    pub fn has_room(&self, version: &FunctionVersion) -> bool {
-        self.inner.admission().has_room(version)
+    pub fn has_free_permit(&self, version: &FunctionVersion) -> bool {
+        self.inner.admission().has_free_permit(version)
     }
 
     /// Evicts the invocation of this function that has waited longest for its client. Returns

@@ -9,10 +9,9 @@ use std::{
 use bytes::Bytes;
 use faasw_abi::pages::PageSet;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{CodeSource, LoadFuture, LoadedCode, ScriptSource, SealedCode};
+use faasw_pool::{CodeSource, CompiledFunction, LoadFuture, LoadedCode, ScriptSource, SealedCode};
 
 use crate::{
-    backend::Code,
     node::core::{Core, Storage, blocking},
     registry::{Artifact, StoredArtifact},
 };
@@ -20,7 +19,7 @@ use crate::{
 /// Code, and what the registry stores with it.
 #[derive(Clone, Debug)]
 pub(in crate::node) struct DeployableCode {
-    pub(in crate::node) code: Arc<dyn Code>,
+    pub(in crate::node) code: CompiledFunction,
     /// Full names of the module's imports.
     pub(super) imports: Vec<String>,
     /// Whether the module has an initialiser that no option names.
@@ -39,7 +38,7 @@ pub(in crate::node) struct DeployableCode {
 impl DeployableCode {
     /// Returns code that was compiled now.
     pub(super) fn compiled(
-        code: Arc<dyn Code>,
+        code: CompiledFunction,
         artifact: Artifact,
         compile_time: Duration,
         cache: Bytes,
@@ -51,14 +50,14 @@ impl DeployableCode {
             artifact: Some(Arc::new(artifact)),
             compile_time: Some(compile_time),
             cache,
-            _held: code.sealed(),
+            _held: code.code(),
             code,
         }
     }
 
     /// Returns code that the registry has.
     pub(super) fn stored(
-        code: Arc<dyn Code>,
+        code: CompiledFunction,
         artifact: StoredArtifact,
         held: Option<Arc<SealedCode>>,
     ) -> Self {
@@ -140,7 +139,7 @@ impl CodeSource for StoredCode {
             let core = self.core.upgrade().ok_or_else(gone)?;
             let compiled = core.compile_stored(self.module, &self.owner).await;
             let compiled = compiled.map_err(|error| error.to_string())?;
-            compiled.code.sealed().ok_or_else(gone)
+            compiled.code.code().ok_or_else(gone)
         })
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use faasw_client::{Digest, FunctionName, Initialisation};
-use faasw_pool::{Compilation, FreezeReport, Initialiser};
+use faasw_pool::{Compilation, CompileOutput, FreezeReport, Initialiser};
 
 use super::{code::DeployableCode, detect::DetectedUpload, prepare::PreparedModule};
 use crate::{
@@ -110,18 +110,18 @@ impl Core {
         only_for: Option<FunctionName>,
     ) -> Result<DeployableCode, DeployError> {
         let begun = Instant::now();
-        let (code, kept) = self.backend.compile(work).await?;
+        let CompileOutput { function, cache } = self.backend.compile(work).await?;
         let compile_time = begun.elapsed();
         let artifact = {
-            let code = code.clone();
+            let function = function.clone();
             blocking(move || {
-                let bytes = code.bytes();
+                let bytes = function.bytes();
                 let bytes =
                     bytes.map_err(|error| RegistryError::file("its code".as_ref(), error))?;
                 Ok(Artifact {
-                    kind: code.kind(),
-                    imports: code.imports().to_vec(),
-                    has_initialiser: code.has_initialiser(),
+                    kind: function.kind,
+                    imports: function.imports,
+                    has_initialiser: function.has_initialiser,
                     only_for,
                     proof: CodeProof::of(&bytes),
                     code: bytes,
@@ -129,6 +129,11 @@ impl Core {
             })
             .await?
         };
-        Ok(DeployableCode::compiled(code, artifact, compile_time, kept))
+        Ok(DeployableCode::compiled(
+            function,
+            artifact,
+            compile_time,
+            cache,
+        ))
     }
 }

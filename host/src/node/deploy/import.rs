@@ -162,7 +162,8 @@ impl Core {
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,
         };
-        let made = match compiled.ready.code.restore(&spec, known).await {
+        let restoring = self.backend.restore(&spec, &compiled.ready.code, known);
+        let made = match restoring.await {
             Ok(Ok(made)) => made,
             Ok(Err(error)) => {
                 self.remove_unused_image(name, id).await;

@@ -29,7 +29,7 @@ impl Core {
         compiled: CompiledModule,
         log: &Arc<FunctionLog>,
     ) -> Result<CompiledModule, DeployError> {
-        let (export, rewritten) = match compiled.ready.code.initialising() {
+        let (export, rewritten) = match &compiled.ready.code.initialising {
             None => return Ok(compiled),
             Some(InitialisationPlan::Refused { export, reason }) => {
                 (export.clone(), Err(reason.clone()))
@@ -90,8 +90,11 @@ impl Core {
         let DetectedUpload { name, module, .. } = detected;
         detected.progress.enter(DeployStage::Initialising);
         self.observer.notify(Event::Initialising { function: name });
-        let code = &ready.code;
-        match code.initialise(&spec, module, self.limits.module).await {
+        let most_bytes = self.limits.module;
+        let initialising = self
+            .backend
+            .initialise(&spec, &ready.code, module, most_bytes);
+        match initialising.await {
             Ok(made) => Ok(Ok(made)),
             Err(InitialiseError::Refused(reason)) => Ok(Err(reason)),
             Err(InitialiseError::Seed(error)) => Err(error.into()),
@@ -165,7 +168,7 @@ impl Core {
         let ready = self
             .compile_module(&name, module, initialiser, None)
             .await?;
-        match ready.code.initialising() {
+        match &ready.code.initialising {
             None => Err(DeployError::NotInitialised(format!(
                 "it is no module that exports {INITIALISER}, and no other export was named to \
                  initialise it"

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use faasw_client::Digest;
-use faasw_common::text::Line;
-use faasw_pool::{Initialiser, LoadedCode, SealedCode};
+use faasw_pool::{CompiledFunction, Initialiser, LoadedCode, SealedCode};
 
 use super::{
     code::{CodeOwner, DeployableCode},
     detect::DetectedUpload,
 };
 use crate::{
-    backend::StoredCodeInfo,
     error::DeployError,
     node::core::{Core, blocking},
     registry::{RegistryError, StoredArtifact},
@@ -78,7 +76,7 @@ impl Core {
             return Ok(None);
         };
         let held = Arc::new(code);
-        self.loaded(digest, artifact, &owner, Some(held)).await
+        Ok(Some(self.loaded(digest, artifact, &owner, Some(held))))
     }
 
     /// Returns the stored code of a module, if the registry has some that this owner may use. The
@@ -88,10 +86,8 @@ impl Core {
         digest: Digest,
         owner: CodeOwner,
     ) -> Result<Option<DeployableCode>, DeployError> {
-        match self.artifact(digest, &owner).await? {
-            Some(artifact) => self.loaded(digest, artifact, &owner, None).await,
-            None => Ok(None),
-        }
+        let artifact = self.artifact(digest, &owner).await?;
+        Ok(artifact.map(|artifact| self.loaded(digest, artifact, &owner, None)))
     }
 
     async fn artifact(
@@ -108,27 +104,17 @@ impl Core {
         stored.await
     }
 
-    async fn loaded(
+    fn loaded(
         &self,
         digest: Digest,
         artifact: StoredArtifact,
         owner: &CodeOwner,
         held: Option<Arc<SealedCode>>,
-    ) -> Result<Option<DeployableCode>, DeployError> {
-        let stored = StoredCodeInfo {
-            kind: artifact.kind,
-            bytes: artifact.bytes,
-            digest: artifact.digest,
-            source: Arc::new(self.source(digest, owner)),
-            here: held.clone(),
-        };
-        match self.backend.load(stored).await {
-            Ok(code) => Ok(code.map(|code| DeployableCode::stored(code, artifact, held))),
-            Err(error) => {
-                tracing::warn!(%digest, error = %Line(error), "stored code is invalid; it is \
-                     compiled again");
-                Ok(None)
-            }
-        }
+    ) -> DeployableCode {
+        let source = Arc::new(self.source(digest, owner));
+        let (kind, bytes) = (artifact.kind, artifact.bytes);
+        let here = held.as_ref();
+        let code = CompiledFunction::stored(kind, source, bytes, artifact.digest, here);
+        DeployableCode::stored(code, artifact, held)
     }
 }

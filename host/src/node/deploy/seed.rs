@@ -51,7 +51,7 @@ impl CompiledModule {
             engine: detected.engine.clone(),
             files: detected.files.as_ref().map(|files| files.record.clone()),
             initialised: initialised.clone(),
-            kind: ready.code.kind(),
+            kind: ready.code.kind,
             options: detected.options.clone(),
             deployed: SystemTime::now(),
             imaged: None,
@@ -90,8 +90,8 @@ impl Core {
         let script = script.then(|| ScriptFiles::InMemory(module.clone()));
         let given = files.as_ref().map(|files| files.files(&record.options));
         let spec = self.spec(&name, &record, script, given, &log);
-        let (made, report) = ready.code.seed(&spec).await?;
-        record.freeze = FreezeRecord::from(&report);
+        let seeded = self.backend.make_seed(&spec, &ready.code).await?;
+        record.freeze = FreezeRecord::from(&seeded.report);
         if let Some(drawn_report) =
             drawn_report.filter(|drawn_report| !drawn_report.drawn.is_empty())
         {
@@ -100,7 +100,7 @@ impl Core {
         }
         let seed_time = begun.elapsed();
         Ok(SeededFunction {
-            function: self.build_version(&name, record, &log, made),
+            function: self.build_version(&name, record, &log, seeded.version),
             module,
             files,
             ready,

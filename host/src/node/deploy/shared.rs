@@ -169,7 +169,8 @@ impl Core {
             instantiation: record.freeze.instantiation,
             layer_bytes: record.freeze.layer_bytes,
         };
-        let made = ready.code.register_existing(&spec, known).await?;
+        let registering = self.backend.register_existing(&spec, &ready.code, known);
+        let made = registering.await?;
         let is_read = made.ensure_in_memory().await?;
         let seeded = SeededFunction {
             function: self.build_version(name, record, log, made),

@@ -111,8 +111,8 @@ impl Core {
         self.observer.notify(Event::MakingSeed { function: name });
         let files = self.stored_files(record);
         let spec = self.spec(name, record, self.load_stored_script(record), files, log);
-        let (made, _) = ready.code.seed(&spec).await?;
-        Ok(made)
+        let seeded = self.backend.make_seed(&spec, &ready.code).await?;
+        Ok(seeded.version)
     }
 
     /// Stores code for the next start and lets it leave memory. If storing fails, the next start
@@ -161,6 +161,7 @@ impl Core {
         };
         let files = self.stored_files(record);
         let spec = self.spec(name, record, self.load_stored_script(record), files, log);
-        Ok(ready.code.register_existing(&spec, known).await?)
+        let registering = self.backend.register_existing(&spec, &ready.code, known);
+        Ok(registering.await?)
     }
 }

@@ -109,8 +109,8 @@ impl Admission {
     }
 
     /// Returns whether a request of the function would be admitted now.
-    pub fn has_room(&self, version: &FunctionVersion) -> bool {
-        self.admitted.has_room(permit_request(version))
+    pub fn has_free_permit(&self, version: &FunctionVersion) -> bool {
+        self.admitted.has_free_permit(permit_request(version))
     }
 
     /// Evicts the invocation of this function that has waited longest for its client. Returns

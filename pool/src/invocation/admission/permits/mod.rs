@@ -137,7 +137,7 @@ impl PermitPool {
     }
 
     /// Returns whether a request would get a permit now if no other request waited.
-    pub fn has_room(&self, request: PermitRequest) -> bool {
+    pub fn has_free_permit(&self, request: PermitRequest) -> bool {
         self.may_grant(&self.lock(), request, self.now())
     }
 

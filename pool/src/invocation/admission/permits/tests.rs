@@ -81,7 +81,7 @@ fn a_function_leaves_an_eighth_of_permits_and_of_memory() {
     for (pool, memory) in [by_permits, by_memory] {
         let greedy = take(&pool, sized(1, memory), 20);
         assert_eq!(greedy.len(), 14);
-        assert!(pool.has_room(sized(2, memory)) && !pool.has_room(sized(1, memory)));
+        assert!(pool.has_free_permit(sized(2, memory)) && !pool.has_free_permit(sized(1, memory)));
         // A second function leaves as much as it has.
         let other = take(&pool, sized(2, memory), 20);
         assert_eq!(other.len(), 1);
@@ -417,7 +417,7 @@ async fn counts_balance_under_random_requests() {
         let holders = pool.held_by_each();
         let holders = || holders.values().filter(|it| it.permits > 0);
         if holders().count() == 1 && holders().all(|it| it.memory <= 40 * USUAL * 7 / 8) {
-            assert!(pool.has_room(sized(99, USUAL)));
+            assert!(pool.has_free_permit(sized(99, USUAL)));
         }
     }
     drop((held, waiting));
