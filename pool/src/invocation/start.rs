@@ -112,6 +112,11 @@ impl Invocation {
             && self.instance.mailbox.is_untouched().unwrap_or(false)
     }
 
+    /// Returns the number of its instance.
+    pub fn number(&self) -> u64 {
+        self.timing.instance
+    }
+
     /// Returns whether the channel of a store is to be open.
     pub fn has_store(&self) -> bool {
         self.store.is_some()

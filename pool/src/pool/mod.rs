@@ -4,17 +4,15 @@ mod compiled_function;
 mod compiling;
 mod egress;
 mod initialise;
+mod invoke;
 mod provisioning;
 mod selection;
 mod starting;
 
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
 
-use faasw_abi::channel::ChannelKind;
 use faasw_abi::isa::Isa;
 use faasw_common::ImageInfo;
-use faasw_common::text::Line;
 use faasw_seedtree::image::ImageError;
 
 pub use self::compiled_function::CompiledFunction;
@@ -24,22 +22,16 @@ pub use self::initialise::InitialisationPlan;
 use self::provisioning::Provisioning;
 pub use self::starting::StartingPool;
 use crate::ablation::Mechanism;
-use crate::error::{InvokeError, PlatformError, SeedError, StartError};
+use crate::error::{PlatformError, SeedError, StartError};
 use crate::fair_slots::FairSlots;
 use crate::instances::{InstanceNumbers, Keeper};
-use crate::invocation::{
-    Admission, FinishedInvocation, IncomingBody, Invocation, InvocationConfig, InvocationPermits,
-    InvocationRequest, RelaySlots, Reply, ReplyBody, ResponseRest, Secrets, ServedFunctions,
-    StartOutcome, permit_request,
-};
-use crate::mailbox::LogLines;
+use crate::invocation::{Admission, RelaySlots, ServedFunctions};
 use crate::options::PoolOptions;
 use crate::sandboxes::{EgressSpawner, FirstSandbox, ZygotePool};
 use crate::seeds::{
     EarlierBuild, FreezeReport, FunctionSpec, FunctionVersion, LanguageEngine, SeedHold, SeedTree,
     register_existing,
 };
-use crate::sink::Timing;
 use crate::stats::{PoolStats, SeedInfo};
 
 #[derive(Debug)]
@@ -294,147 +286,6 @@ impl Pool {
         version: &FunctionVersion,
     ) -> Result<Option<ImageInfo>, ImageError> {
         version.describe_image().await
-    }
-
-    /// Runs one request in an instance that is exactly in the state of its seed: a warm one, one
-    /// that is just being reset, or a sandbox that is forked now.
-    ///
-    /// Dropping the future ends the instance.
-    ///
-    /// # Errors
-    /// Returns an [`InvokeError`] that says why there is no response.
-    pub async fn invoke(
-        &self,
-        version: &FunctionVersion,
-        call: InvocationRequest,
-    ) -> Result<Reply, InvokeError> {
-        let arrived = Instant::now();
-        // Waits for the seed before it takes a permit, so that other requests can use the permit
-        // meanwhile.
-        let waited_for = version
-            .seed_if_required(call.limits.begins_within())
-            .await?;
-        let request = permit_request(version);
-        let permit = match call.client.calling_function {
-            None => self.inner.admission().admit(request).await?,
-            Some(share) => self.inner.admission().admit_nested(share, request)?,
-        };
-        let head = call.head.encode();
-        self.provision(version);
-        // Short requests run one after the other: all are done sooner than if they took each
-        // other's processors, and fewer instances are needed.
-        let run_permit = match call.client.calling_function {
-            None => Some(self.inner.admission().run_permit(request).await),
-            // The invocation that waits for this one may have the last permit.
-            Some(_) => self.inner.admission().try_run_permit(request),
-        };
-        // Steps that few requests take are boxed: each future in this one is moved with it, whether
-        // it runs or not.
-        let (mut instance, served) = match Self::take_warm(version).await {
-            Some(warm) => {
-                waited_for.into_iter().for_each(SeedHold::leave_to_instance);
-                warm
-            }
-            None => Box::pin(self.take(version, waited_for)).await?,
-        };
-        let busy = version.begin_request(served);
-        let incoming = IncomingBody::new(call.body);
-        let is_whole = incoming.has_ended();
-        let warm_instances = version.warm_instances();
-        let active_request = warm_instances.polling().begin();
-        let polls_for_end = instance.is_claimed
-            && active_request.is_alone()
-            && warm_instances.arrivals().is_quick()
-            && !Mechanism::NodeLooks.is_off();
-        // The sandbox of a claimed instance polls for its order first.
-        let tells_end = !polls_for_end && (instance.is_claimed || self.is_quiet());
-        instance
-            .mailbox
-            .open(ChannelKind::Invocation, &head, is_whole, tells_end)?;
-        let calls = call.outbound.as_ref().map_or(0, |_| call.limits.calls);
-        let secrets = call.secrets.as_ref().map(Secrets::bytes);
-        let has_store = call.store.is_some();
-        instance.mailbox.open_beside(has_store, secrets, calls)?;
-        let number = self.inner.instance_numbers.next();
-        let timing = Timing {
-            instance: number,
-            queue: arrived.elapsed(),
-            served,
-            ..Timing::default()
-        };
-        let mut invocation = Invocation::new(
-            instance,
-            version.clone(),
-            LogLines::new(call.log, number),
-            incoming,
-            InvocationConfig {
-                limits: call.limits,
-                client: call.client,
-                waits: self.inner.admission().waits(),
-                relay: self.inner.relay.clone(),
-                active_request,
-                store: call.store,
-                secrets: call.secrets,
-                outbound: call.outbound,
-                polls_for_end,
-            },
-            timing,
-            InvocationPermits {
-                admission: permit,
-                busy,
-                caller: call.caller_permit,
-            },
-        );
-        if let Some(permit) = run_permit {
-            invocation.set_run_permit(permit);
-        }
-        let mut started = invocation.start().await;
-        if let Err(InvokeError::Platform(error)) = &started
-            && Box::pin(invocation.end_if_untouched()).await
-        {
-            let error = Line(error);
-            tracing::debug!(number, %error, "a request begins again in another microVM");
-            started = Box::pin(self.start_again(&mut invocation, version, &head)).await;
-        }
-        let followed = match started {
-            Ok(StartOutcome::Streaming(head)) => {
-                return Ok(invocation.into_streaming_reply(head, None));
-            }
-            Ok(StartOutcome::Finished(done)) => match invocation.room_for_rest(&done) {
-                Ok(Some(room)) => Ok((done, room)),
-                // The client has enough to read: it receives the rest as it reads.
-                Ok(None) => match invocation.take_head() {
-                    Ok(head) => return Ok(invocation.into_streaming_reply(head, Some(done))),
-                    Err(error) => Err(error),
-                },
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
-        };
-        let FinishedInvocation {
-            rest,
-            result,
-            timing,
-            log,
-        } = invocation.finish(followed).await;
-        match rest {
-            Some(ResponseRest {
-                head: Some(head),
-                bytes,
-                trailers,
-            }) => {
-                // The response counts; a later failure is reported separately.
-                if let Err(error) = &result {
-                    log.sink().stream_ended(Err(error));
-                }
-                Ok(Reply {
-                    head,
-                    body: ReplyBody::Whole { bytes, trailers },
-                    timing,
-                })
-            }
-            _ => Err(result.err().unwrap_or(InvokeError::NoResponse)),
-        }
     }
 
     /// Notes that requests may come for a function with this memory limit, whether it was made here

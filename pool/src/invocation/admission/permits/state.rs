@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use super::{PermitRequest, PooledPermit};
+use super::{AdmissionPermit, PermitRequest};
 use crate::invocation::admission::capacity::Amount;
 use crate::invocation::admission::demand::{DecayingShare, Step};
 use crate::seeds::FunctionNumber;
@@ -45,7 +45,7 @@ pub(super) struct FunctionState {
 pub(super) struct Waiter {
     pub(super) number: u64,
     pub(super) request: PermitRequest,
-    pub(super) permit: oneshot::Sender<PooledPermit>,
+    pub(super) permit: oneshot::Sender<AdmissionPermit>,
 }
 
 impl State {
