@@ -100,8 +100,8 @@ pub use memory::for_instances as memory_for_instances;
 pub use opening::{TrustedFolder, open_buffered, open_file, open_trusted};
 pub use options::PoolOptions;
 pub use pool::{
-    CompileOutput, CompiledFunction, Egress, EgressProcess, InitialisationPlan, Pool,
-    SpawnedConnector, SpawnedWorker, StartingPool,
+    CompileOutput, CompiledFunction, Egress, EgressProcess, InitialisationPlan, InitialisedModule,
+    Pool, SeededVersion, SpawnedConnector, SpawnedWorker, StartingPool,
 };
 pub use sandboxes::{Confinement, Launcher, WallClock};
 pub use seeds::{

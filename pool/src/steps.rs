@@ -43,7 +43,7 @@ impl Steps {
             wanted: spec.memory_limit,
             most: u64::MAX,
         })?;
-        let (zygote_pool, linked) = pool.sandboxes().await?;
+        let (zygote_pool, linked) = (pool.zygote_pool(), pool.linked().await?);
         let config = SeedConfig {
             kind: compiled.kind,
             tells_state: false,
@@ -138,7 +138,7 @@ impl StepTree {
             wanted: spec.memory_limit,
             most: u64::MAX,
         })?;
-        let (zygote_pool, _) = pool.sandboxes().await?;
+        let zygote_pool = pool.zygote_pool();
         let slots = SeedSlots::new(1, 1);
         let seeds = Seeds::new(&zygote_pool, slots, u64::MAX.into(), None);
         let booted = seeds.define(None, Owner::Shared, SeedStep::Boot)?.key;

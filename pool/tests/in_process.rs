@@ -51,8 +51,8 @@ async fn requests_are_served_by_threads_without_processes(bench: &Bench) {
     let bench = bench.another(support::usual()).await;
     let loaded = support::load_code(compiled.kind, &artifact);
     let spec = spec(FreezePolicy::Auto);
-    let made = bench.pool.make_seed(&spec, &loaded);
-    let (seed, _) = made.await.unwrap();
+    let made = bench.pool.make_seed(&spec, &loaded).await;
+    let seed = made.unwrap().version;
     for _ in 0..3 {
         assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
     }
@@ -233,7 +233,8 @@ async fn without_jails(bench: &Bench) {
     let artifact = fs::read(std::env::var_os(ARTIFACT).unwrap()).unwrap();
     let loaded = support::load_code(FunctionKind::HttpComponent, &artifact);
     let spec = spec(FreezePolicy::Auto);
-    let (seed, _) = bench.pool.make_seed(&spec, &loaded).await.unwrap();
+    let made = bench.pool.make_seed(&spec, &loaded).await;
+    let seed = made.unwrap().version;
     for _ in 0..3 {
         assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
     }

@@ -166,7 +166,8 @@ async fn functions_of_any_memory_are_served(bench: &Bench) {
     for mib in [8, 128, 600] {
         let mut spec = spec(FreezePolicy::Auto);
         spec.memory_limit = mib << 20;
-        let (seed, _) = bench.pool.make_seed(&spec, &compiled).await.unwrap();
+        let made = bench.pool.make_seed(&spec, &compiled).await;
+        let seed = made.unwrap().version;
         all_are_specialised(bench).await;
         let most = (mib << 20 >> 16) - 64;
         for _ in 0..3 {

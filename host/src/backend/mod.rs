@@ -16,24 +16,15 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use faasw_pool::{
-    Compilation, CompileError, CompileOutput, CompiledFunction, EarlierBuild, FreezeReport,
-    FunctionSpec, ImageError, ImageInfo, InitialiseError, InvocationRequest, InvokeError, Lacking,
-    PermitShare, PoolStats, Reply, SeedError, SeedInfo,
+    Compilation, CompileError, CompileOutput, CompiledFunction, EarlierBuild, FunctionSpec,
+    ImageError, ImageInfo, InitialiseError, InitialisedModule, InvocationRequest, InvokeError,
+    Lacking, PermitShare, PoolStats, Reply, SeedError, SeedInfo, SeededVersion,
 };
 
 pub use crate::services::outbound::EgressProcesses;
 
 /// A boxed future, as a backend's methods return it.
 pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// A function version whose seed was just made.
-#[derive(Debug)]
-pub struct SeededVersion {
-    /// The version.
-    pub version: Arc<dyn ServableVersion>,
-    /// How its seed was frozen.
-    pub report: FreezeReport,
-}
 
 /// Compiles functions and makes them servable.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -52,15 +43,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
         files: Bytes,
     ) -> BackendFuture<'a, Result<Bytes, CompileError>>;
 
-    /// Initialises the module that `code` was compiled from. Returns a module of at most
-    /// `most_bytes` bytes that starts in the initialised state, and a report.
+    /// Initialises the module that `code` was compiled from. The result has at most `most_bytes`
+    /// bytes.
     fn initialise<'a>(
         &'a self,
         spec: &'a FunctionSpec,
         code: &'a CompiledFunction,
         module: &'a [u8],
         most_bytes: usize,
-    ) -> BackendFuture<'a, Result<(Bytes, FreezeReport), InitialiseError>>;
+    ) -> BackendFuture<'a, Result<InitialisedModule, InitialiseError>>;
 
     /// Makes the seed that all scripts of the engine `name` share. It may stay in memory for as
     /// long as the engine's code exists.
@@ -75,7 +66,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         &'a self,
         spec: &'a FunctionSpec,
         code: &'a CompiledFunction,
-    ) -> BackendFuture<'a, Result<SeededVersion, SeedError>>;
+    ) -> BackendFuture<'a, Result<SeededVersion<Arc<dyn ServableVersion>>, SeedError>>;
 
     /// Registers a version whose seed was made before. Its seed is read from its image or made
     /// again when a request arrives, which may be at once, or by

@@ -4,12 +4,12 @@ use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use faasw_pool::{
-    Compilation, CompileError, CompileOutput, CompiledFunction, EarlierBuild, FreezeReport,
-    FunctionSpec, FunctionVersion, ImageError, ImageInfo, InitialiseError, InvocationRequest,
-    InvokeError, Lacking, PermitShare, Pool, PoolStats, Reply, SeedError, SeedInfo,
+    Compilation, CompileError, CompileOutput, CompiledFunction, EarlierBuild, FunctionSpec,
+    FunctionVersion, ImageError, ImageInfo, InitialiseError, InitialisedModule, InvocationRequest,
+    InvokeError, Lacking, PermitShare, Pool, PoolStats, Reply, SeedError, SeedInfo, SeededVersion,
 };
 
-use super::{Backend, BackendFuture, SeededVersion, ServableVersion};
+use super::{Backend, BackendFuture, ServableVersion};
 use crate::services::outbound::{EgressProcesses, NameFiles, NewConnector, NewWorker};
 
 impl EgressProcesses for faasw_pool::Egress {
@@ -65,7 +65,7 @@ impl Backend for Pool {
         code: &'a CompiledFunction,
         module: &'a [u8],
         most_bytes: usize,
-    ) -> BackendFuture<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
+    ) -> BackendFuture<'a, Result<InitialisedModule, InitialiseError>> {
         Box::pin(Self::initialise(self, spec, code, module, most_bytes))
     }
 
@@ -81,11 +81,13 @@ impl Backend for Pool {
         &'a self,
         spec: &'a FunctionSpec,
         code: &'a CompiledFunction,
-    ) -> BackendFuture<'a, Result<SeededVersion, SeedError>> {
+    ) -> BackendFuture<'a, Result<SeededVersion<Arc<dyn ServableVersion>>, SeedError>> {
         Box::pin(async {
-            let (version, report) = Self::make_seed(self, spec, code).await?;
-            let version = PoolVersion::wrap(self, version);
-            Ok(SeededVersion { version, report })
+            let made = Self::make_seed(self, spec, code).await?;
+            Ok(SeededVersion {
+                version: PoolVersion::wrap(self, made.version),
+                report: made.report,
+            })
         })
     }
 

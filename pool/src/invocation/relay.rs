@@ -69,7 +69,7 @@ impl Relay {
         }
     }
 
-    /// Waits for a slot unless one with parts left is held. The place in the queue stays if the
+    /// Waits for a slot unless one with parts left is held. The position in the queue stays if the
     /// future is dropped.
     pub async fn acquire(&mut self) {
         loop {

@@ -246,7 +246,7 @@ impl Invocation {
                 limit => self.handle_expiry(limit)?,
             },
             // Last: calls with events all the time must not delay the other branches.
-            news = calls::next(&mut self.calls) => self.handle_call_events(news)?,
+            update = calls::next(&mut self.calls) => self.handle_call_events(update)?,
         }
         if is_due {
             delivery.set_due();

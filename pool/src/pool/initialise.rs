@@ -38,6 +38,15 @@ pub enum InitialisationPlan {
     },
 }
 
+/// A module that begins in the state in which its initialisation left it.
+#[derive(Debug)]
+pub struct InitialisedModule {
+    /// The module.
+    pub module: Bytes,
+    /// What the initialisation drew.
+    pub report: FreezeReport,
+}
+
 impl Pool {
     /// Compiles as [`Pool::compile`] does, with further settings. If the upload is to be
     /// initialised and Wizer can do that, the code is for [`Pool::initialise`].
@@ -94,9 +103,8 @@ impl Pool {
     }
 
     /// Initialises `upload` by Wizer. `function` is its code that reports its state. Returns
-    /// another module of at most `most_bytes`, which begins in the state in which the export left
-    /// it, and a report of what the initialisation drew. Takes an admission permit for a
-    /// moment, as a request does.
+    /// another module of at most `most_bytes`. Takes an admission permit for a moment, as a request
+    /// does.
     ///
     /// # Errors
     /// Returns [`InitialiseError::Seed`] if the initialisation fails, or if it draws what `spec`
@@ -109,7 +117,7 @@ impl Pool {
         function: &CompiledFunction,
         upload: &[u8],
         most_bytes: usize,
-    ) -> Result<(Bytes, FreezeReport), InitialiseError> {
+    ) -> Result<InitialisedModule, InitialiseError> {
         let Some(InitialisationPlan::By(export)) = &function.initialising else {
             let why = "its code does not tell what it becomes";
             return Err(InitialiseError::Refused(why.to_owned()));
@@ -128,8 +136,8 @@ impl Pool {
         let _slot = self.compile_slot(&spec.name).await;
         let spawner = self.inner.zygote_pool.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
-        let rewritten = compile::rewrite(&spawner, input, isa, limits, most_bytes).await?;
-        Ok((rewritten, report))
+        let module = compile::rewrite(&spawner, input, isa, limits, most_bytes).await?;
+        Ok(InitialisedModule { module, report })
     }
 
     /// Has an instance report its state into `input`.

@@ -18,7 +18,7 @@ use faasw_seedtree::image::ImageError;
 pub use self::compiled_function::CompiledFunction;
 pub use self::compiling::CompileOutput;
 pub use self::egress::{Egress, EgressProcess, SpawnedConnector, SpawnedWorker};
-pub use self::initialise::InitialisationPlan;
+pub use self::initialise::{InitialisationPlan, InitialisedModule};
 use self::provisioning::Provisioning;
 pub use self::starting::StartingPool;
 use crate::ablation::Mechanism;
@@ -74,6 +74,15 @@ impl Inner {
     }
 }
 
+/// A function version whose seed was just made. `V` is the handle of the version.
+#[derive(Debug)]
+pub struct SeededVersion<V = FunctionVersion> {
+    /// The version.
+    pub version: V,
+    /// How its seed was frozen.
+    pub report: FreezeReport,
+}
+
 /// Sandboxes, seeds and instances of one node. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -117,10 +126,10 @@ impl Pool {
         &self,
         spec: &FunctionSpec,
         function: &CompiledFunction,
-    ) -> Result<(FunctionVersion, FreezeReport), SeedError> {
+    ) -> Result<SeededVersion, SeedError> {
         self.warm_engine_of(spec, function).await?;
         let (version, report, _) = self.make_and_hold(spec, function).await?;
-        Ok((version, report))
+        Ok(SeededVersion { version, report })
     }
 
     /// Makes a seed as [`Pool::make_seed`] does. It is not evicted while the returned [`SeedHold`]
@@ -349,16 +358,21 @@ impl Pool {
         }
     }
 
-    /// Returns the source of sandboxes, and the seed that zygotes are specialised for.
+    /// Returns the source of sandboxes.
+    #[cfg(any(feature = "measuring", feature = "trial"))]
+    pub(crate) fn zygote_pool(&self) -> Arc<ZygotePool> {
+        self.inner.zygote_pool.clone()
+    }
+
+    /// Returns the seed that zygotes are specialised for.
     ///
     /// # Errors
     /// Returns a [`PlatformError`] if a guest without a function does not start.
     #[cfg(any(feature = "measuring", feature = "trial"))]
-    pub(crate) async fn sandboxes(
+    pub(crate) async fn linked(
         &self,
-    ) -> Result<(Arc<ZygotePool>, Arc<crate::snapshots::SeedSnapshot>), PlatformError> {
-        let linked = self.inner.tree.linked().await?;
-        Ok((self.inner.zygote_pool.clone(), linked))
+    ) -> Result<Arc<crate::snapshots::SeedSnapshot>, PlatformError> {
+        self.inner.tree.linked().await
     }
 
     /// Ends every process and thread of this pool, and waits until they are gone.

@@ -252,8 +252,7 @@ impl Carrier {
             name: HOSTILE.to_owned(),
             ..spec(FreezePolicy::Auto)
         };
-        let (seed, _) = bench.pool.make_seed(&spec, &compiled).await?;
-        Ok(seed)
+        Ok(bench.pool.make_seed(&spec, &compiled).await?.version)
     }
 
     /// Returns the guest address of the ring-0 code that changes registers and returns.

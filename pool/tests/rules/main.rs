@@ -154,7 +154,7 @@ async fn work(bench: &Bench) -> bool {
         let mut spec = spec(FreezePolicy::Auto);
         spec.memory_limit = memory << 20;
         let seed = match bench.pool.make_seed(&spec, &compiled).await {
-            Ok((seed, _)) => seed,
+            Ok(made) => made.version,
             Err(error) => return is_told(&error),
         };
         for request in requests.iter().cycle().take(requests.len() * 4) {

@@ -289,8 +289,7 @@ impl Bench {
         spec: &FunctionSpec,
     ) -> Result<FunctionVersion, SeedError> {
         let compiled = self.compile(path).await;
-        let (seed, _) = self.pool.make_seed(spec, &compiled).await?;
-        Ok(seed)
+        Ok(self.pool.make_seed(spec, &compiled).await?.version)
     }
 
     pub async fn get(&self, seed: &FunctionVersion, path: &str) -> Result<Reply, InvokeError> {

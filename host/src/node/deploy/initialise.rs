@@ -9,7 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use faasw_abi::state::INITIALISER;
 use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions, Initialisation};
-use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialisationPlan, InitialiseError};
+use faasw_pool::{
+    CompileError, FunctionSpec, InitialisationPlan, InitialiseError, InitialisedModule,
+};
 
 use super::{
     code::{CodeOwner, DeployableCode},
@@ -47,7 +49,7 @@ impl Core {
             }
         };
         let reason = match rewritten {
-            Ok((module, drawn_report)) => {
+            Ok(InitialisedModule { module, report }) => {
                 let export = export.clone();
                 let upload = compiled.digest;
                 let initialised = Initialisation::AsModule { export, upload };
@@ -58,7 +60,7 @@ impl Core {
                     Err(DeployError::Compile(error)) if is_the_modules(&error) => error.to_string(),
                     other => {
                         return other.map(|compiled| CompiledModule {
-                            drawn_report: Some(drawn_report),
+                            drawn_report: Some(report),
                             ..compiled
                         });
                     }
@@ -79,14 +81,14 @@ impl Core {
         })
     }
 
-    /// Returns the module that starts in the state that the export has left, and the freeze report
-    /// of that run; or the reason why there is no such module.
+    /// Returns the module that starts in the state that the export has left, or the reason why there
+    /// is no such module.
     async fn rewritten(
         &self,
         detected: &DetectedUpload,
         ready: &DeployableCode,
         spec: FunctionSpec,
-    ) -> Result<Result<(Bytes, FreezeReport), String>, DeployError> {
+    ) -> Result<Result<InitialisedModule, String>, DeployError> {
         let DetectedUpload { name, module, .. } = detected;
         detected.progress.enter(DeployStage::Initialising);
         self.observer.notify(Event::Initialising { function: name });
@@ -183,8 +185,8 @@ impl Core {
                     ..self.spec_of(&name, &detected.options, None, &log)
                 };
                 let rewritten = self.rewritten(&detected, &ready, spec).await?;
-                let (module, _) = rewritten.map_err(DeployError::NotInitialised)?;
-                Ok(module)
+                let rewritten = rewritten.map_err(DeployError::NotInitialised)?;
+                Ok(rewritten.module)
             }
         }
     }

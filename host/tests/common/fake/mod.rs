@@ -13,14 +13,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::backend::{Backend, BackendFuture, EgressProcesses, SeededVersion, ServableVersion};
+use faasw::backend::{Backend, BackendFuture, EgressProcesses, ServableVersion};
 use faasw::{FunctionKind, LogStream};
 use faasw_abi::files::upload;
 use faasw_abi::wire::RequestHead;
 use faasw_pool::{
     Compilation, CompileError, CompileOutput, CompiledFunction, EarlierBuild, FreezeReport,
-    FunctionSpec, ImageError, InitialiseError, PoolStats, SealedCode, SeedError, SeedInfo,
-    StoreService,
+    FunctionSpec, ImageError, InitialiseError, InitialisedModule, PoolStats, SealedCode, SeedError,
+    SeedInfo, SeededVersion, StoreService,
 };
 use tokio::sync::Notify;
 
@@ -148,7 +148,7 @@ impl Backend for FakeBackend {
         _: &'a CompiledFunction,
         _: &'a [u8],
         _: usize,
-    ) -> BackendFuture<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
+    ) -> BackendFuture<'a, Result<InitialisedModule, InitialiseError>> {
         let refused = InitialiseError::Refused("there is nothing that initialises it".to_owned());
         Box::pin(async { Err(refused) })
     }
@@ -165,7 +165,7 @@ impl Backend for FakeBackend {
         &'a self,
         spec: &'a FunctionSpec,
         code: &'a CompiledFunction,
-    ) -> BackendFuture<'a, Result<SeededVersion, SeedError>> {
+    ) -> BackendFuture<'a, Result<SeededVersion<Arc<dyn ServableVersion>>, SeedError>> {
         Box::pin(async {
             let module = code.load().await?.read().unwrap();
             self.seeds.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Backend for FakeBackend {
                 instantiation: Duration::from_micros(70),
                 layer_bytes: 1 << 20,
             };
-            let version = Arc::new(FakeVersion {
+            let version: Arc<dyn ServableVersion> = Arc::new(FakeVersion {
                 module: String::from_utf8_lossy(&module).into_owned(),
                 spec: spec.clone(),
                 backend: self.clone(),

@@ -24,7 +24,7 @@ use crate::seeds::FunctionNumber;
 /// its permit while others wait.
 const OVERDUE: Duration = Duration::from_millis(1);
 
-/// The permits of a node, and its functions' queues for them.
+/// The run permits of a node, and its functions' queues for them.
 #[derive(Debug)]
 pub struct RunPermits {
     most: usize,
@@ -62,9 +62,9 @@ struct QueuedRequest {
     permit: oneshot::Receiver<RunPermit>,
 }
 
-/// A permit. Dropping it returns it.
+/// The right of a request to run before others. Dropping it returns the right.
 #[derive(Debug)]
-#[must_use = "dropping it gives it back"]
+#[must_use = "dropping a permit returns it"]
 pub struct RunPermit {
     permits: Arc<RunPermits>,
     number: u64,

@@ -26,10 +26,10 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::queue::Provisioning;
-use self::queue::{ProvisionedVersion, lock};
+use self::queue::{LackingVersion, ProvisionedVersion, lock};
 use super::{Inner, Pool};
 use crate::error::PlatformError;
-use crate::seeds::{ForkOrigin, FunctionVersion, SeedHold};
+use crate::seeds::{ForkOrigin, FunctionVersion};
 use crate::snapshots::SeedSnapshot;
 use crate::stats::{Lack, Lacking};
 
@@ -248,18 +248,19 @@ impl Pool {
         if !self.let_requests_go_first().await {
             return ProvisionStep::Postpone;
         }
-        let Some((version, frozen)) = self.recheck_lack(provided) else {
+        let Some(lacking) = self.recheck_lack(provided) else {
             return nothing_to_do(provided);
         };
+        let LackingVersion { version, seed } = lacking;
         let (warm_instances, now) = (version.warm_instances(), Instant::now());
         let had_failed = lock(&provided.backoff).is_recent(now);
-        match self.warm_one(&version, &frozen, provided).await {
+        match self.warm_one(&version, &seed, provided).await {
             Ok(true) => {
                 *cached = None;
                 if warm_instances.has_surplus() {
-                    warm_instances.end_outdated(frozen.working_set().current().generation);
+                    warm_instances.end_outdated(seed.working_set().current().generation);
                 }
-                drop(frozen);
+                drop(seed);
                 if had_failed {
                     // First the task must see whether this instance stays.
                     nothing_to_do(provided)
@@ -291,12 +292,12 @@ impl Pool {
 
     /// Returns a version that still lacks an instance and has room for it, with its seed. Requests
     /// may have changed that during a wait.
-    fn recheck_lack(&self, provided: &ProvisionedVersion) -> Option<(FunctionVersion, SeedHold)> {
-        let (version, frozen) = provided.lacking()?;
+    fn recheck_lack(&self, provided: &ProvisionedVersion) -> Option<LackingVersion> {
+        let lacking = provided.lacking()?;
         let full = self
             .full(&mut None)
-            .or_else(|| version.instance_budget_lack(&frozen));
-        full.is_none().then_some((version, frozen))
+            .or_else(|| lacking.version.instance_budget_lack(&lacking.seed));
+        full.is_none().then_some(lacking)
     }
 
     /// Makes one more warm instance. Returns `false` if none can be warm or none is missing any

@@ -39,6 +39,14 @@ pub struct ProvisionedVersion {
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
 }
 
+/// A version that lacks an instance.
+#[derive(Debug)]
+pub struct LackingVersion {
+    pub version: FunctionVersion,
+    /// Its seed, which is not evicted meanwhile.
+    pub seed: SeedHold,
+}
+
 /// Locks a mutex, poisoned or not: no code here panics halfway through a change.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -64,7 +72,7 @@ impl ProvisionedVersion {
     /// Notes that the missing instances cannot be made, because making sandboxes fails.
     pub fn note_failing(&self) {
         let lacked = self.lacking();
-        let lacked = lacked.map(|(version, frozen)| version.missing_instances(Some(&frozen)));
+        let lacked = lacked.map(|it| it.version.missing_instances(Some(&it.seed)));
         let why = Lack::Failures;
         self.note_lacking(lacked.map(|instances| Lacking { instances, why }));
     }
@@ -78,11 +86,11 @@ impl ProvisionedVersion {
 
     /// Returns the version and its seed, if that is in memory and has fewer instances than
     /// required.
-    pub fn lacking(&self) -> Option<(FunctionVersion, SeedHold)> {
+    pub fn lacking(&self) -> Option<LackingVersion> {
         let version = self.version.upgrade()?;
-        let frozen = version.hold_seed()?;
-        let lacks = version.missing_instances(Some(&frozen)) > 0;
-        lacks.then_some((version, frozen))
+        let seed = version.hold_seed()?;
+        let lacks = version.missing_instances(Some(&seed)) > 0;
+        lacks.then_some(LackingVersion { version, seed })
     }
 }
 

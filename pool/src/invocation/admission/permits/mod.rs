@@ -68,7 +68,7 @@ pub struct AdmissionPermits {
     state: Mutex<State>,
 }
 
-/// The place of a request in its queue. Dropping it takes the request out.
+/// The position of a request in its queue. Dropping it takes the request out.
 #[derive(Debug)]
 struct QueuedRequest {
     pool: Arc<AdmissionPermits>,
