@@ -159,6 +159,28 @@ pub struct LimitTooSmall {
     pub needed: u64,
 }
 
+/// The resources of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Number of processors that this process may use.
+    pub processors: u64,
+}
+
+impl Machine {
+    /// Returns the resources of this machine.
+    #[must_use]
+    pub fn this() -> Self {
+        let system = rustix::system::sysinfo();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            memory: system.totalram.saturating_mul(system.mem_unit.into()),
+            processors: processors as u64,
+        }
+    }
+}
+
 /// The budgets that do not depend on the number of instances.
 struct FixedBudgets {
     connections: u64,
@@ -252,20 +274,15 @@ impl BudgetInputs {
         enough
     }
 
-    /// Divides the resources of the container. Without `limits` they are those of the machine:
-    /// `machine` bytes and `processors` processors.
+    /// Divides the resources of the container. Without `limits` they are those of the machine.
     ///
     /// # Errors
     /// Returns [`LimitTooSmall`] if the memory does not suffice for one instance.
-    pub fn budgets(
-        &self,
-        limits: GroupLimits,
-        (machine, processors): (u64, u64),
-    ) -> Result<Budgets, LimitTooSmall> {
+    pub fn budgets(&self, limits: GroupLimits, machine: Machine) -> Result<Budgets, LimitTooSmall> {
         // An eighth of the machine is left to other programs.
         let limit = limits.memory.unwrap_or(u64::MAX);
-        let limit = limit.min(machine - machine / 8);
-        let processors = processors.saturating_mul(1000);
+        let limit = limit.min(machine.memory - machine.memory / 8);
+        let processors = machine.processors.saturating_mul(1000);
         let processors = limits.processors.unwrap_or(processors).min(processors);
         let instance = self.instance();
         let others = self.others(limit, processors);
@@ -319,15 +336,6 @@ impl BudgetInputs {
     }
 }
 
-/// Returns the machine's bytes of memory, and the number of processors that this process may use.
-#[must_use]
-pub fn machine() -> (u64, u64) {
-    let system = rustix::system::sysinfo();
-    let bytes = system.totalram.saturating_mul(system.mem_unit.into());
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (bytes, processors as u64)
-}
-
 impl NodeBuilder {
     /// Applies these budgets to the node.
     pub fn budgets(mut self, budgets: &Budgets) -> Self {
@@ -359,7 +367,10 @@ impl NodeBuilder {
 mod tests {
     use super::*;
 
-    const MACHINE: (u64, u64) = (32 << 30, 4);
+    const MACHINE: Machine = Machine {
+        memory: 32 << 30,
+        processors: 4,
+    };
 
     fn limits(mebibytes: u64, processors: Option<u64>) -> GroupLimits {
         GroupLimits {

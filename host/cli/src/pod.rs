@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use faasw::{
     FunctionName, FunctionOptions, Limits, Node, StartError,
-    budgets::{BudgetInputs, Budgets, group_limits, machine, memory_used},
+    budgets::{BudgetInputs, Budgets, Machine, group_limits, memory_used},
     shared::{Entry, SharedError, read_key},
 };
 use faasw_common::text::Line;
@@ -158,12 +158,14 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
         instance_memory: mebibytes(serving.instance_memory),
         ..BudgetInputs::of_function(memory.unwrap_or(Limits::default().memory))
     };
-    asked.budgets(group_limits(), machine()).map_err(|small| {
-        Exit::failure(small).hint(
-            "raise the container's memory limit, or lower the function's \
+    asked
+        .budgets(group_limits(), Machine::this())
+        .map_err(|small| {
+            Exit::failure(small).hint(
+                "raise the container's memory limit, or lower the function's \
              --memory",
-        )
-    })
+            )
+        })
 }
 
 /// Returns the rights that `pod` needs while it runs.

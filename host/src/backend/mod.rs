@@ -108,7 +108,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn queued_behind(&self, function: &str) -> Option<usize>;
 
     /// Returns for how many functions instances can be warm ahead of requests; 0 if for none.
-    fn provisioned_functions(&self) -> usize;
+    fn provided_functions(&self) -> usize;
 
     /// Returns the number of instances that each function has at all times.
     fn min_warm(&self) -> usize;

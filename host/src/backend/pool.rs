@@ -140,8 +140,8 @@ impl Backend for Pool {
         Self::queued_behind(self, function)
     }
 
-    fn provisioned_functions(&self) -> usize {
-        Self::provisioned_functions(self)
+    fn provided_functions(&self) -> usize {
+        Self::provided_functions(self)
     }
 
     fn min_warm(&self) -> usize {

@@ -338,7 +338,7 @@ impl Core {
     /// only for as many functions as there is capacity for.
     fn lacks_at_rest(&self) -> Option<Lacking> {
         let instances = self.backend.min_warm();
-        let is_too_many = self.count() > self.backend.provisioned_functions();
+        let is_too_many = self.count() > self.backend.provided_functions();
         let why = Lack::MaxWarm;
         (instances > 0 && is_too_many).then_some(Lacking { instances, why })
     }

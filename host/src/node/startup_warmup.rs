@@ -86,10 +86,7 @@ impl Core {
     /// Returns the functions that were used last, and all others.
     async fn split_by_last_use(&self) -> (Vec<Arc<Function>>, Vec<Arc<Function>>) {
         let mut ahead = self.all();
-        let most = self
-            .backend
-            .provisioned_functions()
-            .max(PREWARMED_FUNCTIONS);
+        let most = self.backend.provided_functions().max(PREWARMED_FUNCTIONS);
         if ahead.len() <= most {
             return (ahead, Vec::new());
         }

@@ -230,7 +230,7 @@ impl Backend for FakeBackend {
         None
     }
 
-    fn provisioned_functions(&self) -> usize {
+    fn provided_functions(&self) -> usize {
         0
     }
 

@@ -96,7 +96,7 @@ impl Pool {
     /// Returns for how many functions the instances ahead of requests fit the limit of warm
     /// instances. The number is rounded up, so some instances of the last function may not fit.
     #[must_use]
-    pub fn provisioned_functions(&self) -> usize {
+    pub fn provided_functions(&self) -> usize {
         let options = &self.inner.options;
         match options.min_warm {
             0 => 0,
