@@ -191,7 +191,7 @@ impl ServableVersion for PoolVersion {
     }
 
     fn is_in_memory(&self) -> bool {
-        self.pool.has_seed_in_memory(&self.version)
+        self.version.is_in_memory()
     }
 
     fn ensure_in_memory(&self) -> BackendFuture<'_, Result<bool, SeedError>> {
@@ -199,7 +199,7 @@ impl ServableVersion for PoolVersion {
     }
 
     fn prewarm_seed(&self) {
-        self.pool.prewarm_seed(&self.version);
+        self.version.prewarm_seed();
     }
 
     fn provision(&self) {
@@ -215,18 +215,18 @@ impl ServableVersion for PoolVersion {
     }
 
     fn shrink_to_budget(&self) {
-        self.pool.shrink_to_budget(&self.version);
+        self.version.shrink_to_budget();
     }
 
     fn image_bytes(&self) -> Option<u64> {
-        self.pool.image_bytes(&self.version)
+        self.version.image_bytes()
     }
 
     fn describe_image(&self) -> BackendFuture<'_, Result<Option<ImageInfo>, ImageError>> {
-        Box::pin(self.pool.describe_image(&self.version))
+        Box::pin(self.version.describe_image())
     }
 
     fn ensure_image(&self) -> BackendFuture<'_, ()> {
-        Box::pin(self.pool.ensure_image(&self.version))
+        Box::pin(self.version.ensure_image())
     }
 }

@@ -20,7 +20,5 @@ pub use self::instance::Instance;
 pub use self::keeper::{Keeper, WarmRules};
 pub use self::numbers::InstanceNumbers;
 pub use self::polling::{ActiveRequest, Polling, PollingSlot};
-pub use self::reset_wait::{
-    CPU_AFTER_END, ClaimedInstance, ResetError, ResetOrder, ResetOutcome, ResetWait,
-};
+pub use self::reset_wait::{CPU_AFTER_END, ResetError, ResetOrder, ResetOutcome, ResetWait};
 pub use self::warm::{PendingInstance, WarmInfo, WarmInstances};

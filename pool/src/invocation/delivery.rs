@@ -4,6 +4,7 @@
 //! before its client has taken enough, its instance waits until then.
 
 use std::future::pending;
+use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::channel::Channel;
@@ -19,6 +20,7 @@ use super::finished::{FinishedRun, begin_stream, response_trailers};
 use super::relay::Relay;
 use super::run::{Invocation, RunOutcome, StartOutcome, until_evicted};
 use crate::error::InvokeError;
+use crate::sink::Timing;
 
 /// What has become of a response so far.
 pub(super) enum Delivery {
@@ -229,6 +231,18 @@ impl Invocation {
         reserved.send(mailbox.take(Channel::INVOCATION, &self.guest, PART_BYTES)?);
         self.relay.moved();
         Ok(())
+    }
+
+    /// Returns where the time went, before the sandbox has reported it.
+    fn timing_so_far(&self) -> Timing {
+        let run = self.deadlines.age();
+        let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
+        Timing {
+            init,
+            exec: run.saturating_sub(init),
+            run,
+            ..self.timing
+        }
     }
 
     /// Reads the last words of a finished function. Returns room for all that is left of its

@@ -98,7 +98,7 @@ impl Recycler {
                 RecycleDecision::End { with_survey } => Box::pin(this.end(with_survey)).await,
             }
             // Now one more instance may be warm, or a seed that was in use may be free.
-            version.function_memory().fit();
+            version.shrink_to_budget();
         });
     }
 
@@ -251,7 +251,8 @@ impl Recycler {
         }
     }
 
-    /// Takes a slot for the guest to poll for the next request. Returns `None` if it is not to poll.
+    /// Takes a slot for the guest to poll for the next request. Returns `None` if it is not to
+    /// poll.
     fn plan_poll(&mut self) -> Option<PlannedPoll> {
         let (warm_instances, instance) = (self.version.warm_instances(), &mut self.instance);
         let (polling, arrivals) = (warm_instances.polling(), warm_instances.arrivals());

@@ -270,18 +270,6 @@ impl Invocation {
         }
     }
 
-    /// Returns where the time went, before the sandbox has reported it.
-    pub(super) fn timing_so_far(&self) -> Timing {
-        let run = self.deadlines.age();
-        let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
-        Timing {
-            init,
-            exec: run.saturating_sub(init),
-            run,
-            ..self.timing
-        }
-    }
-
     /// Handles an event of the sandbox. Returns how the function ended, if it did.
     fn handle_event(
         &mut self,

@@ -12,7 +12,6 @@ mod starting;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use faasw_abi::isa::Isa;
-use faasw_common::ImageInfo;
 use faasw_seedtree::image::ImageError;
 
 pub use self::compiled_function::CompiledFunction;
@@ -227,7 +226,7 @@ impl Pool {
         let restoring = tree.restore(spec, function.kind, &function.code, time_limit, known);
         let restored = restoring.await?;
         if let Ok(version) = &restored {
-            version.function_memory().fit();
+            version.shrink_to_budget();
         }
         Ok(restored)
     }
@@ -239,26 +238,8 @@ impl Pool {
     /// Returns a [`SeedError`] if the seed cannot be made, or if the platform fails.
     pub async fn ensure_in_memory(&self, version: &FunctionVersion) -> Result<bool, SeedError> {
         let is_read = self.inner.tree.ensure_in_memory(version).await?;
-        version.function_memory().fit();
+        version.shrink_to_budget();
         Ok(is_read)
-    }
-
-    /// Makes a function's seed in the background, unless a request needs it before, or half of the
-    /// memory for seeds is used by then.
-    pub fn prewarm_seed(&self, version: &FunctionVersion) {
-        version.prewarm_seed();
-    }
-
-    /// Counts again what a function holds in memory. Ends warm instances and evicts unused seeds
-    /// until the rest fits its limit. Called once the function's code is stored.
-    pub fn shrink_to_budget(&self, version: &FunctionVersion) {
-        version.function_memory().fit();
-    }
-
-    /// Writes an image of a function's seed in the background, if there is no valid image. For
-    /// that, the seed is made or read if it is not in memory, and is evicted afterwards.
-    pub async fn ensure_image(&self, version: &FunctionVersion) {
-        version.ensure_image().await;
     }
 
     /// Waits until the seed that all functions descend from exists and its image is written.
@@ -271,30 +252,6 @@ impl Pool {
         let linked = self.inner.tree.linked().await?;
         self.inner.tree.wait_for_image_writes().await;
         Ok(linked.content().map(|content| content.to_string()))
-    }
-
-    /// Returns whether a function's seed is in memory.
-    #[must_use]
-    pub fn has_seed_in_memory(&self, version: &FunctionVersion) -> bool {
-        version.is_in_memory()
-    }
-
-    /// Returns the size of the image of a function's seed, as noted when it was written or read.
-    /// Returns `None` if there is no image. Reads no file.
-    #[must_use]
-    pub fn image_bytes(&self, version: &FunctionVersion) -> Option<u64> {
-        version.image_bytes()
-    }
-
-    /// Describes the image of a function's seed, if there is one. Reads the whole image.
-    ///
-    /// # Errors
-    /// Returns an [`ImageError`] if the image cannot be read or verified.
-    pub async fn describe_image(
-        &self,
-        version: &FunctionVersion,
-    ) -> Result<Option<ImageInfo>, ImageError> {
-        version.describe_image().await
     }
 
     /// Notes that requests may come for a function with this memory limit, whether it was made here

@@ -231,7 +231,7 @@ impl Pool {
             }
             drop(making);
             drop(frozen);
-            version.function_memory().fit();
+            version.shrink_to_budget();
         });
     }
 }

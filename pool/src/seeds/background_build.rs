@@ -99,7 +99,7 @@ impl VersionState {
 
     /// Makes its seed in the background, unless a request needs it before, or half of the memory
     /// for seeds is used.
-    pub(crate) fn prewarm_seed(self: &Arc<Self>) {
+    pub fn prewarm_seed(self: &Arc<Self>) {
         let is_too_full = |function: &Self| {
             let is_half_empty = function.seeds().is_half_empty();
             (!is_half_empty).then_some(Lack::SeedMemory)
@@ -169,7 +169,7 @@ impl VersionState {
 impl VersionState {
     /// Makes or reads its seed in the background, and writes an image of it if there is no valid
     /// one. Afterwards the seed is evicted, unless it was in memory before or is in use.
-    pub(crate) async fn ensure_image(&self) {
+    pub async fn ensure_image(&self) {
         let seeds = self.seeds();
         let (owner, memory) = (self.function_memory().owner(), self.memory_limit());
         let was_there = AtomicBool::new(false);

@@ -172,7 +172,8 @@ impl VersionState {
     }
 
     /// Returns whether its seed is in memory.
-    pub(crate) fn is_in_memory(&self) -> bool {
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
         self.with_seed(|_| ()).is_some()
     }
 
@@ -193,6 +194,12 @@ impl VersionState {
     /// Returns the account of what all its versions hold in memory.
     pub(crate) fn function_memory(&self) -> &FunctionMemory {
         &self.function_memory
+    }
+
+    /// Counts again what the function holds in memory. Ends warm instances and evicts unused seeds
+    /// until the rest fits its budget.
+    pub fn shrink_to_budget(&self) {
+        self.function_memory.fit();
     }
 
     /// Returns the function's name.
@@ -289,16 +296,18 @@ impl VersionState {
         self.seeds.gather_code(self.key, &self.recipe, frozen);
     }
 
-    /// Returns the bytes of its image on disk, as noted last.
-    pub(crate) fn image_bytes(&self) -> Option<u64> {
+    /// Returns the size of its image, as noted when it was written or read. Returns `None` if there
+    /// is no image. Reads no file.
+    #[must_use]
+    pub fn image_bytes(&self) -> Option<u64> {
         self.seeds.image_bytes(&self.recipe)
     }
 
-    /// Describes its image, if there is one.
+    /// Describes its image, if there is one. Reads the whole image.
     ///
     /// # Errors
-    /// Returns an error if the image cannot be read.
-    pub(crate) async fn describe_image(&self) -> Result<Option<ImageInfo>, ImageError> {
+    /// Returns an [`ImageError`] if the image cannot be read or verified.
+    pub async fn describe_image(&self) -> Result<Option<ImageInfo>, ImageError> {
         let Some(image_store) = self.seeds.image_store() else {
             return Ok(None);
         };

@@ -313,7 +313,7 @@ pub async fn seeds_for_warm_instances_fit_the_memory_for_seeds(roomy: &Bench) {
             .pool
             .register_existing(&spec, &compiled, known)
             .unwrap();
-        bench.pool.prewarm_seed(&version);
+        version.prewarm_seed();
         bench.pool.provision(&version);
         all.push(version);
     }

@@ -81,8 +81,8 @@ impl Core {
         })
     }
 
-    /// Returns the module that starts in the state that the export has left, or the reason why there
-    /// is no such module.
+    /// Returns the module that starts in the state that the export has left, or the reason why
+    /// there is no such module.
     async fn rewritten(
         &self,
         detected: &DetectedUpload,

@@ -147,8 +147,8 @@ impl AdmissionPermits {
         self.take_now(request, false)
     }
 
-    /// Takes a permit as [`AdmissionPermits::try_take`] does for a request that another one of the same
-    /// function waits for: it passes the function's own queue.
+    /// Takes a permit as [`AdmissionPermits::try_take`] does for a request that another one of the
+    /// same function waits for: it passes the function's own queue.
     pub fn try_take_nested(self: &Arc<Self>, request: PermitRequest) -> Option<AdmissionPermit> {
         self.take_now(request, true)
     }
