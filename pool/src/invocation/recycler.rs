@@ -170,11 +170,7 @@ impl Recycler {
     /// Resets the instance, without waiting for the guest to stop: the sandbox finds the order when
     /// that happens.
     async fn keep_warm(mut self: Box<Self>, planned: PlannedReset) {
-        let PlannedReset {
-            pending,
-            order,
-            slot,
-        } = planned;
+        let (pending, order, slot) = (planned.pending, planned.order, planned.slot);
         let poll = order.poll();
         let outcome = self
             .reset_wait

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
 
@@ -18,8 +17,6 @@ pub struct CompiledFunction {
     pub kind: FunctionKind,
     /// Full names of its imports; empty if the code was loaded instead of compiled.
     pub imports: Vec<String>,
-    /// CPU time that compiling took; zero if the code was loaded.
-    pub cpu: Duration,
     /// Whether it is a module with the export by which Wizer initialises modules.
     pub has_initialiser: bool,
     /// Whether it is a component with the exports of a language engine.
@@ -56,7 +53,6 @@ impl CompiledFunction {
         Self {
             kind,
             imports: Vec::new(),
-            cpu: Duration::ZERO,
             has_initialiser: false,
             is_engine: false,
             initialising: None,
@@ -94,12 +90,6 @@ impl CompiledFunction {
         let code = self.code.in_memory();
         let code = code.ok_or_else(|| io::Error::other("the code is not in memory"))?;
         Ok(code.read()?)
-    }
-
-    /// Returns the size of the artifact in bytes.
-    #[must_use]
-    pub fn code_bytes(&self) -> u64 {
-        self.code.bytes()
     }
 
     /// Returns whether the code only reports the state of the initialised module, and serves no

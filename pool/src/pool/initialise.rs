@@ -80,7 +80,6 @@ impl Pool {
         };
         let function = CompiledFunction {
             imports: report.imports,
-            cpu: std::time::Duration::from_millis(report.cpu_milliseconds),
             has_initialiser: report.has_initialiser,
             is_engine: report.is_engine,
             initialising,

@@ -110,16 +110,8 @@ impl Pool {
         admitted: AdmittedRequest,
         head: &[u8],
     ) -> Result<Invocation, InvokeError> {
-        let SelectedInstance {
-            mut instance,
-            served,
-        } = selected;
-        let AdmittedRequest {
-            arrived,
-            call,
-            permit,
-            run_permit,
-        } = admitted;
+        let (mut instance, served) = (selected.instance, selected.served);
+        let call = admitted.call;
         let busy = version.begin_request(served);
         let incoming = IncomingBody::new(call.body);
         let is_whole = incoming.has_ended();
@@ -146,16 +138,16 @@ impl Pool {
             incoming,
             timing: Timing {
                 instance: number,
-                queue: arrived.elapsed(),
+                queue: admitted.arrived.elapsed(),
                 served,
                 ..Timing::default()
             },
             permits: InvocationPermits {
-                admission: permit,
+                admission: admitted.permit,
                 busy,
                 caller: call.caller_permit,
             },
-            run_permit,
+            run_permit: admitted.run_permit,
             limits: call.limits,
             client: call.client,
             waits: self.inner.admission().waits(),

@@ -103,12 +103,6 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Returns the instruction set that functions are compiled for.
-    #[must_use]
-    pub fn isa(&self) -> Isa {
-        self.inner.isa
-    }
-
     /// Returns an identifier of what compiled code depends on in addition to its module. Code of
     /// another generation must not be loaded.
     #[must_use]

@@ -11,7 +11,7 @@ use super::Pool;
 use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::Instance;
-use crate::invocation::{Invocation, Secrets, StartOutcome};
+use crate::invocation::{Invocation, StartOutcome};
 use crate::sandboxes::Zygote;
 use crate::seeds::{ForkOrigin, FunctionVersion, SeedHold};
 use crate::sink::Served;
@@ -169,9 +169,7 @@ impl Pool {
         ready
             .mailbox
             .open(ChannelKind::Invocation, head, false, quiet)?;
-        let secrets = invocation.secrets().map(Secrets::bytes);
-        let (has_store, calls) = (invocation.has_store(), invocation.calls());
-        ready.mailbox.open_beside(has_store, secrets, calls)?;
+        invocation.open_services(&mut ready.mailbox)?;
         invocation.restart_in(Self::instance(ready, origin)?, served)?;
         invocation.start().await
     }
