@@ -13,8 +13,8 @@ use faasw_abi::doorbell::Doorbell;
 use faasw_fri::messages::Reset;
 use tokio::time::{Instant, sleep_until};
 
-use super::brief_poll::poll_briefly;
 use super::instance::Instance;
+use super::polling::poll_briefly;
 use super::warm::{AssignedRequest, PendingInstance};
 use crate::error::PlatformError;
 use crate::mailbox::{Mailbox, RateLimit};

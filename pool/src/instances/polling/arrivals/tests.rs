@@ -1,4 +1,6 @@
+use super::super::slots::Polling;
 use super::*;
+use crate::stats::PollingStats;
 
 const MOST: Duration = Duration::from_micros(200);
 
@@ -150,23 +152,4 @@ fn no_instance_is_hot_for_a_while_after_one_had_no_processor() {
     arrivals.note_stray();
     arrivals.hold_off();
     assert_eq!(polling.bound_at(&arrivals, begun + STRAY_HOLD_OFF), None);
-}
-
-#[test]
-fn there_are_no_more_polling_slots_than_idle_processors() {
-    let polling = Polling::new(MOST, 3);
-    let first = polling.begin();
-    assert!(first.is_alone());
-    let second = polling.begin();
-    assert!(!first.is_alone());
-    assert!(polling.try_slot().is_none(), "two requests, and the node");
-    drop(second);
-    let slot = polling.try_slot().unwrap();
-    assert!(polling.try_slot().is_none());
-    drop(first);
-    let other = polling.try_slot().unwrap();
-    assert!(polling.try_slot().is_none());
-    drop((slot, other));
-    assert!(polling.try_slot().is_some());
-    assert!(Polling::new(MOST, 1).try_slot().is_none());
 }
