@@ -55,6 +55,30 @@ pub fn reopen_read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     )
 }
 
+/// Writes `content` at `offset`.
+///
+/// # Errors
+/// Returns the error of `pwrite`, for example `FBIG` beyond the end of a sealed size.
+pub fn write_at(file: &OwnedFd, mut offset: u64, mut content: &[u8]) -> Result<(), Errno> {
+    while !content.is_empty() {
+        let written = rustix::io::pwrite(file, content, offset)?;
+        content = content.get(written..).unwrap_or_default();
+        offset += written as u64;
+    }
+    Ok(())
+}
+
+/// Returns the bytes of memory that a file takes.
+///
+/// # Errors
+/// Returns the error of `fstat`.
+pub fn held_bytes(file: &OwnedFd) -> Result<u64, Errno> {
+    /// The unit of stat(2), whatever the file's own block size.
+    const BLOCK: u64 = 512;
+    let blocks = rustix::fs::fstat(file)?.st_blocks;
+    Ok(u64::try_from(blocks).unwrap_or(0).saturating_mul(BLOCK))
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;

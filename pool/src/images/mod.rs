@@ -28,7 +28,7 @@ use faasw_abi::pages::{PageRange, PageSet};
 use faasw_common::text::Line;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
-use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
+use faasw_seedtree::image::{Image, ImageError, ImageKey, LayerFill, Purpose};
 use zerocopy::FromBytes;
 
 pub use self::transfer::{ExportError, ImageImport, ImageOrigin};
@@ -83,7 +83,7 @@ pub(crate) struct Restored {
     /// The snapshot.
     pub frozen: SeedSnapshot,
     /// The filling that reads the rest, and the file that it reads.
-    pub filling: Option<(Filling, ImageFile)>,
+    pub filling: Option<(LayerFill, ImageFile)>,
 }
 
 /// The pages that requests use beside the image's own memory, as far as the image records them.
@@ -352,7 +352,7 @@ impl Images {
         label: LayerLabel<'_>,
         may_be_filled: impl FnOnce() -> bool,
         uses: impl FnOnce(&ImageUses<'_>) -> bool,
-    ) -> Result<(SeedSnapshot, Option<Filling>), ImageError> {
+    ) -> Result<(SeedSnapshot, Option<LayerFill>), ImageError> {
         let LayerLabel { layer, owner } = label;
         let image = Image::open(file, &self.key)?;
         if image.purpose() != self.purpose(of) {

@@ -198,7 +198,7 @@ fn write_all(images: &Images, orders: &Receiver<WriterOrder>, holder_dropped: im
         let Some(frozen) = frozen.upgrade() else {
             continue;
         };
-        if frozen.layer().is_fully_loaded()
+        if frozen.layer().progress().is_fully_loaded()
             && let Ok(Some(of)) = recipe.image()
         {
             let bytes = images.write_image(&of, &frozen);

@@ -15,8 +15,7 @@ mod small_pages;
 mod template;
 
 pub use self::code::{
-    Code, CodeDigest, CodeError, CodeFilling, CodeHandle, CodeSource, LoadFuture, LoadedCode,
-    Pieces,
+    Code, CodeDigest, CodeError, CodeFill, CodeHandle, CodeSource, LoadFuture, LoadedCode, Pieces,
 };
 pub use self::large_pages::gather;
 pub use self::pager::{
@@ -24,7 +23,7 @@ pub use self::pager::{
 };
 pub use self::parent::ParentRef;
 pub use self::seed_snapshot::{
-    SeedSnapshot, describe, has_failed, is_fully_loaded, wait_fully_loaded,
+    SeedSnapshot, describe, has_failed, is_fully_loaded, wait_fully_loaded, wait_loaded,
 };
 pub use self::small_pages::has_small_pages;
 pub use self::template::ZygoteTemplate;

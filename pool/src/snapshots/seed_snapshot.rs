@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::graph::CompanionState;
+use faasw_seedtree::reading::LoadProgress;
 use faasw_seedtree::{Owner, Snapshot};
 use tokio::sync::oneshot;
 
@@ -107,38 +108,45 @@ fn lineage(frozen: &SeedSnapshot) -> impl Iterator<Item = &SeedSnapshot> {
     })
 }
 
+/// Iterates over the progress of the memory of a snapshot and its ancestors, and of its code.
+fn progress(frozen: &SeedSnapshot) -> impl Iterator<Item = &LoadProgress> {
+    let memory = lineage(frozen).map(|frozen| frozen.layer().progress());
+    memory.chain(frozen.state().code().map(|code| code.progress()))
+}
+
 /// Returns whether all memory of a snapshot and its ancestors is present, and its code. Until then,
 /// its instances may only use what is present, or have to wait for the rest.
 pub fn is_fully_loaded(frozen: &SeedSnapshot) -> bool {
-    let code = frozen.state().code();
-    lineage(frozen).all(|frozen| frozen.layer().is_fully_loaded())
-        && code.is_none_or(|code| code.is_fully_loaded())
+    progress(frozen).all(LoadProgress::is_fully_loaded)
 }
 
 /// Returns whether some of that will never be present: nothing may be forked from it.
 pub fn has_failed(frozen: &SeedSnapshot) -> bool {
     lineage(frozen).any(|frozen| {
         let code = frozen.state().code();
-        frozen.layer().has_failed() || code.is_some_and(|code| code.has_failed())
+        let code_has_failed = code.is_some_and(|code| code.progress().has_failed());
+        frozen.layer().progress().has_failed() || code_has_failed
     })
 }
 
 /// Waits until all of it is present. Returns false if it never will be.
 pub async fn wait_fully_loaded(frozen: &SeedSnapshot) -> bool {
-    for frozen in lineage(frozen) {
-        let (sender, receiver) = oneshot::channel();
-        frozen.layer().on_fully_loaded(move |is_whole| {
-            // The receiver may be gone.
-            let _ = sender.send(is_whole);
-        });
-        if !receiver.await.unwrap_or(false) {
+    for progress in progress(frozen) {
+        if !wait_loaded(progress).await {
             return false;
         }
     }
-    match frozen.state().code() {
-        Some(code) => code.wait_fully_loaded().await,
-        None => true,
-    }
+    true
+}
+
+/// Waits until memory or code is fully loaded. Returns false if it never will be.
+pub async fn wait_loaded(progress: &LoadProgress) -> bool {
+    let (sender, receiver) = oneshot::channel();
+    progress.on_decided(move |is_fully_loaded| {
+        // The receiver may be gone.
+        let _ = sender.send(is_fully_loaded);
+    });
+    receiver.await.unwrap_or(false)
 }
 
 /// Returns the description of a snapshot for reports.

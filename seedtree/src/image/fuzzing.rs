@@ -79,10 +79,7 @@ pub fn opened_parcel(
 /// # Errors
 /// Returns an [`ImageError`] if the file is no valid image, and the errors of the source and the
 /// system.
-pub fn opened(
-    file: &(impl Source + Sync),
-    key: &ImageKey,
-) -> Result<(Vec<u8>, Vec<u8>), ImageError> {
+pub fn opened(file: &impl Source, key: &ImageKey) -> Result<(Vec<u8>, Vec<u8>), ImageError> {
     let image = Image::open(file, key)?;
     let layer = image.read_layer::<()>("opened", None)?;
     let mut pages = Vec::new();

@@ -10,10 +10,10 @@
 mod anatomy;
 mod crypt;
 mod error;
-mod filling;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod header;
+mod layer_source;
 mod pages;
 mod parcel;
 mod read;
@@ -25,8 +25,8 @@ mod write;
 pub use self::anatomy::{Anatomy, Use};
 pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
-pub use self::filling::Filling;
 pub use self::header::Purpose;
+pub use self::layer_source::{LayerFill, LayerSource};
 pub use self::parcel::{Contents, Opening, ParcelError, Part as ParcelPart, Sealing};
 pub use self::read::{Image, Source};
 pub use self::sink::Sink;

@@ -1,5 +1,6 @@
 //! Reading an image: a snapshot as it was, over the parent that it was made over.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,20 +12,21 @@ use zerocopy::FromBytes;
 
 use super::crypt::ImageKey;
 use super::error::{ImageError, Part};
-use super::filling::Filling;
 use super::header::{CHUNK, Header, PREFIX, Prefix, Purpose};
-use super::pages::{ChunkBuffer, Pages, chunks_with};
+use super::layer_source::{LayerFill, LayerSource};
+use super::pages::Pages;
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
 use crate::freeze::SnapshotMetadata;
 use crate::key::Owner;
-use crate::layer::{Layer, LayerBuilder, Progress};
+use crate::layer::{Layer, LayerBuilder};
 use crate::limits::WINDOWS_MAX;
 use crate::overlay::overlay_layer;
+use crate::reading::{AlignedBuffer, DemandFill};
 use crate::snapshot::{Snapshot, Sorted};
 
 /// A source that an image is read from.
-pub trait Source {
+pub trait Source: fmt::Debug + Send + Sync {
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
@@ -72,17 +74,17 @@ impl<F: Source> Image<F> {
     /// Returns the [`ImageError`] that names the fault if the file is no image, was sealed with
     /// another key, is damaged or inconsistent. Returns [`ImageError::Io`] if the disk fails.
     pub fn open(source: F, key: &ImageKey) -> Result<Self, ImageError> {
-        let mut room = ChunkBuffer::of(PREFIX);
-        read(&source, room.bytes(), 0)?;
-        let (prefix, _) = Prefix::read_from_prefix(room.bytes()).map_err(|_| ImageError::CutOff)?;
+        let mut buffer = AlignedBuffer::new(PREFIX);
+        read(&source, buffer.all(), 0)?;
+        let (prefix, _) = Prefix::read_from_prefix(buffer.all()).map_err(|_| ImageError::CutOff)?;
         prefix.check()?;
         let key = key.unwrap(prefix.bound_to_key(), prefix.key)?;
         let length = prefix.header_bytes as usize;
         // The chunks after the header begin at a page boundary, too.
-        let mut room = ChunkBuffer::of(length);
-        read(&source, room.bytes(), PREFIX as u64)?;
-        let (header, between) = room
-            .bytes()
+        let mut buffer = AlignedBuffer::new(length);
+        read(&source, buffer.all(), PREFIX as u64)?;
+        let (header, between) = buffer
+            .all()
             .split_at_mut_checked(length)
             .ok_or(ImageError::CutOff)?;
         if between.iter().any(|byte| *byte != 0) {
@@ -172,9 +174,8 @@ impl<F: Source> Image<F> {
     /// Returns the bytes of the pages that are not needed before the first guest runs.
     #[must_use]
     pub fn later_bytes(&self) -> u64 {
-        let first = chunks_with(self.pages.pieces(), &self.header.needed_first());
-        let bytes = (first.len() * CHUNK) as u64;
-        self.stored_bytes().saturating_sub(bytes)
+        let first = self.pages.bytes_with(&self.header.needed_first());
+        self.stored_bytes().saturating_sub(first)
     }
 
     /// Reads all pages into a new layer of this name, which is not sealed yet. Pages that are equal
@@ -187,31 +188,10 @@ impl<F: Source> Image<F> {
         &self,
         name: &str,
         parent: Option<&Snapshot<S>>,
-    ) -> Result<LayerBuilder, ImageError>
-    where
-        F: Sync,
-    {
-        let all: Vec<usize> = (0..self.pages.pieces().len()).collect();
-        self.read_chunks(&all, name, parent)
-    }
-
-    fn read_chunks<S>(
-        &self,
-        chunks: &[usize],
-        name: &str,
-        parent: Option<&Snapshot<S>>,
-    ) -> Result<LayerBuilder, ImageError>
-    where
-        F: Sync,
-    {
+    ) -> Result<LayerBuilder, ImageError> {
         let layer = LayerBuilder::new(name, self.header.ram_bytes).map_err(ImageError::Layer)?;
-        self.pages.fill_all(chunks, &layer)?;
-        if let Some(parent) = parent {
-            if parent.content() != self.header.parent {
-                return Err(ImageError::Parent);
-            }
-            copy_inherited(&self.header.inherited, parent, &layer)?;
-        }
+        self.pages.fill_all(&layer)?;
+        self.header.copy_inherited(parent, &layer)?;
         Ok(layer)
     }
 
@@ -236,7 +216,7 @@ impl<F: Source> Image<F> {
 
     /// Restores the snapshot with a layer of this name that has only the pages that are needed
     /// first: those that requests use, those that forks copy, and the page tables. Also returns the
-    /// [`Filling`] that loads the other pages: instances that touch one before it is present have
+    /// [`LayerFill`] that loads the other pages: instances that touch one before it is present have
     /// to wait for it.
     ///
     /// # Errors
@@ -247,19 +227,21 @@ impl<F: Source> Image<F> {
         parent: Option<Arc<Snapshot<S>>>,
         state: S,
         owner: Owner,
-    ) -> Result<(Snapshot<S>, Filling), ImageError>
+    ) -> Result<(Snapshot<S>, LayerFill), ImageError>
     where
-        F: std::fmt::Debug + Send + Sync + 'static,
+        F: 'static,
     {
-        let first = chunks_with(self.pages.pieces(), &self.header.needed_first());
-        let builder = self.read_chunks(&first, name, parent.as_deref())?;
-        let progress = Arc::new(Progress::default());
-        let pages = self.header.stored_bytes() + self.header.inherited.bytes();
-        let layer = builder.partial_layer(self.header.own.clone(), pages, progress.clone());
+        let header = self.header;
+        let layer = LayerBuilder::new(name, header.ram_bytes).map_err(ImageError::Layer)?;
+        let fill = DemandFill::new(LayerSource::new(self.pages, layer));
+        fill.fill_set(&header.needed_first())?;
+        let layer = &fill.source().layer;
+        header.copy_inherited(parent.as_deref(), layer)?;
+        let bytes = header.stored_bytes() + header.inherited.bytes();
+        let layer = layer.partial_layer(header.own.clone(), bytes, fill.progress().clone());
         let layer = layer.map_err(ImageError::Layer)?;
-        let filling = Filling::new(self.pages, builder, &first, progress);
-        let snapshot = restored(self.header, layer, parent, state, owner)?;
-        Ok((snapshot, filling))
+        let snapshot = restored(header, layer, parent, state, owner)?;
+        Ok((snapshot, fill))
     }
 }
 
@@ -305,37 +287,46 @@ fn restored<S>(
     Ok(snapshot)
 }
 
-/// Copies pages of a parent, none of which may be empty.
-fn copy_inherited<S>(
-    inherited: &PageSet,
-    parent: &Snapshot<S>,
-    layer: &LayerBuilder,
-) -> Result<(), ImageError> {
-    let senseless = || ImageError::Senseless("it has pages of its parent that that has not");
-    let theirs: PageSet = parent.windows().iter().map(|window| window.range).collect();
-    if !inherited.without(&theirs).is_empty() {
-        return Err(senseless());
-    }
-    let view = parent.view();
-    let most = (CHUNK as u64 / memory_map::PAGE) as u32;
-    let mut buffer = vec![0; CHUNK];
-    for range in inherited.iter() {
-        let mut rest: PageRange = range;
-        while !rest.is_empty() {
-            let (piece, behind) = rest.split_at(most);
-            let part = buffer.get_mut(..piece.bytes() as usize).unwrap_or_default();
-            let address = piece.start.address();
-            view.read(address, part).map_err(ImageError::Layer)?;
-            // A copied hole would waste memory, so no valid image requests that.
-            let mut pages = part.chunks(memory_map::PAGE as usize);
-            if pages.any(|page| page.iter().all(|byte| *byte == 0)) {
-                return Err(senseless());
-            }
-            layer
-                .write(address.get(), part)
-                .map_err(ImageError::Layer)?;
-            rest = behind;
+impl Header {
+    /// Copies the pages that are equal to the parent's, none of which may be empty.
+    fn copy_inherited<S>(
+        &self,
+        parent: Option<&Snapshot<S>>,
+        layer: &LayerBuilder,
+    ) -> Result<(), ImageError> {
+        let Some(parent) = parent else {
+            return Ok(());
+        };
+        if parent.content() != self.parent {
+            return Err(ImageError::Parent);
         }
+        let inherited = &self.inherited;
+        let senseless = || ImageError::Senseless("it has pages of its parent that that has not");
+        let theirs: PageSet = parent.windows().iter().map(|window| window.range).collect();
+        if !inherited.without(&theirs).is_empty() {
+            return Err(senseless());
+        }
+        let view = parent.view();
+        let most = (CHUNK as u64 / memory_map::PAGE) as u32;
+        let mut buffer = vec![0; CHUNK];
+        for range in inherited.iter() {
+            let mut rest: PageRange = range;
+            while !rest.is_empty() {
+                let (piece, behind) = rest.split_at(most);
+                let part = buffer.get_mut(..piece.bytes() as usize).unwrap_or_default();
+                let address = piece.start.address();
+                view.read(address, part).map_err(ImageError::Layer)?;
+                // A copied hole would waste memory, so no valid image requests that.
+                let mut pages = part.chunks(memory_map::PAGE as usize);
+                if pages.any(|page| page.iter().all(|byte| *byte == 0)) {
+                    return Err(senseless());
+                }
+                layer
+                    .write(address.get(), part)
+                    .map_err(ImageError::Layer)?;
+                rest = behind;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -15,7 +15,7 @@ use crate::error::PlatformError;
 use crate::images::{ImageFile, ImageUses, Restored};
 use crate::seeds::seed_step::SeedStep;
 use crate::snapshots::{
-    Code, CodeFilling, CodeHandle, Pager, PagingOutcome, SeedReadError, SeedSnapshot, has_failed,
+    Code, CodeFill, CodeHandle, Pager, PagingOutcome, SeedReadError, SeedSnapshot, has_failed,
     is_fully_loaded, wait_fully_loaded,
 };
 
@@ -172,14 +172,14 @@ impl Seeds {
         parent: Option<&Arc<SeedSnapshot>>,
         kept: &CodeHandle,
         used: oneshot::Receiver<PageSet>,
-    ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
+    ) -> Result<(Arc<Code>, Option<CodeFill>), PlatformError> {
         if recipe
             .function_step()
             .is_some_and(|version| version.is_script())
         {
             let engine = parent.and_then(|parent| parent.state().code());
             // The pages that the script uses are present, as far as its image records them.
-            return match engine.filter(|code| !code.is_fully_loaded()) {
+            return match engine.filter(|code| !code.progress().is_fully_loaded()) {
                 Some(code) if used.await.is_ok() => Ok((code.clone(), None)),
                 _ => kept.get_in_parts(None).await,
             };
@@ -294,7 +294,11 @@ async fn fully_loaded_code(
     kept: Option<&Arc<CodeHandle>>,
 ) -> Result<Option<Arc<Code>>, PlatformError> {
     match kept {
-        Some(kept) if code.as_ref().is_some_and(|code| !code.is_fully_loaded()) => {
+        Some(kept)
+            if code
+                .as_ref()
+                .is_some_and(|code| !code.progress().is_fully_loaded()) =>
+        {
             kept.get().await.map(Some)
         }
         _ => Ok(code),

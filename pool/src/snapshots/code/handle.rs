@@ -10,8 +10,9 @@ use faasw_abi::pages::PageSet;
 use faasw_common::text::Line;
 use rustix::io::Errno;
 
-use super::{Code, CodeDigest, CodeFilling, LoadedCode};
+use super::{Code, CodeDigest, CodeFill, LoadedCode};
 use crate::error::PlatformError;
+use crate::snapshots::wait_loaded;
 
 /// The future of loading code.
 pub type LoadFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -115,7 +116,8 @@ impl CodeHandle {
     /// Returns the code if all of it is in memory.
     #[must_use]
     pub fn in_memory(&self) -> Option<Arc<Code>> {
-        self.pending().filter(|code| code.is_fully_loaded())
+        self.pending()
+            .filter(|code| code.progress().is_fully_loaded())
     }
 
     /// Returns the code if it is in memory or is being read.
@@ -144,21 +146,21 @@ impl CodeHandle {
 
     /// As [`CodeHandle::get`], for a caller whose guests can wait for missing pages. If `first`
     /// names the used part of the code, the rest may still be missing; the caller has to read it
-    /// with the returned filling.
+    /// with the returned source.
     ///
     /// # Errors
     /// As [`CodeHandle::get`].
     pub async fn get_in_parts(
         &self,
         first: Option<PageSet>,
-    ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
+    ) -> Result<(Arc<Code>, Option<CodeFill>), PlatformError> {
         if let Some(code) = self.in_memory() {
             return Ok((code, None));
         }
         let _loading = self.loading.lock().await;
         // Waits for another caller that is reading the code, unless that caller gives up.
         if let Some(code) = self.pending()
-            && code.wait_fully_loaded().await
+            && wait_loaded(code.progress()).await
         {
             return Ok((code, None));
         }
@@ -353,7 +355,7 @@ mod tests {
         let first = PageSet::from(PageRange::of_bytes(1 << 20, 2 << 20));
         let (code, rest) = kept.get_in_parts(Some(first.clone())).await.unwrap();
         let rest = rest.unwrap();
-        assert!(!code.is_fully_loaded() && kept.in_memory().is_none());
+        assert!(!code.progress().is_fully_loaded() && kept.in_memory().is_none());
         assert_eq!(kept.digest().unwrap(), known);
         let other = {
             let (kept, first) = (kept.clone(), first.clone());
@@ -366,7 +368,7 @@ mod tests {
         rest.finish().unwrap();
         let (other, none) = other.await.unwrap();
         assert!(Arc::ptr_eq(&code, &other) && none.is_none());
-        assert!(code.is_fully_loaded() && code.read().unwrap() == artifact);
+        assert!(code.progress().is_fully_loaded() && code.read().unwrap() == artifact);
         assert_eq!(disk.reads.load(Ordering::Relaxed), 1);
     }
 
@@ -385,7 +387,11 @@ mod tests {
         tokio::task::yield_now().await;
         drop(rest);
         let other = other.await.unwrap();
-        assert!(gone.has_failed() && other.is_fully_loaded() && !Arc::ptr_eq(&gone, &other));
+        assert!(
+            gone.progress().has_failed()
+                && other.progress().is_fully_loaded()
+                && !Arc::ptr_eq(&gone, &other)
+        );
         kept.mark_damaged(&gone);
         assert!(!kept.location().is_damaged, "another has read it since");
         kept.mark_damaged(&other);

@@ -16,23 +16,23 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use faasw_abi::pages::{GuestAddress, Page, PageSet};
-use faasw_seedtree::image::{Filling, ImageError};
+use faasw_seedtree::image::{ImageError, LayerFill};
 use faasw_seedtree::reading::read_concurrently;
 use rustix::io::Errno;
 
 pub use self::waiters::{InstanceEnder, MemoryBases, PagerRegistration};
 
 use self::waiters::Waiters;
-use super::code::{CodeError, CodeFilling};
+use super::code::{CodeError, CodeFill};
 
 /// Reads one seed's pages. Its thread owns it; when the thread is gone, layer and code are either
 /// complete or unusable.
 #[derive(Debug)]
 pub struct Pager {
     /// `None` if all of the seed's own memory is present.
-    memory: Option<Filling>,
+    memory: Option<LayerFill>,
     /// `None` if all of the code is present, or if the code belongs to an ancestor.
-    code: Option<CodeFilling>,
+    code: Option<CodeFill>,
     /// The pages of memory that are the seed's own, not an ancestor's.
     own: PageSet,
     /// The pager of the parent seed, if some of that is missing.
@@ -131,8 +131,8 @@ impl Pager {
     /// Creates the pager of a seed of which some pages are present. `own` are the pages of its own
     /// layer; the pager `above` reads what is missing of its parent.
     pub fn new(
-        memory: Option<Filling>,
-        code: Option<CodeFilling>,
+        memory: Option<LayerFill>,
+        code: Option<CodeFill>,
         own: PageSet,
         above: Option<Arc<Self>>,
     ) -> Arc<Self> {
@@ -178,7 +178,7 @@ impl Pager {
     /// Returns the pages of memory that are not present yet.
     pub fn missing(&self) -> PageSet {
         let memory = self.memory.as_ref();
-        let own = memory.map_or_else(PageSet::new, Filling::missing);
+        let own = memory.map_or_else(PageSet::new, LayerFill::missing);
         match &self.above {
             Some(above) => own.union(&above.missing().without(&self.own)),
             None => own,
@@ -188,7 +188,7 @@ impl Pager {
     /// Returns the pages of code that are not present yet, counted from the beginning of the code.
     pub fn missing_code(&self) -> PageSet {
         let code = self.code();
-        code.map_or_else(PageSet::new, CodeFilling::missing)
+        code.map_or_else(PageSet::new, CodeFill::missing)
     }
 
     /// Returns the pages that guests requested before they were present.
@@ -196,13 +196,13 @@ impl Pager {
         let (memory, code) = (self.memory.as_ref(), self.code.as_ref());
         LatePages {
             requested: self.requested(),
-            memory: memory.map_or_else(PageSet::new, Filling::late),
-            code: code.map_or_else(PageSet::new, CodeFilling::late),
+            memory: memory.map_or_else(PageSet::new, LayerFill::late),
+            code: code.map_or_else(PageSet::new, CodeFill::late),
         }
     }
 
-    /// Returns the filling of the code, an ancestor's if the code belongs to one.
-    fn code(&self) -> Option<&CodeFilling> {
+    /// Returns the source of the rest of the code, an ancestor's if the code belongs to one.
+    fn code(&self) -> Option<&CodeFill> {
         let above = || self.above.as_ref().and_then(|above| above.code());
         self.code.as_ref().or_else(above)
     }
@@ -252,8 +252,8 @@ impl Pager {
 
     /// Returns how often a guest requested a page that was not present yet.
     fn requested(&self) -> u64 {
-        let memory = self.memory.as_ref().map_or(0, Filling::asked);
-        let code = self.code.as_ref().map_or(0, CodeFilling::requested);
+        let memory = self.memory.as_ref().map_or(0, LayerFill::requested);
+        let code = self.code.as_ref().map_or(0, CodeFill::requested);
         let above = self.requested_above.load(Ordering::Relaxed);
         memory.saturating_add(code).saturating_add(above)
     }

@@ -413,6 +413,7 @@ fn a_header_that_makes_no_sense_is_refused() {
 }
 
 /// A disk that fails at some offset.
+#[derive(Debug)]
 struct Failing(File, u64);
 
 impl Source for Failing {

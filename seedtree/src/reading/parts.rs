@@ -1,97 +1,10 @@
-//! Reading large data from a disk in parts: by several threads at once, and each part once, however
-//! many threads need it.
+//! The numbered parts of something on a disk, and which of them are present.
 
-use std::fmt;
-use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The state behind each of these locks changes by single assignments, so a panic leaves it
-    // valid.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A pool of buffers for reading: each reader returns its buffer for the next one.
-pub struct BufferPool<R> {
-    free: Mutex<Vec<R>>,
-    make: fn() -> R,
-}
-
-impl<R> fmt::Debug for BufferPool<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BufferPool").finish_non_exhaustive()
-    }
-}
-
-impl<R> BufferPool<R> {
-    /// Returns an empty pool; `make` makes a buffer.
-    #[must_use]
-    pub fn new(make: fn() -> R) -> Self {
-        Self {
-            free: Mutex::default(),
-            make,
-        }
-    }
-
-    /// Calls `reads` with one of the buffers.
-    pub fn with<T>(&self, reads: impl FnOnce(&mut R) -> T) -> T {
-        let free = lock(&self.free).pop();
-        let mut room = free.unwrap_or_else(self.make);
-        let read = reads(&mut room);
-        lock(&self.free).push(room);
-        read
-    }
-}
-
-/// Processes all items by up to `readers` threads, including the calling one. Uses fewer if the
-/// system cannot start more.
-///
-/// # Errors
-/// Returns one of the errors of `reads`; after an error no further items are begun. Returns an
-/// [`io::Error`] if a thread has panicked.
-pub fn read_concurrently<T: Sync, E: Send + From<io::Error>>(
-    all: &[T],
-    readers: usize,
-    reads: impl Fn(&T) -> Result<(), E> + Sync,
-) -> Result<(), E> {
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<(), E> {
-        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // After an error all threads stop.
-            reads(one).inspect_err(|_| next.store(all.len(), Ordering::Relaxed))?;
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-        let others: Vec<_> = (1..readers).filter_map(other).collect();
-        let mut done = work();
-        for other in others {
-            let other = other.join().unwrap_or_else(|_| {
-                let what = "whoever read it has panicked";
-                Err(io::Error::other(what).into())
-            });
-            done = done.and(other);
-        }
-        done
-    })
-}
-
-/// Groups ascending numbers into runs of consecutive ones, of at most `most` each.
-#[must_use]
-pub fn runs(numbers: &[usize], most: usize) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some(run) if run.end == *number && run.len() < most => run.end += 1,
-            _ => runs.push(*number..*number + 1),
-        }
-    }
-    runs
-}
+use super::buffers::{AlignedBuffer, BufferPool};
+use super::lock;
 
 /// The state of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,21 +58,22 @@ impl State {
 
 /// The numbered parts of something, some of which are still on the disk. Several threads may load
 /// them at once: each part is read by one thread, and the others wait for it.
-pub struct Parts<R> {
+#[derive(Debug)]
+pub struct Parts {
     state: Mutex<State>,
     /// Signals that parts are present or that their read failed.
     changed: Condvar,
-    rooms: BufferPool<R>,
+    buffers: BufferPool,
 }
 
 /// Parts that one thread reads. If this is dropped before they are present, they are missing again.
-struct ClaimedParts<'a, R> {
-    of: &'a Parts<R>,
+struct ClaimedParts<'a> {
+    of: &'a Parts,
     parts: Range<usize>,
     became: Part,
 }
 
-impl<R> Drop for ClaimedParts<'_, R> {
+impl Drop for ClaimedParts<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.of.state);
         state.mark(self.parts.clone(), self.became);
@@ -172,43 +86,28 @@ impl<R> Drop for ClaimedParts<'_, R> {
     }
 }
 
-impl<R> fmt::Debug for Parts<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Parts").field(&self.state).finish()
-    }
-}
-
-impl<R> Parts<R> {
-    /// Returns `count` parts, of which `there` are present; `make_room` makes a reader's buffer.
-    #[must_use]
-    pub fn new(count: usize, there: impl IntoIterator<Item = usize>, make_room: fn() -> R) -> Self {
-        let mut parts = vec![Part::Missing; count];
-        for part in there {
-            if let Some(part) = parts.get_mut(part) {
-                *part = Part::Loaded;
-            }
-        }
+impl Parts {
+    /// Returns `count` parts that are missing.
+    pub fn new(count: usize) -> Self {
         let state = State {
-            parts,
+            parts: vec![Part::Missing; count],
             next: 0,
             failed: None,
         };
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
-            rooms: BufferPool::new(make_room),
+            buffers: BufferPool::default(),
         }
     }
 
     /// Returns whether a part is not present yet.
-    #[must_use]
     pub fn is_missing(&self, part: usize) -> bool {
         let state = lock(&self.state);
         state.parts.get(part).is_some_and(|is| *is != Part::Loaded)
     }
 
     /// Returns the parts that are not present yet, in order.
-    #[must_use]
     pub fn missing(&self) -> Vec<usize> {
         let state = lock(&self.state);
         let numbered = state.parts.iter().enumerate();
@@ -225,7 +124,7 @@ impl<R> Parts<R> {
     pub fn load<E>(
         &self,
         parts: Range<usize>,
-        reads: impl Fn(Range<usize>, &mut R) -> Result<(), E>,
+        reads: impl Fn(Range<usize>, &mut AlignedBuffer) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut at = parts.start;
         while at < parts.end {
@@ -242,14 +141,14 @@ impl<R> Parts<R> {
             }
             state.mark(run.clone(), Part::Loading);
             drop(state);
-            let mut coming = ClaimedParts {
+            let mut claimed = ClaimedParts {
                 of: self,
                 parts: run.clone(),
                 became: Part::Missing,
             };
-            self.rooms.with(|room| reads(run.clone(), room))?;
-            coming.became = Part::Loaded;
-            drop(coming);
+            self.buffers.with(|buffer| reads(run.clone(), buffer))?;
+            claimed.became = Part::Loaded;
+            drop(claimed);
             at = run.end;
         }
         Ok(())
@@ -263,7 +162,7 @@ impl<R> Parts<R> {
     pub fn load_next<E>(
         &self,
         most: usize,
-        reads: impl Fn(Range<usize>, &mut R) -> Result<(), E>,
+        reads: impl Fn(Range<usize>, &mut AlignedBuffer) -> Result<(), E>,
     ) -> Result<bool, E> {
         let mut state = lock(&self.state);
         loop {
@@ -287,65 +186,22 @@ impl<R> Parts<R> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::thread;
+
     use super::*;
 
     #[test]
-    fn consecutive_parts_are_read_together_up_to_a_bound() {
-        assert_eq!(runs(&[], 3), Vec::<Range<usize>>::new());
-        assert_eq!(runs(&[0, 1, 2, 3, 7, 8, 10], 3), [0..3, 3..4, 7..9, 10..11]);
-    }
-
-    #[test]
-    fn each_is_done_once_and_none_is_begun_behind_one_that_failed() {
-        for readers in 0..5 {
-            let all: Vec<usize> = (0..100).collect();
-            let done = Mutex::new(Vec::new());
-            let note = |number: usize| -> io::Result<()> {
-                lock(&done).push(number);
-                Ok(())
-            };
-            read_concurrently(&all, readers, |number| note(*number)).unwrap();
-            let mut seen = std::mem::take(&mut *lock(&done));
-            seen.sort_unstable();
-            assert_eq!(seen, all);
-            let failed = read_concurrently(&all, readers, |number| match number {
-                30 => Err(io::Error::other("a bad block")),
-                number => note(*number),
-            });
-            assert_eq!(failed.unwrap_err().to_string(), "a bad block");
-            // With further threads the order depends on their speed.
-            assert!(readers > 1 || lock(&done).len() == 30);
-        }
-    }
-
-    #[test]
-    fn a_reader_that_panics_is_an_error() {
-        // The calling thread continues only when another has panicked.
-        let (sender, panicked) = std::sync::mpsc::channel();
-        let (sender, panicked) = (Mutex::new(sender), Mutex::new(panicked));
-        let caller = thread::current().id();
-        let read = read_concurrently(&[0, 1], 2, |_| -> io::Result<()> {
-            if thread::current().id() == caller {
-                lock(&panicked).recv().map_err(io::Error::other)
-            } else {
-                lock(&sender).send(()).map_err(io::Error::other)?;
-                panic!("this panic is a test's")
-            }
-        });
-        assert!(read.unwrap_err().to_string().contains("panicked"));
-    }
-
-    #[test]
-    fn several_bring_each_part_once_and_all_hear_of_one_that_does_not_come() {
+    fn several_threads_load_each_part_once_and_all_get_the_error_of_one() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..50 {
             let count = random.usize(1..60);
-            let parts = Parts::new(count, [0], || ());
-            let bad = random.usize(1..2 * count + 1);
+            let parts = Parts::new(count);
+            let bad = random.usize(..2 * count);
             let read = Mutex::new(vec![0; count]);
-            let reads = |run: Range<usize>, (): &mut ()| -> io::Result<()> {
+            let reads = |run: Range<usize>, _: &mut AlignedBuffer| -> io::Result<()> {
                 if run.contains(&bad) {
                     return Err(io::Error::other("a bad block"));
                 }
@@ -382,7 +238,6 @@ mod tests {
             assert_eq!(end.is_err(), bad < count);
             let read = lock(&read);
             assert!(read.iter().all(|times| *times <= 1), "{read:?}");
-            assert_eq!(read[0], 0, "it was there");
             assert_eq!(parts.is_missing(bad), bad < count);
         }
     }
