@@ -235,17 +235,19 @@ impl Recycler {
     fn take_polling_slot(&mut self) -> Option<(PollingSlot, Duration)> {
         let (warm_instances, instance) = (self.version.warm_instances(), &mut self.instance);
         let (polling, arrivals) = (warm_instances.polling(), warm_instances.arrivals());
-        if !arrivals.are_worth_polling_for() && instance.sandbox.may_be_aside() {
+        if !arrivals.are_worth_polling_for()
+            && instance.sandbox.process().may_be_in_background_group()
+        {
             // An instance at the lowest priority that does not poll would only make its requests
             // wait.
-            instance.sandbox.step_aside(false);
+            instance.sandbox.process().set_background_group(false);
         }
         let slot = polling.try_slot()?;
         // A previous holder of the slot has reported before if its guest strayed.
         let bound = polling.bound(arrivals)?;
-        if !instance.sandbox.is_aside() {
+        if !instance.sandbox.process().is_in_background_group() {
             // The next time, if this host supports that priority.
-            instance.sandbox.step_aside(true);
+            instance.sandbox.process().set_background_group(true);
             return None;
         }
         instance.mailbox.map().ok()?;

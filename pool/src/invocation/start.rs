@@ -42,10 +42,10 @@ impl Invocation {
         let number = self.timing.instance;
         self.instance.sandbox.activate(number, monotonic).await?;
         self.deadlines.begin();
-        self.deadlines.is_background = self.instance.sandbox.may_be_aside();
+        self.deadlines.is_background = self.instance.sandbox.process().may_be_in_background_group();
         if self.deadlines.is_background && !self.active_request.is_alone() {
             self.deadlines.is_background = false;
-            self.instance.sandbox.step_aside(false);
+            self.instance.sandbox.process().set_background_group(false);
         }
         self.is_activated = true;
         self.run_to_response().await
@@ -62,10 +62,10 @@ impl Invocation {
         if self.polls_for_end && self.poll_for_end().await? {
             return Ok(StartOutcome::Finished(RunOutcome::Reported));
         }
-        self.deadlines.is_background = self.instance.sandbox.may_be_aside();
+        self.deadlines.is_background = self.instance.sandbox.process().may_be_in_background_group();
         if self.deadlines.is_background && !self.active_request.is_alone() {
             self.deadlines.is_background = false;
-            self.instance.sandbox.step_aside(false);
+            self.instance.sandbox.process().set_background_group(false);
         }
         self.run_to_response().await
     }
@@ -74,7 +74,7 @@ impl Invocation {
     /// all processors are wanted, so no instance of its function is hot for a while.
     pub(super) fn leave_background(&mut self) {
         self.deadlines.is_background = false;
-        self.instance.sandbox.step_aside(false);
+        self.instance.sandbox.process().set_background_group(false);
         if self.was_hot && !self.instance.mailbox.has_begun() {
             self.version.warm_instances().arrivals().hold_off();
         }

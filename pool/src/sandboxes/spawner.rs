@@ -37,15 +37,15 @@ struct ProcessRecord {
     spawned: Option<oneshot::Sender<Result<Spawned, PlatformError>>>,
     ended: Option<oneshot::Sender<Exit>>,
     account: Arc<CpuAccount>,
-    aside: Arc<AsideState>,
+    background_group: Arc<BackgroundGroupState>,
 }
 
-/// Whether all other processes that want a processor run before a process.
+/// Whether a process is in the background group: all others that want a processor run before it.
 #[derive(Debug, Default)]
-struct AsideState {
-    /// The last order was to put it aside.
+struct BackgroundGroupState {
+    /// The last order was to put it there.
     is_requested: AtomicBool,
-    /// The spawner has reported that it is aside.
+    /// The spawner has reported that it is there.
     is_in_effect: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ enum QueuedOrder {
 struct SpawnedProcess {
     spawner: Arc<Spawner>,
     token: u64,
-    aside: Arc<AsideState>,
+    background_group: Arc<BackgroundGroupState>,
     /// Set once the process was made. The clock of its CPU time is `None` if it had ended by then.
     spawned: OnceLock<(Option<libc::clockid_t>, ProcessCreationTimes)>,
 }
@@ -99,30 +99,43 @@ impl ProcessHandle for SpawnedProcess {
         let _ = self.spawner.orders.send(order);
     }
 
-    fn step_aside(&self, aside: bool) {
-        if aside && self.spawner.refuses_aside.load(Ordering::Relaxed) {
+    fn set_background_group(&self, background: bool) {
+        if background
+            && self
+                .spawner
+                .refuses_background_group
+                .load(Ordering::Relaxed)
+        {
             return;
         }
-        if self.aside.is_requested.swap(aside, Ordering::AcqRel) == aside {
+        if self
+            .background_group
+            .is_requested
+            .swap(background, Ordering::AcqRel)
+            == background
+        {
             return;
         }
-        if !aside {
-            // The spawner reports when it is aside again.
-            self.aside.is_in_effect.store(false, Ordering::Release);
+        if !background {
+            // The spawner reports when it is in the group again.
+            self.background_group
+                .is_in_effect
+                .store(false, Ordering::Release);
         }
-        let background = aside.into();
-        let token = self.token;
-        let order = QueuedOrder::SetBackgroundGroup(SetBackgroundGroup { token, background });
+        let order = QueuedOrder::SetBackgroundGroup(SetBackgroundGroup {
+            token: self.token,
+            background: background.into(),
+        });
         let _ = self.spawner.orders.send(order);
     }
 
-    fn is_aside(&self) -> bool {
-        self.aside.is_requested.load(Ordering::Acquire)
-            && self.aside.is_in_effect.load(Ordering::Acquire)
+    fn is_in_background_group(&self) -> bool {
+        self.background_group.is_requested.load(Ordering::Acquire)
+            && self.background_group.is_in_effect.load(Ordering::Acquire)
     }
 
-    fn may_be_aside(&self) -> bool {
-        self.aside.is_requested.load(Ordering::Acquire)
+    fn may_be_in_background_group(&self) -> bool {
+        self.background_group.is_requested.load(Ordering::Acquire)
     }
 
     fn cpu_time(&self) -> Result<Duration, Errno> {
@@ -147,8 +160,8 @@ pub struct Spawner {
     /// The queue of orders without an answer.
     orders: mpsc::UnboundedSender<QueuedOrder>,
     gone: AtomicBool,
-    /// Whether this host cannot put processes aside.
-    refuses_aside: AtomicBool,
+    /// Whether this host has no background group.
+    refuses_background_group: AtomicBool,
     /// The number of processes that made a system call that their jail does not allow.
     forbidden_calls: Arc<AtomicU64>,
     /// The use of control groups, as the spawner reports it.
@@ -190,7 +203,7 @@ impl Spawner {
             next_token: AtomicU64::new(1),
             orders,
             gone: AtomicBool::new(false),
-            refuses_aside: AtomicBool::new(false),
+            refuses_background_group: AtomicBool::new(false),
             forbidden_calls,
             groups,
             reaped,
@@ -291,21 +304,22 @@ impl Spawner {
     ) -> Result<Process, PlatformError> {
         let (spawned_sender, spawned) = oneshot::channel();
         let (ended_sender, ended) = oneshot::channel();
-        let (account, aside) = (Arc::<CpuAccount>::default(), Arc::<AsideState>::default());
+        let account = Arc::<CpuAccount>::default();
+        let background_group = Arc::<BackgroundGroupState>::default();
         self.records().insert(
             token,
             ProcessRecord {
                 spawned: Some(spawned_sender),
                 ended: Some(ended_sender),
                 account: account.clone(),
-                aside: aside.clone(),
+                background_group: background_group.clone(),
             },
         );
         // From here on, dropping this ends a process that the request has made.
         let process_handle = Arc::new(SpawnedProcess {
             spawner: self.clone(),
             token,
-            aside,
+            background_group,
             spawned: OnceLock::new(),
         });
         let mut process = Process::new(process_handle.clone(), account, ended);
@@ -367,10 +381,10 @@ impl Spawner {
                     refused,
                 } = packet.message()?;
                 if refused.is_yes() {
-                    self.refuses_aside.store(true, Ordering::Relaxed);
+                    self.refuses_background_group.store(true, Ordering::Relaxed);
                 }
                 if let Some(record) = self.records().get(&token) {
-                    let is_in_effect = &record.aside.is_in_effect;
+                    let is_in_effect = &record.background_group.is_in_effect;
                     is_in_effect.store(background.is_yes(), Ordering::Release);
                 }
             }

@@ -137,13 +137,13 @@ impl ProcessHandle for Thread {
     }
 
     /// A thread has no control group.
-    fn step_aside(&self, _aside: bool) {}
+    fn set_background_group(&self, _background: bool) {}
 
-    fn is_aside(&self) -> bool {
+    fn is_in_background_group(&self) -> bool {
         false
     }
 
-    fn may_be_aside(&self) -> bool {
+    fn may_be_in_background_group(&self) -> bool {
         false
     }
 

@@ -222,6 +222,7 @@ impl SeedBuild {
         if priority != self.priority {
             self.priority = priority;
             self.sandbox
+                .process()
                 .set_background(priority == Priority::Background);
         }
     }

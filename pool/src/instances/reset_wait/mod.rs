@@ -175,7 +175,8 @@ impl ResetWait {
         let mut assigned: Option<(AssignedRequest, Instant)> = None;
         let mut background_due = instance
             .sandbox
-            .may_be_aside()
+            .process()
+            .may_be_in_background_group()
             .then(|| Instant::now() + BACKGROUND_MAX);
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
@@ -284,7 +285,7 @@ impl ResetWait {
         let left = looked.and_then(|looked| (poll + BACKGROUND_MAX).checked_sub(looked));
         let left = left.filter(|left| !left.is_zero());
         if left.is_none() {
-            instance.sandbox.step_aside(false);
+            instance.sandbox.process().set_background_group(false);
             self.was_late = true;
         }
         left

@@ -231,9 +231,9 @@ async fn a_slow_reset_restores_the_priority_and_cancels_polling() {
     let begun = Instant::now();
     let works = async {
         tokio::time::sleep(BACKGROUND_MAX - Duration::from_millis(1)).await;
-        assert!(sandbox.is_aside());
+        assert!(sandbox.is_in_background_group());
         tokio::time::sleep(Duration::from_millis(2)).await;
-        assert!(!sandbox.is_aside());
+        assert!(!sandbox.is_in_background_group());
         assert_eq!(control.offer(now()), Offer::Refused);
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
@@ -256,7 +256,7 @@ async fn an_instance_that_was_refused_is_claimed_the_next_time() {
     } = &mut field;
     let mut first = reset_wait(true);
     let works = async {
-        while sandbox.is_aside() {
+        while sandbox.is_in_background_group() {
             tokio::task::yield_now().await;
         }
         assert_eq!(control.offer(now()), Offer::Refused);
@@ -290,12 +290,12 @@ async fn a_polling_guest_stays_in_the_background_within_its_time() {
         // By the sandbox's word, the guest has all of its time left.
         assert_eq!(control.offer(u64::MAX), Offer::Made);
         tokio::time::sleep(BACKGROUND_MAX + POLL / 2).await;
-        assert!(sandbox.is_aside());
+        assert!(sandbox.is_in_background_group());
         // Moves the offer back, as if the polling time and the time to stop polling had passed.
         let passed = u64::try_from((POLL + BACKGROUND_MAX).as_nanos()).unwrap();
         control.offer(now() - passed);
         tokio::time::sleep(2 * POLL).await;
-        assert!(!sandbox.is_aside());
+        assert!(!sandbox.is_in_background_group());
         assert!(control.withdraw_offer());
         control.left();
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();

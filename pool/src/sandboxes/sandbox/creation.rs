@@ -87,7 +87,7 @@ impl Sandbox {
             Some(packet) => parse_ready(&packet)??,
             None => self.receive_prepared().await??,
         };
-        self.creation_times = SandboxCreationTimes::of(self.process.creation_times(), &prepared);
+        self.creation_times = SandboxCreationTimes::of(self.process().creation_times(), &prepared);
         let SandboxCreationTimes {
             group,
             fork,

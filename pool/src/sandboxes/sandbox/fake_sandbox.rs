@@ -28,7 +28,7 @@ pub struct FakeSandbox {
 /// The orders for the process.
 #[derive(Debug)]
 struct FakeProcess {
-    is_aside: AtomicBool,
+    is_in_background_group: AtomicBool,
 }
 
 impl ProcessHandle for FakeProcess {
@@ -42,16 +42,17 @@ impl ProcessHandle for FakeProcess {
 
     fn set_background(&self, _background: bool) {}
 
-    fn step_aside(&self, aside: bool) {
-        self.is_aside.store(aside, Ordering::Relaxed);
+    fn set_background_group(&self, background: bool) {
+        self.is_in_background_group
+            .store(background, Ordering::Relaxed);
     }
 
-    fn is_aside(&self) -> bool {
-        self.is_aside.load(Ordering::Relaxed)
+    fn is_in_background_group(&self) -> bool {
+        self.is_in_background_group.load(Ordering::Relaxed)
     }
 
-    fn may_be_aside(&self) -> bool {
-        self.is_aside()
+    fn may_be_in_background_group(&self) -> bool {
+        self.is_in_background_group()
     }
 
     fn cpu_time(&self) -> Result<Duration, Errno> {
@@ -64,19 +65,19 @@ impl ProcessHandle for FakeProcess {
 }
 
 impl FakeSandbox {
-    /// Returns whether all other processes that want a processor are to run before the sandbox.
-    pub fn is_aside(&self) -> bool {
-        self.made.is_aside()
+    /// Returns whether the sandbox is to be in the background group.
+    pub fn is_in_background_group(&self) -> bool {
+        self.made.is_in_background_group()
     }
 }
 
 impl Sandbox {
-    /// Returns a sandbox that is put aside, and the stand-in for its process.
+    /// Returns a sandbox in the background group, and the stand-in for its process.
     pub fn fake() -> (Self, FakeSandbox) {
         let (ours, socket) = faasw_fri::pair().unwrap();
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let made = Arc::new(FakeProcess {
-            is_aside: AtomicBool::new(true),
+            is_in_background_group: AtomicBool::new(true),
         });
         let (ended, exit) = oneshot::channel();
         let sandbox = Self {

@@ -36,7 +36,7 @@ pub use self::reports::preparation_error;
 pub use self::reports::{RingReport, SandboxCreationTimes, SandboxEvent, failure_text};
 use self::reports::{is_by_guest, protocol_error, start_error};
 use super::cpu_account::CpuAccount;
-use super::process::Process;
+use super::process::{Process, ProcessHandle};
 use super::progress_doorbell::ProgressDoorbell;
 use super::wall_clock::{self, WallClock};
 use super::watch::{into_io, send_when_writable};
@@ -90,7 +90,7 @@ impl Sandbox {
     ) -> Result<(), PlatformError> {
         let order = fork_order(Origin::Shared, Image::empty(ram.bytes(), state));
         // The sandbox is needed now, even if it was made ahead of need.
-        self.process
+        self.process()
             .assign(ram.bytes().saturating_add(VM_OVERHEAD), None);
         self.send_order(&*order, &[mailbox.as_fd(), ram.as_fd()])
             .await
@@ -146,7 +146,7 @@ impl Sandbox {
         // Pages of the seed's holes that the guest touches become the seed's, and are charged to
         // the sandbox.
         let most = ram_bytes.saturating_add(frozen.hole_bytes());
-        self.process
+        self.process()
             .assign(most.saturating_add(VM_OVERHEAD), function);
         let fds = attached
             .into_iter()
@@ -271,6 +271,11 @@ impl Sandbox {
         }
     }
 
+    /// Returns the handle of its process, which sets its priority.
+    pub fn process(&self) -> &dyn ProcessHandle {
+        self.process.handle()
+    }
+
     /// Returns the CPU time that the sandbox and its guest have used.
     ///
     /// # Errors
@@ -306,27 +311,6 @@ impl Sandbox {
                 wall_clock::epoch_nanoseconds(self.wall_clock)
             },
         }
-    }
-
-    /// Sets the background priority or the usual one.
-    pub fn set_background(&self, background: bool) {
-        self.process.set_background(background);
-    }
-
-    /// Lets all other processes that want a processor run before it, or stops that.
-    /// [`Sandbox::is_aside`] reports when this has taken effect, on hosts that support it.
-    pub fn step_aside(&self, aside: bool) {
-        self.process.step_aside(aside);
-    }
-
-    /// Returns whether all other processes that want a processor run before it.
-    pub fn is_aside(&self) -> bool {
-        self.process.is_aside()
-    }
-
-    /// Returns whether it is put aside, or may be at any moment.
-    pub fn may_be_aside(&self) -> bool {
-        self.process.may_be_aside()
     }
 
     /// Waits for the result of a reset, or for a ring of a guest that still runs. Such a ring
