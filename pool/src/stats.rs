@@ -4,8 +4,8 @@ use std::time::Duration;
 
 pub use faasw_common::{Lack, Lacking, SeedInfo};
 
+use crate::confinement::Confinement;
 use crate::memory::SHORTAGE_PART;
-use crate::sandboxes::Confinement;
 
 /// The number of sandboxes in each state, and the memory that functions hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

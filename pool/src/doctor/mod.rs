@@ -14,8 +14,8 @@ use kvm_bindings::KVM_CAP_X86_MSR_FILTER;
 use kvm_ioctls::{Cap, Kvm};
 
 pub use self::finding::{Finding, FindingState};
+use crate::confinement::Confinement;
 use crate::error::StartError;
-use crate::sandboxes::Confinement;
 use crate::snapshots::has_small_pages;
 
 /// The only KVM interface version.

@@ -6,7 +6,7 @@ use faasw_jail::group::{CgroupLocation, CgroupVersion, Groups, Share, VM_OVERHEA
 use faasw_jail::{ConfinementLevel, Obstacle};
 
 use super::finding::{Finding, FindingState};
-use crate::sandboxes::Confinement;
+use crate::confinement::Confinement;
 
 /// Examines everything on which jails of this kind and the memory limits depend.
 pub fn findings(confinement: Confinement) -> Vec<Finding> {

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use tokio::time::{Instant, sleep_until};
 
 use super::body::{PARTS, PartSender};
 use crate::fair_slots::{FairSlots, PendingSlot, Slot, SlotRequest, SlotRules, Urgency};
-use crate::seeds::FunctionNumber;
 
 /// Slots for moving responses, by function.
 pub type RelaySlots = FairSlots<FunctionNumber>;

@@ -36,7 +36,11 @@ impl Invocation {
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;
         if !self.was_instance() {
-            Box::pin(self.instance.fork(&self.version)).await?;
+            let (ram_bytes, number) = (
+                self.version.ram_bytes(),
+                self.version.function_memory().number(),
+            );
+            Box::pin(self.instance.fork(ram_bytes, number)).await?;
         }
         let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;

@@ -166,7 +166,8 @@ impl Pool {
         origin: ForkOrigin,
     ) -> Result<Instance, PlatformError> {
         let mut instance = Self::instance(ready, origin)?;
-        instance.fork(version).await?;
+        let number = version.function_memory().number();
+        instance.fork(version.ram_bytes(), number).await?;
         Ok(instance)
     }
 

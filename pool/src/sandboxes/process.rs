@@ -8,12 +8,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
 use super::cpu_account::CpuAccount;
 use crate::error::PlatformError;
-use crate::seeds::FunctionNumber;
 use crate::snapshots::InstanceEnder;
 
 /// How a process ended.

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use faasw_fri::messages::{
-    BackgroundGroupReport, Ended, GroupVersion, Introduced, Kill, Limit, NO_FUNCTION,
-    SetBackgroundGroup, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper, SpawnSandbox, Spawned,
+    BackgroundGroupReport, Ended, FunctionNumber, GroupVersion, Introduced, Kill, Limit,
+    NO_FUNCTION, SetBackgroundGroup, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper,
+    SpawnSandbox, Spawned,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_jail::{ConfinementLevel, Network, Obstacle, Step, egress};
@@ -30,7 +31,6 @@ use super::launcher::{Launcher, SpawnerProcess};
 use super::process::{Exit, FORBIDDEN_CALL, Process, ProcessCreationTimes, ProcessHandle};
 use super::watch::{into_io, send_when_writable, watch};
 use crate::error::{PlatformError, errno_from_report};
-use crate::seeds::FunctionNumber;
 
 /// The record of a requested process.
 struct ProcessRecord {

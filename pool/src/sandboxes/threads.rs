@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use faasw_sandbox::sandbox::thread::{Host, Thread};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -17,7 +18,6 @@ use tokio::sync::{oneshot, watch};
 use super::cpu_account::CpuAccount;
 use super::process::{Exit, Process, ProcessCreationTimes, ProcessHandle};
 use crate::error::PlatformError;
-use crate::seeds::FunctionNumber;
 
 /// The threads of a pool.
 #[derive(Debug)]

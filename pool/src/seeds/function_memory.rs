@@ -10,14 +10,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use faasw_fri::messages::FunctionNumber;
 use faasw_seedtree::graph::Resting;
 use faasw_seedtree::{Key, Owner};
 
 use super::graph::{OwnerAccount, Seeds};
 use crate::instances::{WarmInfo, WarmInstances};
-
-/// The number of a function in its pool, the same for all its versions.
-pub type FunctionNumber = u64;
 
 /// The account of a function, for all its versions.
 #[derive(Debug)]

@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::capacity::Amount;
-use crate::seeds::FunctionNumber;
 
 /// An invocation that has waited for less than this counts as at work: it is the time of a round
 /// trip to a distant client.

@@ -14,11 +14,10 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
-
-use crate::seeds::FunctionNumber;
 
 /// How long a permit blocks other functions' requests: 1 ms, the time that a request may run with
 /// its permit while others wait.

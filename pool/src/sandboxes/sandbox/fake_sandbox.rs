@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use faasw_fri::messages::FunctionNumber;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
@@ -14,7 +15,6 @@ use crate::sandboxes::cpu_account::CpuAccount;
 use crate::sandboxes::process::{Exit, Process, ProcessCreationTimes, ProcessHandle};
 use crate::sandboxes::progress_doorbell::ProgressDoorbell;
 use crate::sandboxes::watch::watch;
-use crate::seeds::FunctionNumber;
 
 /// The other end of the sandbox's socket.
 #[derive(Debug)]

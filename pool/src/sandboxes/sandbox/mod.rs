@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_fri::messages::{
-    Activate, Forked, Image, Origin, Rang, Reset, Resume, Seal, Sealed, Survey, Used, VcpuState,
-    WarmReport,
+    Activate, Forked, FunctionNumber, Image, Origin, Rang, Reset, Resume, Seal, Sealed, Survey,
+    Used, VcpuState, WarmReport,
 };
 use faasw_fri::userfault::Faults;
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
@@ -42,7 +42,6 @@ use super::wall_clock::{self, WallClock};
 use super::watch::{into_io, send_when_writable};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::seeds::FunctionNumber;
 use crate::sink::Effort;
 use crate::snapshots::{
     Code, MemoryBases, Pager, PagerRegistration, ParentRef, SeedSnapshot, has_failed,

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::targets::{PoolAction, SpecialisationTargets};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::sandboxes::confinement::SandboxMaker;
 use crate::sandboxes::sandbox::Sandbox;
+use crate::sandboxes::sandbox_maker::SandboxMaker;
 use crate::sandboxes::wall_clock::WallClock;
 use crate::snapshots::{ParentRef, SeedSnapshot, ZygoteTemplate};
 

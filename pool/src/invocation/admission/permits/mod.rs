@@ -24,13 +24,13 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use faasw_fri::messages::FunctionNumber;
 use tokio::sync::oneshot;
 
 use self::state::{State, Waiter};
 use super::capacity::Amount;
 use super::demand::{Step, StepClock};
 use super::served::ServedFunctions;
-use crate::seeds::FunctionNumber;
 
 /// The least part of the capacity that a function leaves to others: enough for a light neighbour,
 /// little enough that one busy function uses most of a node.

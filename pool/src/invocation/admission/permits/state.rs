@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
+use faasw_fri::messages::FunctionNumber;
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
 use super::{PermitRequest, PooledPermit};
 use crate::invocation::admission::capacity::Amount;
 use crate::invocation::admission::demand::{DecayingShare, Step};
-use crate::seeds::FunctionNumber;
 
 /// Demand below this share of the capacity is forgotten: less than one of the 256 invocations
 /// that a node admits by default.
