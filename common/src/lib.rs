@@ -2,14 +2,18 @@
 //! is used, how long an instance polls for its next request. The pool, the node and the admin API's
 //! client need them, and the client must not depend on the pool.
 //!
-//! [`text`]: untrusted text, escaped for display. `packet`: packets with descriptors.
+//! [`text`]: untrusted text, escaped for display. [`Lock`]: a mutex without poisoning. `packet`:
+//! packets with descriptors.
 #![forbid(unsafe_code)]
 
+mod lock;
 #[cfg(feature = "packet")]
 pub mod packet;
 pub mod text;
 
 use std::time::Duration;
+
+pub use lock::Lock;
 
 use serde::{Deserialize, Serialize};
 

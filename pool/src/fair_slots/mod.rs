@@ -10,10 +10,11 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use faasw_common::Lock;
 use tokio::sync::{oneshot, watch};
 
 /// Whether a client waits for the work.
@@ -57,7 +58,7 @@ pub struct FairSlots<O: Ord> {
     rules: SlotRules,
     /// The worst-case memory in bytes that the work in all slots may take.
     bytes_max: AtomicU64,
-    state: Mutex<State<O>>,
+    state: Lock<State<O>>,
     /// How many foreground requests hold or await a slot.
     foreground: watch::Sender<usize>,
 }
@@ -149,7 +150,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         Arc::new(Self {
             rules,
             bytes_max: AtomicU64::new(u64::MAX),
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 held: 0,
                 held_in_background: 0,
                 held_bytes: 0,
@@ -165,14 +166,14 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// Bounds the worst-case memory of the work in all slots.
     pub fn limit_bytes(&self, bytes: u64) {
         if self.bytes_max.swap(bytes, Ordering::Relaxed) < bytes {
-            self.grant(&mut self.lock());
+            self.grant(&mut self.state.lock());
         }
     }
 
     /// Requests a slot. When this returns, the request is in the queue or has its slot.
     pub fn request(self: &Arc<Self>, request: SlotRequest<O>) -> PendingSlot<O> {
         let (sender, granted) = oneshot::channel();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         let owner = state.owners.entry(request.owner.clone()).or_default();
@@ -200,7 +201,7 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// Returns how many requests are served before the last one of an owner in the present queue,
     /// or `None` if no request of the owner waits.
     pub fn queued_behind(&self, owner: &O) -> Option<usize> {
-        let state = self.lock();
+        let state = self.state.lock();
         let (last, _) = state.owners.get(owner)?.waiting.last_key_value()?;
         state.behind(owner, *last)
     }
@@ -305,7 +306,7 @@ impl<O: Ord + Clone> FairSlots<O> {
 
     /// Removes a request, whether it holds its slot or waits.
     fn leave(&self, number: u64, request: &SlotRequest<O>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let place = (request.urgency, number);
         if state.take_out(&request.owner, place).is_none() {
             state.held -= 1;
@@ -325,10 +326,6 @@ impl<O: Ord + Clone> FairSlots<O> {
             self.foreground.send_modify(|count| *count -= 1);
         }
         self.grant(&mut state);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<O>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -438,7 +435,7 @@ impl<O: Ord + Clone> QueuePosition<O> {
     /// Returns how many requests are served before this one in the present queue, or `None` once it
     /// has its slot.
     pub fn behind(&self) -> Option<usize> {
-        self.slots.lock().behind(&self.owner, self.place)
+        self.slots.state.lock().behind(&self.owner, self.place)
     }
 }
 

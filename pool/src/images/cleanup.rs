@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use faasw_common::text::Line;
 
-use super::{ENGINE, ImageId, ImageKind, Images, SHARED, UNFINISHED, lock};
+use super::{ENGINE, ImageId, ImageKind, Images, SHARED, UNFINISHED};
 
 /// How long an engine's image stays without being used.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -55,12 +55,12 @@ impl Images {
         let shared = SHARED.map(|name| ImageKind::Shared(name.to_owned()));
         let wanted = shared.into_iter().chain(versions);
         let wanted = wanted.map(|kind| self.name(&kind)).collect();
-        *lock(&self.wanted) = WantedImages::These(wanted);
+        *self.wanted.lock() = WantedImages::These(wanted);
     }
 
     /// Removes the images that [`Images::retain`] made unwanted, and learns which images there are.
     pub(crate) fn tidy(&self) {
-        let _writing = lock(&self.writing);
+        let _writing = self.writing.lock();
         if let Err(error) = self.tidy_up() {
             let error = Line(&error);
             tracing::warn!(%error, "the folder of func-images cannot be read");
@@ -70,10 +70,10 @@ impl Images {
     /// As [`Images::tidy`], for a caller that holds `writing`. The folder is read once, and again
     /// only if that failed.
     pub(super) fn tidy_up(&self) -> io::Result<()> {
-        if lock(&self.account).is_complete() {
+        if self.account.lock().is_complete() {
             return Ok(());
         }
-        let wanted = lock(&self.wanted).clone();
+        let wanted = self.wanted.lock().clone();
         let mut found = Vec::new();
         let (mut removed, mut left) = (0_u64, None);
         let names = match self.disk.names(&self.folder) {
@@ -113,9 +113,9 @@ impl Images {
         // A use time in the future must not keep an image forever.
         found.sort_by_key(|file| file.used.min(now));
         let found = found.into_iter().map(|file| (file.name, file.bytes));
-        lock(&self.account).complete(found);
+        self.account.lock().complete(found);
         self.evict_to(self.budget, "");
-        *lock(&self.wanted) = WantedImages::All;
+        *self.wanted.lock() = WantedImages::All;
         Ok(())
     }
 

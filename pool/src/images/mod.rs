@@ -19,12 +19,13 @@ mod write;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use faasw_abi::memory_map::{RODATA_END, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
+use faasw_common::Lock;
 use faasw_common::text::Line;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
@@ -178,14 +179,14 @@ pub struct Images {
     /// complete.
     arrivals: AtomicU64,
     /// Held while an image is written, and while the folder is read.
-    writing: Mutex<()>,
+    writing: Lock<()>,
     /// Versions that are gone; images of these that are still being written are discarded. Held
     /// while a name changes, never while a file is read or written.
-    gone: Mutex<HashSet<ImageId>>,
+    gone: Lock<HashSet<ImageId>>,
     /// The account of existing images. It is locked last, and only for a moment.
-    account: Mutex<ImageAccount>,
+    account: Lock<ImageAccount>,
     /// The names of the images that are wanted, until all others have been removed.
-    wanted: Mutex<WantedImages>,
+    wanted: Lock<WantedImages>,
     /// Whether the disk had too little free space for the last image, so that the log reports it
     /// once.
     is_disk_short: AtomicBool,
@@ -219,10 +220,10 @@ impl Images {
             is_read_only: false,
             disk,
             arrivals: AtomicU64::default(),
-            writing: Mutex::default(),
-            gone: Mutex::default(),
-            account: Mutex::new(ImageAccount::new(shared)),
-            wanted: Mutex::default(),
+            writing: Lock::default(),
+            gone: Lock::default(),
+            account: Lock::new(ImageAccount::new(shared)),
+            wanted: Lock::default(),
             is_disk_short: AtomicBool::new(false),
         }
     }
@@ -259,7 +260,7 @@ impl Images {
     /// Returns the size in bytes of the image with this file name, as noted last, or `None` if
     /// there is none. No file is accessed.
     pub(crate) fn known_bytes(&self, file_name: &str) -> Option<u64> {
-        lock(&self.account).bytes_of(file_name)
+        self.account.lock().bytes_of(file_name)
     }
 
     /// Returns the noted size of a function version's image, as `known_bytes` does.
@@ -337,7 +338,7 @@ impl Images {
         }
         if error.is_of_the_file() {
             // A new image is written in its place, or has been already.
-            let _gone = self.gone();
+            let _gone = self.gone.lock();
             if self.is_still(place) {
                 self.remove_named(&place.name);
             }
@@ -399,20 +400,20 @@ impl Images {
 
     /// Notes that an image of this size was used, unless it has been removed since.
     fn note_use(&self, place: &ImageFile) {
-        let _gone = self.gone();
+        let _gone = self.gone.lock();
         if let Some(known) = place.known
             && self.is_still(place)
         {
-            lock(&self.account).note(&place.name, known.bytes);
+            self.account.lock().note(&place.name, known.bytes);
         }
     }
 
     /// Notes that another program has removed an image, unless it has been written again since.
     fn note_gone(&self, name: &str, path: &Path) {
-        let _gone = self.gone();
+        let _gone = self.gone.lock();
         let status = self.disk.status(path);
         if status.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            lock(&self.account).forget(name);
+            self.account.lock().forget(name);
         }
     }
 
@@ -440,14 +441,14 @@ impl Images {
     /// Returns how many more bytes images may take before others are evicted, by the account.
     #[must_use]
     pub fn bytes_left(&self) -> u64 {
-        let all = lock(&self.account).bytes_beside("");
+        let all = self.account.lock().bytes_beside("");
         self.budget.saturating_sub(all)
     }
 
     /// Records that `version` serves from now on and that the versions in `gone` do not. The images
     /// of the latter are removed, and those of them that are being written are discarded.
     pub fn serve(&self, version: Option<ImageId>, gone: &[ImageId]) {
-        let mut all = self.gone();
+        let mut all = self.gone.lock();
         if all.len() + gone.len() > GONE_MAX {
             // Images of the forgotten versions are no longer being written by now.
             all.clear();
@@ -460,15 +461,6 @@ impl Images {
             all.remove(&version);
         }
     }
-
-    fn gone(&self) -> MutexGuard<'_, HashSet<ImageId>> {
-        lock(&self.gone)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic leaves an unfinished file at most.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether a vCPU can have come from one state to the other by running at privilege level

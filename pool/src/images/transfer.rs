@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use zerocopy::FromBytes;
 
 use super::disk::DiskFile;
-use super::{ImageId, ImageIdentity, ImageKind, Images, SHARE, host, is_next, lock};
+use super::{ImageId, ImageIdentity, ImageKind, Images, SHARE, host, is_next};
 use crate::opening::open_buffered;
 use crate::snapshots::SeedSnapshot;
 
@@ -151,7 +151,7 @@ impl Images {
     /// # Errors
     /// Returns `StorageFull` if there is no room, or the error of the disk.
     pub fn receive(self: &Arc<Self>, bytes: u64) -> Result<ImageImport, ImageError> {
-        let _writing = lock(&self.writing);
+        let _writing = self.writing.lock();
         self.tidy_up()?;
         if bytes > self.budget / SHARE || !self.has_room_for(bytes)? {
             return Err(io::Error::from(io::ErrorKind::StorageFull).into());
@@ -243,7 +243,7 @@ impl PartialFile {
         let images = &self.taken.images;
         let (mut at, bytes) = (self.taken.bytes, piece.len() as u64);
         // The bytes count before they are written.
-        lock(&images.account).reserve(bytes);
+        images.account.lock().reserve(bytes);
         self.taken.bytes = at.saturating_add(bytes);
         if !images.make_room_within(bytes)? {
             return Err(io::Error::from(io::ErrorKind::StorageFull).into());
@@ -267,12 +267,12 @@ impl PartialFile {
         let images = self.taken.images.clone();
         let name = images.file_name_of(id);
         {
-            let mut gone = images.gone();
+            let mut gone = images.gone.lock();
             gone.remove(id);
             let path = images.folder.join(&name);
             images.disk.replace(&self.name.path, &path)?;
             self.name.is_placed = true;
-            let mut account = lock(&images.account);
+            let mut account = images.account.lock();
             let bytes = std::mem::take(&mut self.taken.bytes);
             account.release(bytes);
             account.note(&name, bytes);
@@ -301,6 +301,6 @@ impl Drop for UnfinishedFile {
 
 impl Drop for DiskReservation {
     fn drop(&mut self) {
-        lock(&self.images.account).release(self.bytes);
+        self.images.account.lock().release(self.bytes);
     }
 }

@@ -6,9 +6,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use faasw_common::Lock;
 use faasw_jail::{ConfinementLevel, Network};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
@@ -28,7 +29,7 @@ pub struct EgressSpawner {
     level: ConfinementLevel,
     forbidden_calls: Arc<AtomicU64>,
     groups: Arc<GroupAccount>,
-    spawner: Mutex<SpawnerState>,
+    spawner: Lock<SpawnerState>,
     /// The runtime that the pool was started in; a caller may run in another one.
     runtime: Handle,
 }
@@ -48,7 +49,7 @@ impl EgressSpawner {
             level,
             forbidden_calls: Arc::default(),
             groups: Arc::new(GroupAccount::new(1, MEMORY)),
-            spawner: Mutex::default(),
+            spawner: Lock::default(),
             runtime: Handle::current(),
         }
     }
@@ -59,7 +60,7 @@ impl EgressSpawner {
     /// Returns an error if it cannot be started, or [`PlatformError::SpawnerGone`] after
     /// [`Self::stop`].
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
-        let mut state = self.lock();
+        let mut state = self.spawner.lock();
         if state.is_stopped {
             return Err(PlatformError::SpawnerGone);
         }
@@ -108,17 +109,12 @@ impl EgressSpawner {
     /// made afterwards.
     pub async fn stop(&self) {
         let spawner = {
-            let mut state = self.lock();
+            let mut state = self.spawner.lock();
             state.is_stopped = true;
             state.spawner.take()
         };
         if let Some(spawner) = spawner {
             spawner.stop().await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SpawnerState> {
-        // The state changes by single assignments.
-        self.spawner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use faasw_common::Lock;
 use faasw_fri::messages::FunctionNumber;
 use faasw_sandbox::sandbox::thread::{Host, Thread};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use crate::error::PlatformError;
 #[derive(Debug)]
 pub struct Threads {
     host: Arc<Host>,
-    living: Mutex<ThreadTable>,
+    living: Lock<ThreadTable>,
     /// The number of threads that have not been joined.
     count: watch::Sender<usize>,
     /// The runtime that the pool was started in; a caller may run in another one.
@@ -46,7 +47,7 @@ impl Threads {
     pub fn prepare() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             host: Arc::new(Host::prepare()?),
-            living: Mutex::default(),
+            living: Lock::default(),
             count: watch::Sender::new(0),
             runtime: Handle::current(),
         }))
@@ -77,7 +78,7 @@ impl Threads {
             // The receiver is gone if the runtime is.
             let _ = over_sender.send(code);
         };
-        let mut living = self.living();
+        let mut living = self.living.lock();
         if living.is_stopped {
             return Err(PlatformError::SpawnerGone);
         }
@@ -103,7 +104,7 @@ impl Threads {
     /// Ends all threads and waits until they are gone. No others can be started afterwards.
     pub async fn stop(&self) {
         {
-            let mut living = self.living();
+            let mut living = self.living.lock();
             living.is_stopped = true;
             for thread in living.threads.values() {
                 thread.kill();
@@ -111,10 +112,6 @@ impl Threads {
         }
         // The sender belongs to `self`, so it cannot be dropped meanwhile.
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
-    }
-
-    fn living(&self) -> MutexGuard<'_, ThreadTable> {
-        self.living.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

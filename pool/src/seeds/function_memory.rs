@@ -8,8 +8,9 @@
 //! those whose requests are not done. The kernel's memory for each VM and process is not included,
 //! nor is the memory of instances at work.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use faasw_common::Lock;
 use faasw_fri::messages::FunctionNumber;
 use faasw_seedtree::graph::Resting;
 use faasw_seedtree::{Key, Owner};
@@ -23,7 +24,7 @@ pub struct FunctionMemory {
     number: FunctionNumber,
     budget: u64,
     seeds: Arc<Seeds>,
-    versions: Mutex<Vec<(Key, Weak<WarmInstances>)>>,
+    versions: Lock<Vec<(Key, Weak<WarmInstances>)>>,
 }
 
 impl FunctionMemory {
@@ -33,7 +34,7 @@ impl FunctionMemory {
             number,
             budget,
             seeds,
-            versions: Mutex::default(),
+            versions: Lock::default(),
         });
         let account: Weak<Self> = Arc::downgrade(&function_memory);
         function_memory
@@ -54,14 +55,14 @@ impl FunctionMemory {
 
     /// Adds a version, whose instances are forked from the seed with this key.
     pub fn add(&self, seed: Key, warm_instances: &Arc<WarmInstances>) {
-        let mut versions = self.lock();
+        let mut versions = self.versions.lock();
         versions.retain(|(_, warm_instances)| warm_instances.strong_count() > 0);
         versions.push((seed, Arc::downgrade(warm_instances)));
     }
 
     /// Returns the unused bytes of the function's budget.
     pub fn free_budget(&self) -> u64 {
-        let versions = existing(&self.lock());
+        let versions = existing(&self.versions.lock());
         self.budget.saturating_sub(self.bytes(&versions))
     }
 
@@ -74,7 +75,7 @@ impl FunctionMemory {
 
     fn fit_own(&self) {
         // Other callers wait here, and then find that the account fits.
-        let listed = self.lock();
+        let listed = self.versions.lock();
         let versions = existing(&listed);
         // Called after each request, when there is nearly always nothing to do.
         if self.bytes(&versions) <= self.budget {
@@ -108,10 +109,6 @@ impl FunctionMemory {
         let keys = versions.iter().map(|(key, _)| *key);
         let seeds = self.seeds.recount_bytes(self.owner(), keys);
         warm.fold(seeds, u64::saturating_add)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<(Key, Weak<WarmInstances>)>> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Snapshots with the pool's data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use faasw_common::Lock;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::graph::CompanionState;
 use faasw_seedtree::reading::LoadProgress;
@@ -25,7 +26,7 @@ pub struct SnapshotState {
     /// Unset if no function's code has run.
     code: OnceLock<HeldCode>,
     /// The pager that reads the rest of memory and code, as long as some of it is missing.
-    pager: Mutex<Weak<Pager>>,
+    pager: Lock<Weak<Pager>>,
     /// How often guests had to wait for a page, once the snapshot is complete.
     late_pages: AtomicU64,
 }
@@ -68,12 +69,12 @@ impl SnapshotState {
 
     /// Sets the pager that reads the rest of its memory.
     pub fn set_pager(&self, pager: &Arc<Pager>) {
-        *self.pager.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(pager);
+        *self.pager.lock() = Arc::downgrade(pager);
     }
 
     /// Returns the pager that reads the rest of its memory, if there is one.
     pub fn pager(&self) -> Option<Arc<Pager>> {
-        let pager = self.pager.lock().unwrap_or_else(PoisonError::into_inner);
+        let pager = self.pager.lock();
         pager.upgrade()
     }
 }
@@ -83,7 +84,7 @@ impl From<Box<VcpuState>> for SnapshotState {
         Self {
             vcpu,
             code: OnceLock::new(),
-            pager: Mutex::default(),
+            pager: Lock::default(),
             late_pages: AtomicU64::new(0),
         }
     }

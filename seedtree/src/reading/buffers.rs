@@ -1,9 +1,10 @@
 //! The buffers of the threads that read.
 
 use std::fmt;
-use std::sync::Mutex;
 
-use super::{PART, PARTS_AT_ONCE, lock};
+use faasw_common::Lock;
+
+use super::{PART, PARTS_AT_ONCE};
 
 /// The alignment of direct reads, in memory and in the file (open(2), `O_DIRECT`).
 const ALIGNED: usize = 4096;
@@ -33,7 +34,7 @@ impl AlignedBuffer {
 
 /// A pool of buffers for reading parts: each reader returns its buffer for the next one.
 #[derive(Default)]
-pub struct BufferPool(Mutex<Vec<AlignedBuffer>>);
+pub struct BufferPool(Lock<Vec<AlignedBuffer>>);
 
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,10 +45,10 @@ impl fmt::Debug for BufferPool {
 impl BufferPool {
     /// Calls `reads` with one of the buffers.
     pub fn with<T>(&self, reads: impl FnOnce(&mut AlignedBuffer) -> T) -> T {
-        let free = lock(&self.0).pop();
+        let free = self.0.lock().pop();
         let mut buffer = free.unwrap_or_else(|| AlignedBuffer::new(PART * PARTS_AT_ONCE));
         let read = reads(&mut buffer);
-        lock(&self.0).push(buffer);
+        self.0.lock().push(buffer);
         read
     }
 }

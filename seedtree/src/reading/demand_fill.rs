@@ -12,15 +12,15 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use faasw_abi::pages::{Page, PageRange, PageSet};
+use faasw_common::Lock;
 
 use super::buffers::AlignedBuffer;
 use super::load_progress::LoadProgress;
+use super::load_runs;
 use super::parts::Parts;
-use super::{load_runs, lock};
 
 /// The number of parts that are read at once while guests may wait: a page that a guest needs
 /// meanwhile waits for these.
@@ -73,7 +73,7 @@ pub struct DemandFill<S: PartSource> {
     /// The number of times that a guest needed a part before it was present.
     requested: AtomicU64,
     /// The pages of these parts that are contiguous with the needed ones.
-    late: Mutex<PageSet>,
+    late: Lock<PageSet>,
 }
 
 impl<S: PartSource> DemandFill<S> {
@@ -84,7 +84,7 @@ impl<S: PartSource> DemandFill<S> {
             source,
             progress: LoadProgress::pending(),
             requested: AtomicU64::new(0),
-            late: Mutex::default(),
+            late: Lock::default(),
         }
     }
 
@@ -141,7 +141,7 @@ impl<S: PartSource> DemandFill<S> {
         };
         if self.parts.is_missing(part) {
             self.requested.fetch_add(1, Ordering::Relaxed);
-            let mut late = lock(&self.late);
+            let mut late = self.late.lock();
             *late = late.union(&range.into());
             drop(late);
             self.fill(part..part + 1)?;
@@ -179,7 +179,7 @@ impl<S: PartSource> DemandFill<S> {
     /// were used is not known.
     #[must_use]
     pub fn late(&self) -> PageSet {
-        lock(&self.late).clone()
+        self.late.lock().clone()
     }
 
     /// Seals the file in memory, all of whose pages must be present.

@@ -1,7 +1,9 @@
 //! The progress of loading memory or code that guests may use before all of it is present.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use faasw_common::Lock;
 
 type LoadCallback = Box<dyn FnOnce(bool) + Send>;
 
@@ -11,7 +13,7 @@ struct Pending {
     /// Whether everything is present, once that is decided. Each request reads it.
     is_fully_loaded: OnceLock<bool>,
     /// The callbacks to call with that.
-    callbacks: Mutex<Vec<LoadCallback>>,
+    callbacks: Lock<Vec<LoadCallback>>,
 }
 
 /// Whether memory or code is fully loaded. All copies report the same. `None` if it was loaded
@@ -57,7 +59,7 @@ impl LoadProgress {
     /// when it never will be.
     pub fn on_decided(&self, callback: impl FnOnce(bool) + Send + 'static) {
         if let Some(pending) = &self.0 {
-            let mut callbacks = pending.callbacks();
+            let mut callbacks = pending.callbacks.lock();
             if self.outcome().is_none() {
                 callbacks.push(Box::new(callback));
                 return;
@@ -72,7 +74,7 @@ impl LoadProgress {
             return;
         };
         let callbacks = {
-            let mut callbacks = pending.callbacks();
+            let mut callbacks = pending.callbacks.lock();
             if pending.is_fully_loaded.set(is_fully_loaded).is_err() {
                 return;
             }
@@ -81,13 +83,6 @@ impl LoadProgress {
         for callback in callbacks {
             callback(is_fully_loaded);
         }
-    }
-}
-
-impl Pending {
-    fn callbacks(&self) -> MutexGuard<'_, Vec<LoadCallback>> {
-        let callbacks = self.callbacks.lock();
-        callbacks.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,7 +12,6 @@ mod parts;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 pub use self::buffers::{AlignedBuffer, BufferPool};
@@ -25,12 +24,6 @@ pub const PART: usize = 64 << 10;
 /// The number of parts that are read at once: 1 MiB. A disk is not faster with more, and one read
 /// is verified while another is under way.
 pub const PARTS_AT_ONCE: usize = (1 << 20) / PART;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The state behind each of these locks changes by single assignments, so a panic leaves it
-    // valid.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Processes all items by up to `readers` threads, including the calling one. Uses fewer if the
 /// system cannot start more.
@@ -94,6 +87,8 @@ fn runs(numbers: &[usize], most: usize) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use faasw_common::Lock;
+
     use super::*;
 
     #[test]
@@ -106,13 +101,13 @@ mod tests {
     fn each_is_done_once_and_none_is_begun_behind_one_that_failed() {
         for readers in 0..5 {
             let all: Vec<usize> = (0..100).collect();
-            let done = Mutex::new(Vec::new());
+            let done = Lock::new(Vec::new());
             let note = |number: usize| -> io::Result<()> {
-                lock(&done).push(number);
+                done.lock().push(number);
                 Ok(())
             };
             read_concurrently(&all, readers, |number| note(*number)).unwrap();
-            let mut seen = std::mem::take(&mut *lock(&done));
+            let mut seen = std::mem::take(&mut *done.lock());
             seen.sort_unstable();
             assert_eq!(seen, all);
             let failed = read_concurrently(&all, readers, |number| match number {
@@ -121,7 +116,7 @@ mod tests {
             });
             assert_eq!(failed.unwrap_err().to_string(), "a bad block");
             // With further threads the order depends on their speed.
-            assert!(readers > 1 || lock(&done).len() == 30);
+            assert!(readers > 1 || done.lock().len() == 30);
         }
     }
 
@@ -129,13 +124,13 @@ mod tests {
     fn a_reader_that_panics_is_an_error() {
         // The calling thread continues only when another has panicked.
         let (sender, panicked) = std::sync::mpsc::channel();
-        let (sender, panicked) = (Mutex::new(sender), Mutex::new(panicked));
+        let (sender, panicked) = (Lock::new(sender), Lock::new(panicked));
         let caller = thread::current().id();
         let read = read_concurrently(&[0, 1], 2, |_| -> io::Result<()> {
             if thread::current().id() == caller {
-                lock(&panicked).recv().map_err(io::Error::other)
+                panicked.lock().recv().map_err(io::Error::other)
             } else {
-                lock(&sender).send(()).map_err(io::Error::other)?;
+                sender.lock().send(()).map_err(io::Error::other)?;
                 panic!("this panic is a test's")
             }
         });

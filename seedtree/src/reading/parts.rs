@@ -1,10 +1,11 @@
 //! The numbered parts of something on a disk, and which of them are present.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, MutexGuard, PoisonError};
+
+use faasw_common::Lock;
 
 use super::buffers::{AlignedBuffer, BufferPool};
-use super::lock;
 
 /// The state of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl State {
 /// them at once: each part is read by one thread, and the others wait for it.
 #[derive(Debug)]
 pub struct Parts {
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Signals that parts are present or that their read failed.
     changed: Condvar,
     buffers: BufferPool,
@@ -75,7 +76,7 @@ struct ClaimedParts<'a> {
 
 impl Drop for ClaimedParts<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.of.state);
+        let mut state = self.of.state.lock();
         state.mark(self.parts.clone(), self.became);
         if self.became == Part::Missing {
             state.next = state.next.min(self.parts.start);
@@ -95,7 +96,7 @@ impl Parts {
             failed: None,
         };
         Self {
-            state: Mutex::new(state),
+            state: Lock::new(state),
             changed: Condvar::new(),
             buffers: BufferPool::default(),
         }
@@ -103,13 +104,13 @@ impl Parts {
 
     /// Returns whether a part is not present yet.
     pub fn is_missing(&self, part: usize) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         state.parts.get(part).is_some_and(|is| *is != Part::Loaded)
     }
 
     /// Returns the parts that are not present yet, in order.
     pub fn missing(&self) -> Vec<usize> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let numbered = state.parts.iter().enumerate();
         let missing = numbered.filter(|(_, part)| **part != Part::Loaded);
         missing.map(|(number, _)| number).collect()
@@ -128,7 +129,7 @@ impl Parts {
     ) -> Result<(), E> {
         let mut at = parts.start;
         while at < parts.end {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             while state.is(at, Part::Loading) {
                 state = self.wait(state);
             }
@@ -164,7 +165,7 @@ impl Parts {
         most: usize,
         reads: impl Fn(Range<usize>, &mut AlignedBuffer) -> Result<(), E>,
     ) -> Result<bool, E> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if let Some(run) = state.first_missing(most) {
                 drop(state);
@@ -179,6 +180,7 @@ impl Parts {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        // The state is valid between any two statements.
         let waited = self.changed.wait(state);
         waited.unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,12 +202,12 @@ mod tests {
             let count = random.usize(1..60);
             let parts = Parts::new(count);
             let bad = random.usize(..2 * count);
-            let read = Mutex::new(vec![0; count]);
+            let read = Lock::new(vec![0; count]);
             let reads = |run: Range<usize>, _: &mut AlignedBuffer| -> io::Result<()> {
                 if run.contains(&bad) {
                     return Err(io::Error::other("a bad block"));
                 }
-                run.for_each(|part| lock(&read)[part] += 1);
+                run.for_each(|part| read.lock()[part] += 1);
                 Ok(())
             };
             let wanted: Vec<_> = (0..4)
@@ -236,7 +238,7 @@ mod tests {
                 }
             };
             assert_eq!(end.is_err(), bad < count);
-            let read = lock(&read);
+            let read = read.lock();
             assert!(read.iter().all(|times| *times <= 1), "{read:?}");
             assert_eq!(parts.is_missing(bad), bad < count);
         }

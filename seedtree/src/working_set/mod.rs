@@ -15,10 +15,11 @@ mod habit;
 mod tests;
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use faasw_abi::memory_map::CODE_MAX;
 use faasw_abi::pages::{PageRange, PageSet};
+use faasw_common::Lock;
 
 use self::habit::Habit;
 use crate::key::Owner;
@@ -103,7 +104,7 @@ pub struct Reuse {
 #[derive(Debug)]
 pub struct WorkingSet {
     is_learnt: bool,
-    known: Mutex<WorkingSetState>,
+    known: Lock<WorkingSetState>,
 }
 
 #[derive(Debug, Default)]
@@ -127,19 +128,19 @@ impl WorkingSet {
     pub fn of(owner: Owner) -> Self {
         Self {
             is_learnt: owner != Owner::Shared,
-            known: Mutex::default(),
+            known: Lock::default(),
         }
     }
 
     /// Returns the current set.
     #[must_use]
     pub fn current(&self) -> Arc<PageSets> {
-        self.known().sets.clone()
+        self.known.lock().sets.clone()
     }
 
     /// Returns the set for the seed's image; it is empty before the first recording.
     pub(crate) fn recorded(&self) -> RecordedSets {
-        let known = self.known();
+        let known = self.known.lock();
         RecordedSets {
             sets: known.sets.clone(),
             changed: known.changed,
@@ -148,7 +149,7 @@ impl WorkingSet {
 
     /// Restores the set that was known when the seed was in memory before, if it is not empty.
     pub(crate) fn restore(&self, sets: PageSets, changed: u64) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if !self.is_learnt || sets.written.is_empty() && sets.read.is_empty() {
             return;
         }
@@ -161,14 +162,14 @@ impl WorkingSet {
     /// done.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        let known = self.known();
+        let known = self.known.lock();
         self.is_learnt && (!known.is_recorded || known.misses.is_firm(MISSES))
     }
 
     /// Counts a reset that is about to begin, and returns whether it should count unused pages.
     #[must_use]
     pub fn count_reset(&self) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if !known.is_recorded || known.changed <= FEW {
             return false;
         }
@@ -182,7 +183,7 @@ impl WorkingSet {
 
     /// Records the report of a reset, for an instance that was forked with the set of `generation`.
     pub fn note(&self, generation: u32, reset: Misses) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if generation != known.sets.generation || !known.is_recorded {
             return;
         }
@@ -216,7 +217,7 @@ impl WorkingSet {
         let written = sensible(&told.written, ram_bytes);
         let read = sensible(&told.read, ram_bytes);
         let code = sensible_code(&told.code);
-        let mut known = self.known();
+        let mut known = self.known.lock();
         // A different generation means that another instance has reported already.
         if !self.is_learnt || generation != known.sets.generation {
             return false;
@@ -250,7 +251,7 @@ impl WorkingSet {
     /// Adds the pages of memory and code that guests had to wait for when the seed was read in
     /// parts, if they are more than a set may leave out. Returns whether the set has changed.
     pub fn learn_late(&self, memory: &PageSet, code: &PageSet) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let sets = known.sets.clone();
         let pages = sets.written.count() + sets.read.count() + sets.code.count();
         let late = memory.count() + code.count();
@@ -289,11 +290,7 @@ impl WorkingSet {
     /// Returns how the current set has been used.
     #[must_use]
     pub fn reuse(&self) -> Reuse {
-        self.known().reuse
-    }
-
-    fn known(&self) -> MutexGuard<'_, WorkingSetState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().reuse
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{ZygotePool, lock};
+use super::ZygotePool;
 use crate::error::PlatformError;
 use crate::snapshots::has_small_pages;
 
@@ -86,7 +86,7 @@ impl ZygotePool {
             let first = zygote_pool.make_generic().await?;
             let tells = first.sandbox.reports_faults() && has_small_pages;
             let surplus = {
-                let mut ready_zygotes = lock(&zygote_pool.ready);
+                let mut ready_zygotes = zygote_pool.ready.lock();
                 // [`ZygotePool::stop`] sets `stopped` before it empties the pool.
                 if is_kept && !zygote_pool.stopped.load(Ordering::Acquire) {
                     ready_zygotes.put(first);

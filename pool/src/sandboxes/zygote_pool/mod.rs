@@ -12,9 +12,10 @@ mod targets;
 mod watermarks;
 mod zygote;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use faasw_common::Lock;
 use faasw_jail::{ConfinementLevel, Network};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
@@ -59,7 +60,7 @@ pub struct ZygotePoolOptions {
 #[derive(Debug)]
 pub struct ZygotePool {
     /// Started when it is first needed.
-    spawner: Mutex<Option<Arc<Spawner>>>,
+    spawner: Lock<Option<Arc<Spawner>>>,
     launcher: Option<Arc<Launcher>>,
     /// The confinement level of jails.
     level: ConfinementLevel,
@@ -68,8 +69,8 @@ pub struct ZygotePool {
     forbidden_calls: Arc<AtomicU64>,
     groups: Arc<GroupAccount>,
     wall_clock: WallClock,
-    ready: Mutex<ReadyZygotes>,
-    watermarks: Mutex<Watermarks>,
+    ready: Lock<ReadyZygotes>,
+    watermarks: Lock<Watermarks>,
     /// The number of instances that found a zygote ready.
     hits: AtomicU64,
     /// The number of those whose zygote was specialised for exactly the seed that
@@ -90,10 +91,6 @@ pub struct ZygotePool {
     filled: Notify,
     /// The runtime that the pool was started in; a caller may run in another one.
     runtime: Handle,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ZygotePool {
@@ -131,15 +128,15 @@ impl ZygotePool {
             }
         };
         let zygote_pool = Arc::new(Self {
-            spawner: Mutex::new(spawner),
+            spawner: Lock::new(spawner),
             launcher: options.launcher,
             level,
             threads,
             forbidden_calls,
             groups,
             wall_clock,
-            ready: Mutex::default(),
-            watermarks: Mutex::new(Watermarks::new(low, Instant::now())),
+            ready: Lock::default(),
+            watermarks: Lock::new(Watermarks::new(low, Instant::now())),
             hits: AtomicU64::new(0),
             near: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -181,7 +178,7 @@ impl ZygotePool {
     /// Returns an error if it cannot be started, or [`PlatformError::SpawnerGone`] after
     /// [`Self::stop`].
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
-        let mut spawner = lock(&self.spawner);
+        let mut spawner = self.spawner.lock();
         if self.stopped.load(Ordering::Acquire) {
             return Err(PlatformError::SpawnerGone);
         }
@@ -222,7 +219,7 @@ impl ZygotePool {
     /// Sets the seed from which functions descend: zygotes are specialised for it from now on,
     /// including those that are ready.
     pub fn set_base(&self, frozen: &Arc<SeedSnapshot>) {
-        lock(&self.ready).set_base(frozen, Instant::now());
+        self.ready.lock().set_base(frozen, Instant::now());
         self.changed.notify_one();
     }
 
@@ -242,7 +239,7 @@ impl ZygotePool {
         let is_loaded = is_fully_loaded(parent);
         let (parent, now) = (ParentRef::of(parent), Instant::now());
         let (ready, left) = {
-            let mut ready_zygotes = lock(&self.ready);
+            let mut ready_zygotes = self.ready.lock();
             // No zygote is specialised for a seed that is not completely loaded.
             if is_loaded {
                 ready_zygotes.record_fork(&parent, now);
@@ -251,7 +248,7 @@ impl ZygotePool {
             (ready, ready_zygotes.len())
         };
         let left = ready.is_some().then_some(left);
-        lock(&self.watermarks).take(left, now);
+        self.watermarks.lock().take(left, now);
         self.changed.notify_one();
         match ready {
             Some(ready) => {
@@ -272,7 +269,7 @@ impl ZygotePool {
     pub async fn take_generic(&self) -> Result<Zygote, PlatformError> {
         self.fault_support.wait().await;
         self.maker()?;
-        let ready = lock(&self.ready).take_generic();
+        let ready = self.ready.lock().take_generic();
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok(ready),
@@ -287,7 +284,7 @@ impl ZygotePool {
             return;
         }
         let gone: Vec<ParentRef> = gone.iter().map(ParentRef::of).collect();
-        let ended = lock(&self.ready).forget(&gone);
+        let ended = self.ready.lock().forget(&gone);
         if !ended.is_empty() {
             self.changed.notify_one();
         }
@@ -317,18 +314,18 @@ impl ZygotePool {
 
     /// Returns the number of zygotes that are ready now.
     pub fn ready(&self) -> usize {
-        lock(&self.ready).len()
+        self.ready.lock().len()
     }
 
     /// Returns how many of those are specialised.
     pub fn specialised(&self) -> usize {
-        lock(&self.ready).specialised()
+        self.ready.lock().specialised()
     }
 
     /// Returns the number of zygotes wanted, and how often one was ready.
     pub fn stats(&self) -> ZygotePoolStats {
         let (wanted, (low, high)) = {
-            let watermarks = lock(&self.watermarks);
+            let watermarks = self.watermarks.lock();
             (watermarks.wanted(), watermarks.bounds())
         };
         ZygotePoolStats {
@@ -340,7 +337,7 @@ impl ZygotePool {
             misses: self.misses.load(Ordering::Relaxed),
             specialise_failures: self.specialise_failures.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
-            parents: lock(&self.ready).parents(),
+            parents: self.ready.lock().parents(),
         }
     }
 
@@ -380,7 +377,7 @@ impl ZygotePool {
     pub async fn stop(&self) {
         let spawner = {
             // Under the lock, so that no other caller is starting one meanwhile.
-            let spawner = lock(&self.spawner);
+            let spawner = self.spawner.lock();
             self.stopped.store(true, Ordering::Release);
             spawner.clone()
         };
@@ -395,7 +392,7 @@ impl ZygotePool {
 
     /// Ends the zygotes that are ready.
     fn clear(&self) {
-        let all = lock(&self.ready).clear();
+        let all = self.ready.lock().clear();
         drop(all);
     }
 }

@@ -11,10 +11,11 @@ mod seed_hold;
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use faasw_common::Lock;
 use faasw_common::text::Line;
 use faasw_seedtree::graph::{
     Budget, Job, OwnerEvictions, Resting, SeedHandle, SnapshotRequest, Ticket,
@@ -93,17 +94,17 @@ pub trait OwnerAccount: std::fmt::Debug + Send + Sync {
 /// All seeds of a pool: those that can be made, and those in memory.
 #[derive(Debug)]
 pub struct Seeds {
-    graph: Mutex<Graph<SeedSnapshot, SeedStep, Waiter>>,
+    graph: Lock<Graph<SeedSnapshot, SeedStep, Waiter>>,
     /// The zygote pool. Functions hold these seeds for longer than the pool may exist.
     zygote_pool: Weak<ZygotePool>,
     slots: Arc<SeedSlots>,
     budget: Budget,
     /// The seeds that are being made.
-    in_progress: Mutex<BTreeMap<Key, SeedInProgress>>,
+    in_progress: Lock<BTreeMap<Key, SeedInProgress>>,
     /// Notifies the makings that a handle was dropped, after which a seed may not be wanted.
     forgotten: Notify,
     /// The accounts of the owners that have limits of their own.
-    accounts: Mutex<BTreeMap<Owner, Weak<dyn OwnerAccount>>>,
+    accounts: Lock<BTreeMap<Owner, Weak<dyn OwnerAccount>>>,
     /// The images of seeds that are not in memory, if images are stored.
     images: Option<ImageStore>,
     /// The runtime that the pool was started in. A caller may run in another one, which may stop.
@@ -121,13 +122,13 @@ impl Seeds {
         images: Option<Arc<Images>>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
-            graph: Mutex::default(),
+            graph: Lock::default(),
             zygote_pool: Arc::downgrade(zygote_pool),
             slots,
             budget,
-            in_progress: Mutex::default(),
+            in_progress: Lock::default(),
             forgotten: Notify::new(),
-            accounts: Mutex::default(),
+            accounts: Lock::default(),
             images: images.map(|images| {
                 let seeds = this.clone();
                 ImageStore::open(images, move |owner| {
@@ -142,12 +143,12 @@ impl Seeds {
 
     /// Counts an owner's seeds in this account from now on.
     pub fn register_account(&self, owner: Owner, account: Weak<dyn OwnerAccount>) {
-        lock(&self.accounts).insert(owner, account);
+        self.accounts.lock().insert(owner, account);
     }
 
     /// Removes the account of an owner that has no more seeds.
     pub fn unregister_account(&self, owner: Owner) {
-        let mut accounts = lock(&self.accounts);
+        let mut accounts = self.accounts.lock();
         // A new account may have been opened meanwhile.
         if accounts
             .get(&owner)
@@ -282,7 +283,7 @@ impl Seeds {
         let key = job.ticket.key();
         let progress = Arc::<SeedProgress>::default();
         let in_progress = SeedInProgress::new(job.recipe.name(), progress.clone());
-        lock(&self.in_progress).insert(key, in_progress);
+        self.in_progress.lock().insert(key, in_progress);
         let running = RunningJob {
             seeds: self.clone(),
             ticket: Some(job.ticket),
@@ -379,7 +380,7 @@ impl Seeds {
     pub fn holder_dropped(&self, owner: Owner) {
         // Ending instances needs a runtime, and this thread may not belong to one.
         let _inside = self.runtime.enter();
-        let account = lock(&self.accounts).get(&owner).and_then(Weak::upgrade);
+        let account = self.accounts.lock().get(&owner).and_then(Weak::upgrade);
         match account {
             Some(account) => account.fit(),
             None => self.fit_after(owner),
@@ -520,7 +521,7 @@ impl Seeds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Graph<SeedSnapshot, SeedStep, Waiter>> {
-        lock(&self.graph)
+        self.graph.lock()
     }
 }
 
@@ -531,10 +532,6 @@ fn discard_failed(
     key: Key,
 ) -> Vec<Arc<SeedSnapshot>> {
     graph.discard_line(key, has_failed)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A running job. Its end is reported to the graph however the task ends.
@@ -553,7 +550,7 @@ impl RunningJob {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        lock(&self.seeds.in_progress).remove(&ticket.key());
+        self.seeds.in_progress.lock().remove(&ticket.key());
         let done = self.seeds.lock().finish_job(ticket, made);
         self.seeds.drop_seeds(done.gone);
         for (teller, made) in done.results {

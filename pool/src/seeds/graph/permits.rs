@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use faasw_seedtree::{Key, Owner};
 
-use super::{Seeds, lock};
+use super::Seeds;
 use crate::fair_slots::Urgency;
 use crate::seeds::slots::{SeedPermit, SeedProgress, SeedRequest, SeedSlots};
 use crate::stats::MemoryStats;
@@ -70,14 +70,14 @@ impl Seeds {
 
     /// Returns the progress of a seed that is being made, or `None`.
     pub fn progress(&self, key: Key) -> Option<Arc<SeedProgress>> {
-        let in_progress = lock(&self.in_progress);
+        let in_progress = self.in_progress.lock();
         in_progress.get(&key).map(|seed| seed.progress.clone())
     }
 
     /// Returns how many makings are queued before that of a function's seed, or `None` if none of
     /// its seeds waits for a slot.
     pub fn queued_behind(&self, name: &str) -> Option<usize> {
-        let in_progress = lock(&self.in_progress);
+        let in_progress = self.in_progress.lock();
         let its = in_progress.values().filter(|seed| seed.name == name);
         its.filter_map(|seed| seed.progress.queued_behind()).max()
     }

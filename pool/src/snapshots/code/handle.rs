@@ -4,9 +4,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use faasw_abi::pages::PageSet;
+use faasw_common::Lock;
 use faasw_common::text::Line;
 use rustix::io::Errno;
 
@@ -33,7 +34,7 @@ pub trait CodeSource: fmt::Debug + Send + Sync {
 /// The code of a function, in memory or stored.
 #[derive(Debug)]
 pub struct CodeHandle {
-    location: Mutex<CodeLocation>,
+    location: Lock<CodeLocation>,
     tells_state: bool,
     /// Held by the caller that loads the code; others wait for it.
     loading: tokio::sync::Mutex<()>,
@@ -59,7 +60,7 @@ impl CodeHandle {
     pub fn unstored(code: Arc<Code>) -> Self {
         Self {
             tells_state: code.tells_state(),
-            location: Mutex::new(CodeLocation {
+            location: Lock::new(CodeLocation {
                 loaded: Arc::downgrade(&code),
                 bytes: code.bytes(),
                 digest: None,
@@ -81,7 +82,7 @@ impl CodeHandle {
     ) -> Self {
         Self {
             tells_state: false,
-            location: Mutex::new(CodeLocation {
+            location: Lock::new(CodeLocation {
                 loaded: loaded.map(Arc::downgrade).unwrap_or_default(),
                 unstored: None,
                 source: Some(source),
@@ -97,7 +98,7 @@ impl CodeHandle {
     /// holder.
     pub fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
         let unstored = {
-            let mut location = self.location();
+            let mut location = self.location.lock();
             location.source = Some(source);
             location.digest = Some(digest);
             location.is_damaged = false;
@@ -110,7 +111,7 @@ impl CodeHandle {
     /// Returns whether the code may leave memory.
     #[must_use]
     pub fn can_be_evicted(&self) -> bool {
-        self.location().unstored.is_none()
+        self.location.lock().unstored.is_none()
     }
 
     /// Returns the code if all of it is in memory.
@@ -122,14 +123,14 @@ impl CodeHandle {
 
     /// Returns the code if it is in memory or is being read.
     fn pending(&self) -> Option<Arc<Code>> {
-        self.location().loaded.upgrade()
+        self.location.lock().loaded.upgrade()
     }
 
     /// Records that the stored code was found to be damaged by the reader of `code`, so that it is
     /// compiled again when it is next needed. Without effect if other code has replaced it: code
     /// that was compiled since, or code that another reader reads, which finds the damage itself.
     pub fn mark_damaged(&self, code: &Arc<Code>) {
-        let mut location = self.location();
+        let mut location = self.location.lock();
         location.is_damaged |= std::ptr::eq(location.loaded.as_ptr(), Arc::as_ptr(code));
     }
 
@@ -165,7 +166,7 @@ impl CodeHandle {
             return Ok((code, None));
         }
         let (source, is_damaged) = {
-            let location = self.location();
+            let location = self.location.lock();
             (location.source.clone(), location.is_damaged)
         };
         let Some(source) = source else {
@@ -183,7 +184,7 @@ impl CodeHandle {
                 let code =
                     compiled.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))?;
                 // The compiled code was stored anew; if not, the damage is found again.
-                self.location().is_damaged = false;
+                self.location.lock().is_damaged = false;
                 (code, None)
             }
         };
@@ -193,7 +194,7 @@ impl CodeHandle {
             tokio::task::spawn_blocking(move || code.digest()).await
         };
         let digest = digest.ok().and_then(Result::ok);
-        let mut location = self.location();
+        let mut location = self.location.lock();
         location.loaded = Arc::downgrade(&code);
         location.bytes = code.bytes();
         location.digest = digest;
@@ -204,7 +205,7 @@ impl CodeHandle {
     /// Size of the artifact, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.location().bytes
+        self.location.lock().bytes
     }
 
     /// Returns whether the code was made to report the state that it reaches, and does nothing
@@ -217,7 +218,7 @@ impl CodeHandle {
     /// Returns the digest of the code, if it has been computed.
     #[must_use]
     pub fn known_digest(&self) -> Option<CodeDigest> {
-        self.location().digest
+        self.location.lock().digest
     }
 
     /// Returns the digest of the code. If it has not been computed yet, this computes it, which
@@ -228,7 +229,7 @@ impl CodeHandle {
     /// reading the code.
     pub fn digest(&self) -> Result<CodeDigest, Errno> {
         let loaded = {
-            let location = self.location();
+            let location = self.location.lock();
             match (location.digest, location.loaded.upgrade()) {
                 (Some(digest), _) => return Ok(digest),
                 (None, Some(loaded)) => loaded,
@@ -236,13 +237,8 @@ impl CodeHandle {
             }
         };
         let digest = loaded.digest()?;
-        self.location().digest = Some(digest);
+        self.location.lock().digest = Some(digest);
         Ok(digest)
-    }
-
-    fn location(&self) -> MutexGuard<'_, CodeLocation> {
-        // The fields change by single assignments, so a panic leaves nothing half done.
-        self.location.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

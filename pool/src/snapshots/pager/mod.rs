@@ -12,10 +12,11 @@ mod waiters;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::thread;
 
 use faasw_abi::pages::{GuestAddress, Page, PageSet};
+use faasw_common::Lock;
 use faasw_seedtree::image::{ImageError, LayerFill};
 use faasw_seedtree::reading::read_concurrently;
 use rustix::io::Errno;
@@ -39,15 +40,15 @@ pub struct Pager {
     above: Option<Arc<Pager>>,
     /// How often a guest of this seed waited for a page of an ancestor.
     requested_above: AtomicU64,
-    waiters: Mutex<Waiters>,
+    waiters: Lock<Waiters>,
     /// An error that another pager has found in what this one reads.
-    reported: Mutex<Option<SeedReadError>>,
+    reported: Lock<Option<SeedReadError>>,
     /// The number of callers of [`Self::read_first`]; the thread leaves disk and processors to
     /// them.
-    priority_reads: Mutex<usize>,
+    priority_reads: Lock<usize>,
     priority_reads_done: Condvar,
     /// Whether the thread has reported its end.
-    has_ended: Mutex<bool>,
+    has_ended: Lock<bool>,
     over: Condvar,
 }
 
@@ -59,7 +60,7 @@ impl Drop for PagerEnd<'_> {
         // Without effect if the seed is complete; no instance waits then.
         self.0.give_up();
         self.0.end_all();
-        *lock(&self.0.has_ended) = true;
+        *self.0.has_ended.lock() = true;
         self.0.over.notify_all();
     }
 }
@@ -69,14 +70,14 @@ struct PriorityRead<'a>(&'a Pager);
 
 impl<'a> PriorityRead<'a> {
     fn of(pager: &'a Pager) -> Self {
-        *lock(&pager.priority_reads) += 1;
+        *pager.priority_reads.lock() += 1;
         Self(pager)
     }
 }
 
 impl Drop for PriorityRead<'_> {
     fn drop(&mut self) {
-        let mut priority_reads = lock(&self.0.priority_reads);
+        let mut priority_reads = self.0.priority_reads.lock();
         *priority_reads = priority_reads.saturating_sub(1);
         self.0.priority_reads_done.notify_all();
     }
@@ -142,11 +143,11 @@ impl Pager {
             own,
             above,
             requested_above: AtomicU64::new(0),
-            waiters: Mutex::default(),
-            reported: Mutex::default(),
-            priority_reads: Mutex::default(),
+            waiters: Lock::default(),
+            reported: Lock::default(),
+            priority_reads: Lock::default(),
             priority_reads_done: Condvar::new(),
-            has_ended: Mutex::default(),
+            has_ended: Lock::default(),
             over: Condvar::new(),
         })
     }
@@ -242,12 +243,9 @@ impl Pager {
     /// Reports an error that another pager has found in what this one reads. This pager's thread
     /// ends with it. Waits until that has happened.
     pub fn fail_with(&self, error: SeedReadError) {
-        *lock(&self.reported) = Some(error);
-        let mut has_ended = lock(&self.has_ended);
-        while !*has_ended {
-            let waited = self.over.wait(has_ended);
-            has_ended = waited.unwrap_or_else(PoisonError::into_inner);
-        }
+        *self.reported.lock() = Some(error);
+        let has_ended = self.has_ended.lock();
+        drop(self.over.wait_while(has_ended, |has_ended| !*has_ended));
     }
 
     /// Returns how often a guest requested a page that was not present yet.
@@ -272,10 +270,10 @@ impl Pager {
     fn read_all(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, SeedReadError> {
         loop {
             self.answer_all()?;
-            if self.waiters().is_empty() {
+            if self.waiters.lock().is_empty() {
                 self.yield_to_priority_reads();
             }
-            if let Some(error) = lock(&self.reported).take() {
+            if let Some(error) = self.reported.lock().take() {
                 return Err(error);
             }
             if !is_wanted() {
@@ -290,7 +288,7 @@ impl Pager {
                 break;
             }
         }
-        let mut waiters = self.waiters();
+        let mut waiters = self.waiters.lock();
         if let Some(code) = &self.code {
             code.finish()?;
         }
@@ -303,11 +301,9 @@ impl Pager {
 
     /// Waits until no other thread is in [`Self::read_first`].
     fn yield_to_priority_reads(&self) {
-        let mut priority_reads = lock(&self.priority_reads);
-        while *priority_reads > 0 {
-            let waited = self.priority_reads_done.wait(priority_reads);
-            priority_reads = waited.unwrap_or_else(PoisonError::into_inner);
-        }
+        let priority_reads = self.priority_reads.lock();
+        let done = &self.priority_reads_done;
+        drop(done.wait_while(priority_reads, |count| *count > 0));
     }
 
     /// Returns this pager and those above it, each with whether it is above.
@@ -364,10 +360,6 @@ impl Pager {
         }
         Ok(false)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Converts an error of the seed itself or of an ancestor.
