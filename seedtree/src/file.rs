@@ -1,6 +1,6 @@
 //! Files in memory.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -59,11 +59,27 @@ pub fn reopen_read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// Returns the error of `pwrite`, for example `FBIG` beyond the end of a sealed size.
-pub fn write_at(file: &OwnedFd, mut offset: u64, mut content: &[u8]) -> Result<(), Errno> {
+pub fn write_at(file: impl AsFd, mut offset: u64, mut content: &[u8]) -> Result<(), Errno> {
     while !content.is_empty() {
-        let written = rustix::io::pwrite(file, content, offset)?;
+        let written = rustix::io::pwrite(&file, content, offset)?;
         content = content.get(written..).unwrap_or_default();
         offset += written as u64;
+    }
+    Ok(())
+}
+
+/// Fills `out` from `offset` on.
+///
+/// # Errors
+/// Returns `IO` if the file ends too early, and the errors of `pread`.
+pub fn read_at(file: impl AsFd, mut offset: u64, mut out: &mut [u8]) -> Result<(), Errno> {
+    while !out.is_empty() {
+        let count = rustix::io::pread(&file, &mut *out, offset)?;
+        if count == 0 {
+            return Err(Errno::IO);
+        }
+        out = out.get_mut(count..).unwrap_or_default();
+        offset += count as u64;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Processes, and threads in their place, as the node sees them; sandboxes and zygotes.
 //!
-//! `spawner` (with `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread;
+//! `spawner` (in a `spawner_slot`; with `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread;
 //! `sandbox_maker` is one of both; `egress_spawner` holds the spawner with the host's network.
 //! `sandbox` is the Function Runtime Interface as calls; `zygote_pool` keeps zygotes ready.
 //! `cpu_account`, `group_account`: the CPU time and memory that they take. A request that fails,
@@ -18,6 +18,7 @@ mod progress_doorbell;
 mod sandbox;
 mod sandbox_maker;
 mod spawner;
+mod spawner_slot;
 mod threads;
 mod wall_clock;
 mod watch;

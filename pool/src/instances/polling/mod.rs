@@ -16,7 +16,7 @@
 //!
 //! `WarmInstances` asks `Polling` for a time and a slot when an instance is reset. The order to
 //! poll, the offer of the instance and its claim then need no system call: `Mailbox` has these
-//! methods (`pool/src/mailbox/hot.rs`), over the page of `faasw_fri::control`, and
+//! methods (`pool/src/mailbox/file/hot.rs`), over the page of `faasw_fri::control`, and
 //! `pool/sandbox/src/sandbox/hot.rs` is the other side.
 
 mod arrivals;

@@ -5,6 +5,7 @@
 //! after copying it. Lengths and counters are the guest's word: each is checked against its area
 //! before anything is copied.
 
+mod hot;
 #[cfg(test)]
 mod tests;
 
@@ -18,12 +19,12 @@ use faasw_abi::mailbox::{self, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, L
 use faasw_abi::ring::RingBuffer;
 use faasw_common::text::Lines;
 use faasw_fri::control::FILE_BYTES;
-use faasw_seedtree::memory_file;
+use faasw_seedtree::{memory_file, read_at, write_at};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::hot::MappedPages;
+use self::hot::MappedPages;
 use super::log_record::{LogRecord, parse as parse_log};
 use crate::error::{InvokeError, PlatformError};
 
@@ -34,13 +35,13 @@ const READS: u32 = 16;
 /// The mailbox of one instance, and the node's progress in it.
 #[derive(Debug)]
 pub struct Mailbox {
-    pub(super) file: OwnedFd,
+    file: OwnedFd,
     /// The node's words in the mailbox, including how far it has read. The node never reads them
     /// back.
     pub(crate) host_words: HostWords,
     commands: u32,
     /// Set once the instance was to be hot.
-    pub(super) mapped: Option<MappedPages>,
+    mapped: Option<MappedPages>,
 }
 
 pub(super) fn system(error: Errno) -> PlatformError {
@@ -289,26 +290,12 @@ impl Mailbox {
         self.write(HOST_WORDS.offset + offset as u64, value.as_bytes())
     }
 
-    fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), PlatformError> {
-        while !bytes.is_empty() {
-            let written = rustix::io::pwrite(&self.file, bytes, offset).map_err(system)?;
-            bytes = bytes.get(written..).unwrap_or_default();
-            offset += written as u64;
-        }
-        Ok(())
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), PlatformError> {
+        write_at(&self.file, offset, bytes).map_err(system)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), PlatformError> {
-        let mut read = 0;
-        while let Some(rest) = out.get_mut(read..)
-            && !rest.is_empty()
-        {
-            match rustix::io::pread(&self.file, rest, offset + read as u64).map_err(system)? {
-                0 => return Err(system(Errno::IO)),
-                count => read += count,
-            }
-        }
-        Ok(())
+        read_at(&self.file, offset, out).map_err(system)
     }
 }
 

@@ -16,9 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faasw_common::Lock;
-use faasw_jail::{ConfinementLevel, Network};
-use rustix::io::Errno;
-use tokio::runtime::Handle;
+use faasw_jail::Network;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -31,6 +29,7 @@ use super::group_account::GroupAccount;
 use super::launcher::Launcher;
 use super::sandbox_maker::SandboxMaker;
 use super::spawner::Spawner;
+use super::spawner_slot::SpawnerSlot;
 use super::threads::Threads;
 use super::wall_clock::WallClock;
 use crate::confinement::Confinement;
@@ -59,14 +58,9 @@ pub struct ZygotePoolOptions {
 /// The zygotes of a pool, and the means to make them.
 #[derive(Debug)]
 pub struct ZygotePool {
-    /// Started when it is first needed.
-    spawner: Lock<Option<Arc<Spawner>>>,
-    launcher: Option<Arc<Launcher>>,
-    /// The confinement level of jails.
-    level: ConfinementLevel,
+    spawner: SpawnerSlot,
     /// The threads that are used instead of processes, if the options ask for that.
     threads: Option<Arc<Threads>>,
-    forbidden_calls: Arc<AtomicU64>,
     groups: Arc<GroupAccount>,
     wall_clock: WallClock,
     ready: Lock<ReadyZygotes>,
@@ -89,8 +83,6 @@ pub struct ZygotePool {
     /// Notified when nothing is being made.
     #[cfg(feature = "measuring")]
     filled: Notify,
-    /// The runtime that the pool was started in; a caller may run in another one.
-    runtime: Handle,
 }
 
 impl ZygotePool {
@@ -107,32 +99,20 @@ impl ZygotePool {
         if let Some(loss) = options.confinement.loss() {
             tracing::warn!("{loss}");
         }
-        let forbidden_calls = Arc::new(AtomicU64::new(0));
         let groups = Arc::new(GroupAccount::new(options.groups_kept, options.memory_bytes));
         let level = options.confinement.level();
-        let (spawner, threads) = match options.confinement {
+        let spawner = SpawnerSlot::new(options.launcher, Network::Empty, level, groups.clone());
+        let threads = match options.confinement {
             Confinement::Jailed | Confinement::Reduced => {
-                let launcher = options.launcher.as_deref();
-                let spawner = Spawner::start(
-                    launcher,
-                    (Network::Empty, level),
-                    forbidden_calls.clone(),
-                    groups.clone(),
-                );
-                (Some(spawner.map_err(StartError::Spawner)?), None)
+                spawner.fill().map_err(StartError::Spawner)?;
+                None
             }
             // Only the compile helper needs a spawner then.
-            Confinement::InProcess => {
-                let threads = Threads::prepare().map_err(StartError::KvmBroken)?;
-                (None, Some(threads))
-            }
+            Confinement::InProcess => Some(Threads::prepare().map_err(StartError::KvmBroken)?),
         };
         let zygote_pool = Arc::new(Self {
-            spawner: Lock::new(spawner),
-            launcher: options.launcher,
-            level,
+            spawner,
             threads,
-            forbidden_calls,
             groups,
             wall_clock,
             ready: Lock::default(),
@@ -147,7 +127,6 @@ impl ZygotePool {
             changed: Arc::new(Notify::new()),
             #[cfg(feature = "measuring")]
             filled: Notify::new(),
-            runtime: Handle::current(),
         });
         let first = Self::make_first(&zygote_pool, low > 0);
         Ok((zygote_pool, first))
@@ -178,31 +157,12 @@ impl ZygotePool {
     /// Returns an error if it cannot be started, or [`PlatformError::SpawnerGone`] after
     /// [`Self::stop`].
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
-        let mut spawner = self.spawner.lock();
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(PlatformError::SpawnerGone);
-        }
-        match spawner.as_ref() {
-            Some(spawner) if !spawner.is_gone() => return Ok(spawner.clone()),
-            Some(_) => tracing::warn!("the spawner has ended; starting another"),
-            None => {}
-        }
-        if self.threads.is_none() {
-            self.clear();
-        }
-        let _on_the_pools_own = self.runtime.enter();
-        let launcher = self.launcher.as_deref();
-        let started = Spawner::start(
-            launcher,
-            (Network::Empty, self.level),
-            self.forbidden_calls.clone(),
-            self.groups.clone(),
-        );
-        let started = started.map_err(|error| PlatformError::System {
-            what: "the spawner process could not be started",
-            error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        })?;
-        Ok(spawner.insert(started).clone())
+        self.spawner.get(|| {
+            tracing::warn!("the spawner has ended; starting another");
+            if self.threads.is_none() {
+                self.clear();
+            }
+        })
     }
 
     /// Returns the maker of sandboxes.
@@ -369,18 +329,14 @@ impl ZygotePool {
 
     /// Returns how many processes were killed for a system call that their jail does not allow.
     pub fn forbidden_calls(&self) -> u64 {
-        self.forbidden_calls.load(Ordering::Relaxed)
+        self.spawner.forbidden_calls()
     }
 
     /// Ends all threads, and the spawner with every process that it made; waits until they are
     /// gone. No others are made afterwards.
     pub async fn stop(&self) {
-        let spawner = {
-            // Under the lock, so that no other caller is starting one meanwhile.
-            let spawner = self.spawner.lock();
-            self.stopped.store(true, Ordering::Release);
-            spawner.clone()
-        };
+        self.stopped.store(true, Ordering::Release);
+        let spawner = self.spawner.close();
         self.clear();
         if let Some(threads) = &self.threads {
             threads.stop().await;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use faasw_abi::memory_map::{CODE_MAX, LARGE_PAGE};
 use faasw_seedtree::reading::LoadProgress;
-use faasw_seedtree::{held_bytes, memory_file, reopen_read_only, write_at};
+use faasw_seedtree::{held_bytes, memory_file, read_at, reopen_read_only, write_at};
 
 pub use self::handle::{CodeHandle, CodeSource, LoadFuture};
 use self::pieces::PIECE;
@@ -177,7 +177,7 @@ impl Code {
             let most = usize::try_from(self.bytes - at).unwrap_or(usize::MAX);
             let length = most.min(piece.len());
             let part = piece.get_mut(..length).unwrap_or_default();
-            self.read_at(part, at)?;
+            read_at(&self.file, at, part)?;
             pieces.push(part);
             at += length as u64;
         }
@@ -192,21 +192,8 @@ impl Code {
     pub fn read(&self) -> Result<Vec<u8>, Errno> {
         let size = usize::try_from(self.bytes).map_err(|_| Errno::FBIG)?;
         let mut copy = vec![0; size];
-        self.read_at(&mut copy, 0)?;
+        read_at(&self.file, 0, &mut copy)?;
         Ok(copy)
-    }
-
-    fn read_at(&self, out: &mut [u8], from: u64) -> Result<(), Errno> {
-        let mut read = 0;
-        while let Some(rest) = out.get_mut(read..)
-            && !rest.is_empty()
-        {
-            match rustix::io::pread(&self.file, rest, from + read as u64)? {
-                0 => return Err(Errno::IO),
-                count => read += count,
-            }
-        }
-        Ok(())
     }
 }
 

@@ -15,9 +15,9 @@ use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, WORDS};
 use faasw_fri::control::{Control, Refusal};
 use faasw_fri::messages::Reset;
 use faasw_fri::shared_page::SharedPage;
-use rustix::time::{ClockId, clock_gettime};
+use faasw_sandbox::vm::clock;
 
-use super::file::{Mailbox, system};
+use super::{Mailbox, system};
 use crate::error::PlatformError;
 use crate::sink::Effort;
 
@@ -37,10 +37,11 @@ pub(super) struct MappedPages {
     is_report_due: bool,
 }
 
-fn monotonic_nanoseconds() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+impl MappedPages {
+    /// Returns for how long the guest has polled until `now`, as the sandbox reports it.
+    fn polled(&self, now: u64) -> Duration {
+        Duration::from_nanos(now.saturating_sub(self.control.offered_at()))
+    }
 }
 
 impl Mailbox {
@@ -59,51 +60,47 @@ impl Mailbox {
         Ok(())
     }
 
+    fn control(&self) -> Option<&Control> {
+        self.mapped.as_ref().map(|mapped| &mapped.control)
+    }
+
     /// Passes an order to the sandbox. Returns false if the sandbox needs a message for it.
     pub fn order(&self, order: &Reset) -> bool {
-        let mapped = self.mapped.as_ref();
-        mapped.is_some_and(|mapped| mapped.control.order(order))
+        let control = self.control();
+        control.is_some_and(|control| control.order(order))
     }
 
     /// Returns whether an order was passed that the sandbox has not taken: its guest runs.
     pub fn has_untaken_order(&self) -> bool {
-        let mapped = self.mapped.as_ref();
-        mapped.is_some_and(|mapped| mapped.control.has_untaken_order())
+        self.control().is_some_and(Control::has_untaken_order)
     }
 
     /// Claims the instance if its guest polls for a request; the request has to follow soon.
     /// Returns the effort of the reset, and for how long the guest has polled, both as the sandbox
     /// reports them.
     pub fn claim(&self) -> Option<(Effort, Duration)> {
-        let control = &self.mapped.as_ref()?.control;
-        let now = monotonic_nanoseconds();
-        control.claim(now).then(|| {
-            let looked = now.saturating_sub(control.offered_at());
-            (control.warm_report().into(), Duration::from_nanos(looked))
-        })
+        let mapped = self.mapped.as_ref()?;
+        let now = clock::monotonic();
+        let is_claimed = mapped.control.claim(now);
+        is_claimed.then(|| (mapped.control.warm_report().into(), mapped.polled(now)))
     }
 
     /// Makes the instance wait warm instead of polling for a request. If it was offered already,
     /// returns for how long, as the sandbox reports it.
     pub fn refuse(&mut self) -> Option<Duration> {
         let mapped = self.mapped.as_mut()?;
-        let control = &mapped.control;
-        let refusal = control.refuse();
+        let refusal = mapped.control.refuse();
         if refusal == Refusal::Unwanted {
             mapped.is_report_due = false;
         }
-        let is_offered = refusal == Refusal::TooLate && control.is_offered();
-        is_offered.then(|| {
-            let looked = monotonic_nanoseconds().saturating_sub(control.offered_at());
-            Duration::from_nanos(looked)
-        })
+        let is_offered = refusal == Refusal::TooLate && mapped.control.is_offered();
+        is_offered.then(|| mapped.polled(clock::monotonic()))
     }
 
     /// Returns whether it was offered and not claimed: its guest polls for a request, or has polled
     /// in vain.
     pub fn is_offered(&self) -> bool {
-        let mapped = self.mapped.as_ref();
-        mapped.is_some_and(|mapped| mapped.control.is_offered())
+        self.control().is_some_and(Control::is_offered)
     }
 
     /// Requests a report once it can be claimed. Returns false if it can be claimed now, or could
@@ -144,8 +141,7 @@ impl Mailbox {
     /// Returns whether the sandbox may wipe it at this moment, because its guest has polled for
     /// long enough.
     pub fn is_ending_poll(&self) -> bool {
-        let mapped = self.mapped.as_ref();
-        mapped.is_some_and(|mapped| mapped.control.is_leaving())
+        self.control().is_some_and(Control::is_leaving)
     }
 
     /// Signals to a polling guest that there is a request. Everything that the guest reads first,
