@@ -15,7 +15,7 @@ pub struct PoolStats {
     /// Zygotes that are ready.
     pub zygotes: usize,
     /// The number of those that are specialised for a seed from which functions descend.
-    pub preset: usize,
+    pub specialised: usize,
     /// The number of zygotes wanted, and how often one was ready.
     pub zygote_pool: ZygotePoolStats,
     /// The control groups of jails.

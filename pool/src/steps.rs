@@ -290,11 +290,11 @@ impl StepTree {
             })?;
             let template = ZygoteTemplate::new(above);
             let template = template.map_err(|error| PlatformError::System {
-                what: "it is not known what to preset",
+                what: "it is not known what to specialise it for",
                 error,
             })?;
-            let preset = ready.sandbox.specialise(&template, &ready.mailbox).await?;
-            preset.map_err(PlatformError::Protocol)?;
+            let specialised = ready.sandbox.specialise(&template, &ready.mailbox).await?;
+            specialised.map_err(PlatformError::Protocol)?;
         }
         self.run(&frozen, ready, false, export).await
     }

@@ -150,8 +150,8 @@ impl PoolMetrics {
             memory,
             ..
         } = stats;
-        let bare = stats.zygotes.saturating_sub(stats.preset);
-        for (state, count) in [("generic", bare), ("specialised", stats.preset)] {
+        let bare = stats.zygotes.saturating_sub(stats.specialised);
+        for (state, count) in [("generic", bare), ("specialised", stats.specialised)] {
             let of = StateLabels { state };
             self.zygotes.get_or_create(&of).set(whole(count));
         }

@@ -176,7 +176,7 @@ mod tests {
             warm: 3,
             lacking,
             busy: 2,
-            preset: 1,
+            specialised: 1,
             zygote_pool: ZygotePoolStats {
                 wanted: 5,
                 abandoned: 1,

@@ -53,7 +53,7 @@ fn recorded() -> Metrics {
 fn recorded_values_are_in_the_metrics_text() {
     let stats = PoolStats {
         zygotes: 2,
-        preset: 1,
+        specialised: 1,
         zygote_pool: ZygotePoolStats {
             wanted: 6,
             low: 4,

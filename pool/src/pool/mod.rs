@@ -541,7 +541,7 @@ impl Pool {
             seed_budget: self.inner.options.seed_memory,
             function_budget: self.inner.options.function_memory,
             zygotes: self.inner.zygote_pool.ready(),
-            preset: self.inner.zygote_pool.specialised(),
+            specialised: self.inner.zygote_pool.specialised(),
             zygote_pool: self.inner.zygote_pool.stats(),
             groups: self.inner.zygote_pool.groups(),
             memory: self.inner.zygote_pool.memory(),

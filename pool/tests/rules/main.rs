@@ -140,7 +140,7 @@ async fn work(bench: &Bench) -> bool {
             128,
             &["/hello", "/sleep/20", "/echo"],
         ),
-        // Less memory than sandboxes are preset with, and more.
+        // Less memory than specialised zygotes have, and more.
         ("tests/fixtures/http-probe.wasm", 16, &["/hello"]),
         (
             "tests/fixtures/compute/compute-cgi.wasm",

@@ -21,8 +21,8 @@ use rustix::net::{RecvFlags, SendFlags};
 
 pub use self::start::{SandboxStart, enclose, run};
 use crate::instance::fork::Instance;
-use crate::instance::preset::Preset;
 use crate::instance::reset::ResetFailure;
+use crate::instance::zygote::SpecialisedZygote;
 use crate::memory::page_map::PageMap;
 use crate::vm::{Template, Vm};
 
@@ -45,7 +45,7 @@ pub(crate) struct Sandbox<'a> {
     template: &'a Template,
     vm: Vm,
     page_map: PageMap,
-    preset: Option<Box<Preset>>,
+    zygote: Option<Box<SpecialisedZygote>>,
     instance: Option<Instance>,
     fork_nanoseconds: u64,
     /// Page faults before the request.
@@ -96,7 +96,7 @@ impl<'a> Sandbox<'a> {
             template,
             vm,
             page_map,
-            preset: None,
+            zygote: None,
             instance: None,
             fork_nanoseconds: 0,
             faults_before: 0,
@@ -146,7 +146,9 @@ impl<'a> Sandbox<'a> {
             };
             let kind = packet.kind();
             match (kind, &mut self.instance) {
-                (Some(Kind::Preset), None) if self.preset.is_none() => self.preset(packet)?,
+                (Some(Kind::Specialise), None) if self.zygote.is_none() => {
+                    self.specialise(packet)?
+                }
                 (Some(Kind::Fork), None) => self.fork(packet)?,
                 (Some(Kind::Activate), Some(instance)) => {
                     instance.is_done = false;

@@ -26,8 +26,8 @@
 
 mod known;
 mod machine;
-mod preset;
 mod programs;
+mod zygote;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -50,9 +50,9 @@ use known::{
     no_way_to_a_private_page_goes_unseen,
 };
 use machine::{Level, Machine, NUMBER, has_avx, pages};
-use preset::{
+use zygote::{
     a_fork_in_two_steps_is_a_fork, a_fork_two_steps_down_the_tree_is_a_fork,
-    a_preset_sandbox_takes_fewer_faults, a_seed_that_does_not_descend_is_refused,
+    a_seed_that_does_not_descend_is_refused, a_specialised_zygote_takes_fewer_faults,
     memory_that_a_function_does_not_have_cannot_be_used, nothing_of_the_run_ahead_is_left,
     translations_are_the_childs, what_was_done_ahead_goes_back,
 };
@@ -528,7 +528,7 @@ fn main() {
         a_fork_two_steps_down_the_tree_is_a_fork,
         nothing_of_the_run_ahead_is_left,
         what_was_done_ahead_goes_back,
-        a_preset_sandbox_takes_fewer_faults,
+        a_specialised_zygote_takes_fewer_faults,
         translations_are_the_childs,
         memory_that_a_function_does_not_have_cannot_be_used,
         a_seed_that_does_not_descend_is_refused,

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use faasw_fri::messages::{Prepared, Preset};
+use faasw_fri::messages::{Prepared, Specialise};
 use faasw_fri::userfault::Faults;
 use faasw_fri::{Kind, Packet};
 use rustix::event::{EventfdFlags, eventfd};
@@ -144,7 +144,7 @@ impl Sandbox {
         template: &ZygoteTemplate,
         mailbox: &Mailbox,
     ) -> Result<(), PlatformError> {
-        let order = Box::new(Preset {
+        let order = Box::new(Specialise {
             image: image(&template.frozen, template.ram_bytes, &template.sets)?,
         });
         let layers = template.frozen.layers();
@@ -163,8 +163,8 @@ impl Sandbox {
             .map_err(|error| error.to_string());
         Ok(done.map(|prepared| {
             self.specialised_for = Some(template.parent());
-            self.creation_times.preset = Duration::from_nanos(prepared.nanoseconds);
-            tracing::trace!(took = ?self.creation_times.preset, "sandbox preset");
+            self.creation_times.specialising = Duration::from_nanos(prepared.nanoseconds);
+            tracing::trace!(took = ?self.creation_times.specialising, "sandbox specialised");
         }))
     }
 }

@@ -136,7 +136,7 @@ impl Sandbox {
                 let steps = parent.steps_to(frozen).ok_or_else(|| {
                     protocol_error("a sandbox is specialised for a seed that is not a parent")
                 })?;
-                order.origin = Origin::Preset;
+                order.origin = Origin::Zygote;
                 add_difference(&mut order, &frozen.difference_below(steps))?;
                 // The sandbox has the other layers already.
                 (None, frozen.layers_below(steps))

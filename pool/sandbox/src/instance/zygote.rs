@@ -1,4 +1,4 @@
-//! Generic zygotes: all work that functions have in common is done in advance.
+//! Specialised zygotes: all work that functions have in common is done in advance.
 //!
 //! A sandbox that is made in advance (Catalyzer's sandbox Zygote, §3.4; AFaaS §4.2) becomes an
 //! image of a seed from which others descend. Its guest then runs once and uses the pages that
@@ -38,7 +38,7 @@ use crate::vm::{Slot, Vm};
 const CODE_ROOM: u64 = 16 << 20;
 
 /// A zygote: an image of a seed whose guest has run once.
-pub struct Preset {
+pub struct SpecialisedZygote {
     ram: RoomyRam,
     code: Mapping,
     /// The state between two requests.
@@ -47,7 +47,7 @@ pub struct Preset {
     private: PageSet,
 }
 
-impl Preset {
+impl SpecialisedZygote {
     /// Makes `vm`, which has no memory yet, an image of a seed, and runs its guest once.
     ///
     /// # Errors
@@ -117,14 +117,14 @@ impl Preset {
             return Err(Errno::INVAL);
         }
         layers.extend(attached.layers);
-        let preset_bytes = self.ram.mapping().bytes();
-        let ram = if image.ram_bytes == preset_bytes {
+        let zygote_bytes = self.ram.mapping().bytes();
+        let ram = if image.ram_bytes == zygote_bytes {
             self.ram.mapping()
         } else {
             self.ram.resize(image.ram_bytes)?
         };
-        if ram.bytes() > preset_bytes {
-            vm.give(Slot::MoreRam, preset_bytes, ram.from(preset_bytes)?)?;
+        if ram.bytes() > zygote_bytes {
+            vm.give(Slot::MoreRam, zygote_bytes, ram.from(zygote_bytes)?)?;
         }
         let gone = difference.mapped.union(&difference.filled);
         let mut source = SeedMemory::new(layers, sets.windows, sets.written.clone());

@@ -1,4 +1,4 @@
-//! Sandboxes that were preset: an instance that is forked in two steps equals one that is forked in
+//! Specialised zygotes: an instance that is forked in two steps equals one that is forked in
 //! one step, bit for bit.
 
 use faasw_abi::doorbell::Doorbell;
@@ -7,8 +7,8 @@ use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet, Ranges};
 use faasw_fri::messages::{Answer, Fork, Image, Origin, VcpuState};
 use faasw_sandbox::instance::fork::{ForkDescriptors, Instance};
-use faasw_sandbox::instance::preset::Preset;
 use faasw_sandbox::instance::seed_memory::SeedMemory;
+use faasw_sandbox::instance::zygote::SpecialisedZygote;
 use faasw_sandbox::memory::page_map::PageMap;
 use faasw_sandbox::vm::Stop;
 use faasw_seedtree::{Window, Windows};
@@ -40,7 +40,7 @@ fn order(source: &SeedMemory, state: VcpuState) -> Fork {
     ];
     Fork {
         code_bytes: LARGE_PAGE,
-        origin: Origin::Preset,
+        origin: Origin::Zygote,
         image: image(&source.windows, &source.write_set, state),
         filled: ranges(&filled),
         mapped: ranges(&mapped),
@@ -66,8 +66,8 @@ fn other(state: &VcpuState) -> VcpuState {
     other
 }
 
-/// Makes a sandbox that is preset with the parent of `source`.
-fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Preset {
+/// Makes a sandbox that is specialised for the parent of `source`.
+fn specialised(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> SpecialisedZygote {
     let source = &machine.source;
     let windows = [Window {
         range: PageRange::of_bytes(0, 32 << 20),
@@ -89,10 +89,10 @@ fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Prese
     let mailbox = machine::memory("mailbox", MAILBOX_BYTES);
     machine.vm = machine::new_vm();
     let map = PageMap::open().unwrap();
-    Preset::new(&mut machine.vm, &map, &image, layers, mailbox).unwrap()
+    SpecialisedZygote::new(&mut machine.vm, &map, &image, layers, mailbox).unwrap()
 }
 
-/// Returns all layers that the preset's image lacks.
+/// Returns all layers that the zygote's image lacks.
 fn attached(source: &SeedMemory) -> ForkDescriptors {
     let later = source.layers.iter().skip(1);
     ForkDescriptors {
@@ -102,8 +102,8 @@ fn attached(source: &SeedMemory) -> ForkDescriptors {
     }
 }
 
-/// Makes the machine the instance that `preset` becomes by `order`.
-fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno> {
+/// Makes the machine the instance that `zygote` becomes by `order`.
+fn fork(machine: &mut Machine, zygote: SpecialisedZygote, order: &Fork) -> Result<(), Errno> {
     let attached = attached(&machine.source);
     let Instance {
         ram,
@@ -111,7 +111,7 @@ fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno
         seed,
         known,
         ..
-    } = preset.fork(&mut machine.vm, order, attached)?;
+    } = zygote.fork(&mut machine.vm, order, attached)?;
     let (source, state) = *seed.unwrap();
     machine::keep_small(ram);
     machine.ram = ram;
@@ -126,9 +126,9 @@ fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno
 pub fn two_steps(program: &[u8]) -> Machine {
     let mut machine = Machine::new(Level::Ring3, program);
     let state = machine.state;
-    let preset = preset(&mut machine, other(&state), &[]);
+    let zygote = specialised(&mut machine, other(&state), &[]);
     let order = order(&machine.source, state);
-    fork(&mut machine, preset, &order).unwrap();
+    fork(&mut machine, zygote, &order).unwrap();
     machine
 }
 
@@ -158,7 +158,7 @@ pub fn a_fork_two_steps_down_the_tree_is_a_fork() {
     let source = machine::grandchild(programs::poke());
     let mut machine = Machine::forked(Level::Ring3, source);
     let state = machine.state;
-    let preset = preset(&mut machine, other(&state), &[]);
+    let zygote = specialised(&mut machine, other(&state), &[]);
     let mut order = order(&machine.source, state);
     // The last range is of both layers.
     order.mapped = ranges(&[
@@ -166,7 +166,7 @@ pub fn a_fork_two_steps_down_the_tree_is_a_fork() {
         pages(24 << 20, 512),
         pages(40 << 20, 1024),
     ]);
-    fork(&mut machine, preset, &order).unwrap();
+    fork(&mut machine, zygote, &order).unwrap();
     machine.assert_memory();
     for address in [26 << 20, 41 << 20, 42 << 20, 43 << 20] {
         assert_eq!(machine.run(address), DONE);
@@ -213,7 +213,7 @@ pub fn what_was_done_ahead_goes_back() {
     assert!(private_pages(&machine) <= kept + 6);
 }
 
-pub fn a_preset_sandbox_takes_fewer_faults() {
+pub fn a_specialised_zygote_takes_fewer_faults() {
     let mut bare = Machine::new(Level::Ring3, programs::writer());
     let mut machine = two_steps(programs::writer());
     let before = machine.vm.page_faults();
@@ -223,7 +223,7 @@ pub fn a_preset_sandbox_takes_fewer_faults() {
     assert!(now < bare.vm.page_faults());
 }
 
-/// Returns what a guest finds at [`UNMAPPED`] if its seed maps `frames[1]` there and the preset
+/// Returns what a guest finds at [`UNMAPPED`] if its seed maps `frames[1]` there and the zygote
 /// image maps `frames[0]`.
 fn found(frames: [u64; 2], forgets_tables: bool) -> u64 {
     let source = machine::seed(programs::glance(), frames);
@@ -234,10 +234,10 @@ fn found(frames: [u64; 2], forgets_tables: bool) -> u64 {
         0 => &[],
         _ => &[pages(UNMAPPED, 1)],
     };
-    let preset = preset(&mut machine, state, read);
+    let zygote = specialised(&mut machine, state, read);
     let mut order = order(&machine.source, state);
     order.forgets_tables = forgets_tables.into();
-    fork(&mut machine, preset, &order).unwrap();
+    fork(&mut machine, zygote, &order).unwrap();
     assert_eq!(machine.run(1), DONE);
     u64::from_le_bytes(machine.output()[..8].try_into().unwrap())
 }
@@ -256,11 +256,11 @@ pub fn translations_are_the_childs() {
 pub fn memory_that_a_function_does_not_have_cannot_be_used() {
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     let state = machine.state;
-    let preset = preset(&mut machine, state, &[]);
+    let zygote = specialised(&mut machine, state, &[]);
     let mut order = order(&machine.source, state);
     order.image.ram_bytes = 48 << 20;
     let number = pages(NUMBER, 1);
-    fork(&mut machine, preset, &order).unwrap();
+    fork(&mut machine, zygote, &order).unwrap();
     for (address, is_there) in [(47_u64 << 20, true), (50 << 20, false)] {
         let file = machine::memory("number", NUMBER + PAGE);
         rustix::io::pwrite(&file, &address.to_le_bytes(), NUMBER).unwrap();
@@ -279,11 +279,11 @@ pub fn memory_that_a_function_does_not_have_cannot_be_used() {
 pub fn a_seed_that_does_not_descend_is_refused() {
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     let state = machine.state;
-    let preset = preset(&mut machine, state, &[]);
+    let zygote = specialised(&mut machine, state, &[]);
     let mut order = order(&machine.source, state);
     // The parent has no window of its layer there.
     let mut windows = order.image.windows.as_slice().to_vec();
     windows[4].range.end = pages(36 << 20, 1).start;
     order.image.windows = Windows::of(&windows).unwrap();
-    assert_eq!(fork(&mut machine, preset, &order), Err(Errno::INVAL));
+    assert_eq!(fork(&mut machine, zygote, &order), Err(Errno::INVAL));
 }
