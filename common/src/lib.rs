@@ -51,7 +51,7 @@ pub enum LogStream {
 /// Why a function has fewer waiting instances than it is to have at all times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lack {
+pub enum ShortfallCause {
     /// The limit of warm instances of all functions is reached (`--max-warm`).
     MaxWarm,
     /// The function uses all of its memory (`--function-memory`).
@@ -69,7 +69,7 @@ pub enum Lack {
     Failures,
 }
 
-impl Lack {
+impl ShortfallCause {
     /// All values.
     pub const ALL: [Self; 7] = [
         Self::MaxWarm,
@@ -112,11 +112,11 @@ impl Lack {
 
 /// Waiting instances that a function is to have, but lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lacking {
+pub struct WarmShortfall {
     /// The number of instances.
     pub instances: usize,
     /// Why they are not made.
-    pub why: Lack,
+    pub why: ShortfallCause,
 }
 
 /// A seed of the tree, and its usage.

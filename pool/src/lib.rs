@@ -115,6 +115,6 @@ pub use snapshots::{
     Code as SealedCode, CodeDigest, CodeError, CodeSource, LoadFuture, LoadedCode, Pieces,
 };
 pub use stats::{
-    GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, ResetStats,
-    SeedInfo, ZygotePoolStats,
+    GroupStats, MemoryStats, PollingStats, PoolStats, ResetStats, SeedInfo, ShortfallCause,
+    ShortfallStats, WarmShortfall, ZygotePoolStats,
 };

@@ -3,8 +3,8 @@
 use std::{fmt::Write as _, time::Duration};
 
 use faasw_client::{
-    Client, FunctionDetails, FunctionInfo, HostName, Initialisation, Lacking, RequestLimits,
-    SecretName, StoreName, spelling,
+    Client, FunctionDetails, FunctionInfo, HostName, Initialisation, RequestLimits, SecretName,
+    StoreName, WarmShortfall, spelling,
 };
 use faasw_common::text::Line;
 
@@ -114,7 +114,7 @@ fn text(details: &FunctionDetails) -> String {
         let most = Duration::from_micros(most);
         line("polls", spelling::poll::word(most));
     }
-    if let Some(Lacking { instances, why }) = details.lacking {
+    if let Some(WarmShortfall { instances, why }) = details.lacking {
         line(
             "missing",
             format!("{instances} instances of --min-warm: {}", why.description()),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use faasw_abi::wire::FunctionKind;
-use faasw_common::{FreezePolicy, Lacking};
+use faasw_common::{FreezePolicy, WarmShortfall};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -200,7 +200,7 @@ pub struct FunctionDetails {
     /// The instances that are to be warm ahead of requests but are missing, and the reason.
     /// `None` if none is missing or they are being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lacking: Option<Lacking>,
+    pub lacking: Option<WarmShortfall>,
     /// The kept versions, including the current one, newest first.
     pub versions: Vec<FunctionInfo>,
 }

@@ -72,8 +72,8 @@ pub use digest::{Digest, DigestError};
 pub use engine::{EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, ExtensionError};
 pub use faasw_abi::wire::FunctionKind;
 pub use faasw_common::{
-    FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, Lack, Lacking, LogStream, SeedInfo,
-    SetReuse,
+    FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, LogStream, SeedInfo, SetReuse,
+    ShortfallCause, WarmShortfall,
 };
 pub use function::{
     DeployOutcome, FilesInfo, FunctionBrief, FunctionDetails, FunctionInfo, ImportOutcome,

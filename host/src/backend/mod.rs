@@ -14,7 +14,7 @@ use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
     CodeDigest, CodeSource, Compilation, CompileError, EarlierBuild, FreezeReport, FunctionSpec,
     ImageError, ImageInfo, InitialisationPlan, InitialiseError, InvocationRequest, InvokeError,
-    Lacking, PermitShare, PlatformError, PoolStats, Reply, SealedCode, SeedError, SeedInfo,
+    PermitShare, PlatformError, PoolStats, Reply, SealedCode, SeedError, SeedInfo, WarmShortfall,
 };
 
 use crate::services::outbound::EgressProcesses;
@@ -267,7 +267,7 @@ pub trait ServableVersion: fmt::Debug + Send + Sync {
 
     /// Returns which of these instances are missing and why, or `None` if all exist or are being
     /// made.
-    fn lacking(&self) -> Option<Lacking> {
+    fn shortfall(&self) -> Option<WarmShortfall> {
         None
     }
 

@@ -10,8 +10,8 @@ use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
     CodeDigest, CodeSource, Compilation, CompileError, CompiledFunction, EarlierBuild,
     FreezeReport, FunctionSpec, ImageError, ImageInfo, InitialisationPlan, InitialiseError,
-    InvocationRequest, InvokeError, Lacking, LanguageEngine, PermitShare, PlatformError, Pool,
-    PoolStats, Reply, SealedCode, SeedError, SeedInfo,
+    InvocationRequest, InvokeError, LanguageEngine, PermitShare, PlatformError, Pool, PoolStats,
+    Reply, SealedCode, SeedError, SeedInfo, WarmShortfall,
 };
 
 use super::{
@@ -299,8 +299,8 @@ impl ServableVersion for PoolVersion {
         Box::pin(self.pool.provision_and_wait(&self.version))
     }
 
-    fn lacking(&self) -> Option<Lacking> {
-        self.pool.lacking(&self.version)
+    fn shortfall(&self) -> Option<WarmShortfall> {
+        self.pool.shortfall(&self.version)
     }
 
     fn shrink_to_budget(&self) {

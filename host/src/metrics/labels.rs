@@ -81,7 +81,7 @@ pub(super) struct WatermarkLabels {
 
 /// The reason why instances are not made ahead of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct LackLabels {
+pub(super) struct ShortfallLabels {
     pub(super) why: &'static str,
 }
 

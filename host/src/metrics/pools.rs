@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
-use faasw_pool::{Lack, PoolStats};
+use faasw_pool::{PoolStats, ShortfallCause};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
@@ -11,7 +11,7 @@ use prometheus_client::{
 
 use super::{
     counted::counted,
-    labels::{LackLabels, OutcomeLabels, StateLabels, WatermarkLabels, whole},
+    labels::{OutcomeLabels, ShortfallLabels, StateLabels, WatermarkLabels, whole},
 };
 
 /// The gauges and counters of the pools.
@@ -25,7 +25,7 @@ pub(super) struct PoolMetrics {
     zygote_specialise_failures: Counter,
     zygote_parents_abandoned: Counter,
     pub(super) resets: Family<OutcomeLabels, Counter>,
-    lacking: Family<LackLabels, Gauge>,
+    lacking: Family<ShortfallLabels, Gauge>,
     pub(super) groups: Family<StateLabels, Gauge>,
     pub(super) groups_free_max: Gauge,
     pub(super) group_takes: Family<OutcomeLabels, Counter>,
@@ -136,7 +136,7 @@ impl PoolMetrics {
     /// Returns the number of missing instances ahead of requests by reason, without reasons that
     /// apply to none.
     pub(super) fn lacking(&self) -> BTreeMap<String, u64> {
-        let all = Lack::ALL.map(|why| (why.name(), LackLabels { why: why.name() }));
+        let all = ShortfallCause::ALL.map(|why| (why.name(), ShortfallLabels { why: why.name() }));
         let mut lacking = counted(&self.lacking, all);
         lacking.retain(|_, count| *count > 0);
         lacking
@@ -163,9 +163,9 @@ impl PoolMetrics {
             let of = WatermarkLabels { mark };
             self.zygotes_wanted.get_or_create(&of).set(whole(count));
         }
-        for why in Lack::ALL {
-            let of = LackLabels { why: why.name() };
-            let count = stats.lacking.of(why);
+        for why in ShortfallCause::ALL {
+            let of = ShortfallLabels { why: why.name() };
+            let count = stats.shortfall.of(why);
             self.lacking.get_or_create(&of).set(whole(count));
         }
         for (state, count) in [("free", groups.free), ("used", groups.used)] {

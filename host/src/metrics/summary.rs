@@ -137,8 +137,8 @@ mod tests {
     use faasw_client::FunctionName;
     use faasw_client::ZygoteSummary;
     use faasw_pool::{
-        Effort, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PoolStats, ResetStats,
-        Timing, ZygotePoolStats,
+        Effort, GroupStats, MemoryStats, PoolStats, ResetStats, ShortfallCause, ShortfallStats,
+        Timing, WarmShortfall, ZygotePoolStats,
     };
     use http::StatusCode;
     use std::time::Duration;
@@ -166,15 +166,15 @@ mod tests {
         }
         metrics.record_unknown_function();
         metrics.record_deployment(false);
-        let mut lacking = LackingStats::default();
-        lacking.add(Lacking {
+        let mut lacking = ShortfallStats::default();
+        lacking.add(WarmShortfall {
             instances: 4,
-            why: Lack::SeedMemory,
+            why: ShortfallCause::SeedMemory,
         });
         let stats = PoolStats {
             zygotes: 1,
             warm: 3,
-            lacking,
+            shortfall: lacking,
             busy: 2,
             specialised: 1,
             zygote_pool: ZygotePoolStats {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::failure::Audience;
 use faasw_pool::{
-    BacklogLimits, Confinement, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats,
-    ResetEffort, ResetStats, ZygotePoolStats,
+    BacklogLimits, Confinement, GroupStats, MemoryStats, PollingStats, ResetEffort, ResetStats,
+    ShortfallCause, ShortfallStats, WarmShortfall, ZygotePoolStats,
 };
 
 fn name(name: &str) -> FunctionName {
@@ -78,11 +78,11 @@ fn recorded_values_are_in_the_metrics_text() {
             out_of_memory: 2,
         },
         warm: 4,
-        lacking: {
-            let mut lacking = LackingStats::default();
-            lacking.add(Lacking {
+        shortfall: {
+            let mut lacking = ShortfallStats::default();
+            lacking.add(WarmShortfall {
                 instances: 5,
-                why: Lack::OpenFiles,
+                why: ShortfallCause::OpenFiles,
             });
             lacking
         },

@@ -11,7 +11,7 @@ use std::{
 
 use faasw_client::{
     DeploymentInfo, FunctionBrief, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
-    HostName, Lack, Lacking, LogLine, LogPage,
+    HostName, LogLine, LogPage, ShortfallCause, WarmShortfall,
 };
 use faasw_pool::{Backlog, BacklogLimits, ImageId, Images};
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -327,20 +327,20 @@ impl Core {
     }
 
     /// Returns how many of a function's instances warm ahead of requests are missing, and why.
-    fn lacking(&self, function: &Function) -> Option<Lacking> {
+    fn shortfall(&self, function: &Function) -> Option<WarmShortfall> {
         match function.version_cell.get() {
-            Some(made) => made.lacking(),
-            None => self.lacks_at_rest(),
+            Some(made) => made.shortfall(),
+            None => self.shortfall_at_rest(),
         }
     }
 
     /// Returns what a function that rests lacks of its warm instances. A start provides instances
     /// only for as many functions as there is capacity for.
-    fn lacks_at_rest(&self) -> Option<Lacking> {
+    fn shortfall_at_rest(&self) -> Option<WarmShortfall> {
         let instances = self.backend.min_warm();
         let is_too_many = self.count() > self.backend.provided_functions();
-        let why = Lack::MaxWarm;
-        (instances > 0 && is_too_many).then_some(Lacking { instances, why })
+        let why = ShortfallCause::MaxWarm;
+        (instances > 0 && is_too_many).then_some(WarmShortfall { instances, why })
     }
 
     /// Returns where the seed of a version is that is not in memory.
@@ -375,7 +375,7 @@ impl Core {
         Ok(FunctionDetails {
             function: self.info(&function),
             under_way: function.under_way.count(),
-            lacking: self.lacking(&function),
+            lacking: self.shortfall(&function),
             versions: versions.iter().rev().map(of).collect(),
         })
     }
@@ -487,11 +487,11 @@ impl Core {
             .map(|function| function.under_way.count())
             .sum();
         let mut vms = self.backend.stats();
-        if let Some(lacking) = self.lacks_at_rest() {
+        if let Some(shortfall) = self.shortfall_at_rest() {
             let resting = functions
                 .iter()
                 .filter(|function| function.version_cell.get().is_none());
-            resting.for_each(|_| vms.lacking.add(lacking));
+            resting.for_each(|_| vms.shortfall.add(shortfall));
         }
         let functions: Vec<_> = functions
             .iter()

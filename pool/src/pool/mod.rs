@@ -546,7 +546,7 @@ impl Pool {
             groups: self.inner.zygote_pool.groups(),
             memory: self.inner.zygote_pool.memory(),
             warm: self.inner.keeper.count(),
-            lacking: self.inner.provisioning.lacking(),
+            shortfall: self.inner.provisioning.shortfall(),
             polling: self.inner.keeper.polling().stats(),
             resets: self.inner.keeper.resets().stats(),
             busy: admission.map_or(0, Admission::taken),

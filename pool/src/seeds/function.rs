@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use faasw_common::{ImageInfo, Lack};
+use faasw_common::{ImageInfo, ShortfallCause};
 use faasw_seedtree::Key;
 use faasw_seedtree::graph::{Resident, Slot};
 use faasw_seedtree::image::ImageError;
@@ -229,15 +229,17 @@ impl VersionState {
 
     /// Returns what prevents one more instance of it from being warm ahead of requests, if
     /// anything does: the function's own memory, or that of the seeds.
-    pub(crate) fn instance_budget_lack(&self, frozen: &SeedSnapshot) -> Option<Lack> {
+    pub(crate) fn instance_shortfall_cause(&self, frozen: &SeedSnapshot) -> Option<ShortfallCause> {
         // Instances at work will be warm again. There has to be room for them, too, so that
         // neither the new instance nor others are ended for lack of memory then.
         let more = 1 + self.busy() as u64;
         if self.function_memory.free_budget() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
-            return Some(Lack::FunctionMemory);
+            return Some(ShortfallCause::FunctionMemory);
         }
         // A further instance would prevent the seed's eviction.
-        self.seeds.is_over_budget().then_some(Lack::SeedMemory)
+        self.seeds
+            .is_over_budget()
+            .then_some(ShortfallCause::SeedMemory)
     }
 
     /// Records the bytes that its seed takes when it is made again.
@@ -248,12 +250,12 @@ impl VersionState {
 
     /// Returns what prevents its seed from being made for instances ahead of requests, if anything
     /// does. The seed has to fit the budget of all seeds and that of its function.
-    pub(crate) fn seed_budget_lack(&self) -> Option<Lack> {
+    pub(crate) fn seed_shortfall_cause(&self) -> Option<ShortfallCause> {
         let bytes = self.seed_bytes.load(Ordering::Relaxed).max(1);
         if self.function_memory.free_budget() < bytes {
-            return Some(Lack::FunctionMemory);
+            return Some(ShortfallCause::FunctionMemory);
         }
-        (self.seeds.free_budget() < bytes).then_some(Lack::SeedMemory)
+        (self.seeds.free_budget() < bytes).then_some(ShortfallCause::SeedMemory)
     }
 
     /// Returns whether the function's budget has room for one more new instance.
