@@ -8,9 +8,9 @@ use faasw_fri::messages::VcpuState;
 use faasw_seedtree::graph::CompanionState;
 use faasw_seedtree::reading::LoadProgress;
 use faasw_seedtree::{Owner, Snapshot};
-use tokio::sync::oneshot;
 
 use super::code::{Code, CodeHandle};
+use super::loading::wait_loaded;
 use super::pager::Pager;
 use crate::stats::SeedInfo;
 
@@ -138,16 +138,6 @@ pub async fn wait_fully_loaded(frozen: &SeedSnapshot) -> bool {
         }
     }
     true
-}
-
-/// Waits until memory or code is fully loaded. Returns false if it never will be.
-pub async fn wait_loaded(progress: &LoadProgress) -> bool {
-    let (sender, receiver) = oneshot::channel();
-    progress.on_decided(move |is_fully_loaded| {
-        // The receiver may be gone.
-        let _ = sender.send(is_fully_loaded);
-    });
-    receiver.await.unwrap_or(false)
 }
 
 /// Returns the description of a snapshot for reports.

@@ -8,7 +8,8 @@ use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
 use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix};
 use super::parcel::{ParcelError, open_all, seal_as_told};
-use super::read::{Image, Source};
+use super::read::Image;
+use super::source::Source;
 
 /// Returns a file with this header and these pages, without checking them. The tags of the pages'
 /// chunks replace the last bytes of the header, where they belong.

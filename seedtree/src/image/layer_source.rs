@@ -7,7 +7,7 @@ use faasw_abi::pages::{Page, PageRange};
 
 use super::error::ImageError;
 use super::pages::{Pages, readers};
-use super::read::Source;
+use super::source::Source;
 use crate::layer::LayerBuilder;
 use crate::reading::{AlignedBuffer, DemandFill, PartSource};
 

@@ -18,6 +18,7 @@ mod pages;
 mod parcel;
 mod read;
 mod sink;
+mod source;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -28,8 +29,9 @@ pub use self::error::{ImageError, Part};
 pub use self::header::Purpose;
 pub use self::layer_source::{LayerFill, LayerSource};
 pub use self::parcel::{Contents, Opening, ParcelError, Part as ParcelPart, Sealing};
-pub use self::read::{Image, Source};
+pub use self::read::Image;
 pub use self::sink::Sink;
+pub use self::source::Source;
 pub use self::write::Arrangement;
 
 use faasw_abi::memory_map::{PAGE, RAM_MAX};

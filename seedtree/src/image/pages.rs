@@ -8,7 +8,7 @@ use faasw_abi::pages::{PageRange, PageSet};
 use super::crypt::{DataKey, TAG};
 use super::error::{ImageError, Part};
 use super::header::CHUNK;
-use super::read::{Source, read};
+use super::source::{Source, read};
 use crate::layer::LayerBuilder;
 use crate::reading::{AlignedBuffer, BufferPool, PART, PARTS_AT_ONCE, load_runs};
 

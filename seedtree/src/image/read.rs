@@ -1,9 +1,5 @@
 //! Reading an image: a snapshot as it was, over the parent that it was made over.
 
-use std::fmt;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use faasw_abi::memory_map;
@@ -15,6 +11,7 @@ use super::error::{ImageError, Part};
 use super::header::{CHUNK, Header, PREFIX, Prefix, Purpose};
 use super::layer_source::{LayerFill, LayerSource};
 use super::pages::Pages;
+use super::source::{Source, read};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
 use crate::freeze::SnapshotMetadata;
@@ -25,46 +22,11 @@ use crate::overlay::overlay_layer;
 use crate::reading::{AlignedBuffer, DemandFill};
 use crate::snapshot::{Snapshot, Sorted};
 
-/// A source that an image is read from.
-pub trait Source: fmt::Debug + Send + Sync {
-    /// Fills `out` from `offset` on.
-    ///
-    /// # Errors
-    /// Returns `UnexpectedEof` if the source ends too early, and the errors of the disk.
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()>;
-}
-
-impl Source for File {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        FileExt::read_exact_at(self, out, offset)
-    }
-}
-
-impl<S: Source + ?Sized> Source for &S {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(out, offset)
-    }
-}
-
-impl<S: Source + ?Sized> Source for Arc<S> {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(out, offset)
-    }
-}
-
 /// An image whose header was read and verified.
 #[derive(Debug)]
 pub struct Image<F> {
     pub(super) header: Header,
     pub(super) pages: Pages<F>,
-}
-
-/// Fills `out` from an offset on. Reads whole pages if both ends are page-aligned.
-pub(super) fn read(source: &impl Source, out: &mut [u8], offset: u64) -> Result<(), ImageError> {
-    match source.read_exact_at(out, offset) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ImageError::CutOff),
-        read => Ok(read?),
-    }
 }
 
 impl<F: Source> Image<F> {

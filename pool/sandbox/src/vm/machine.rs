@@ -26,10 +26,11 @@ use crate::memory::mapping::Mapping;
 use crate::vm::alarm::Alarm;
 use crate::vm::cpuid;
 use crate::vm::initial_state::{InitialState, comparable_msrs};
-use crate::vm::ioctls::errno;
+use crate::vm::ioctls::{errno, mask_in_run};
 use crate::vm::page_walk::{self, PageWalk};
 use crate::vm::prefault;
 use crate::vm::protection_keys::{self, SavedPkru};
+use crate::vm::signals;
 use crate::vm::statistics::{FaultCount, FaultCounter};
 
 /// The properties that all VMs share, determined once.
@@ -383,6 +384,33 @@ impl Vm {
             Err(Errno::INTR | Errno::AGAIN) => return Ok(None),
             Err(other) => return Err(other),
         }))
+    }
+
+    /// Makes [`Vm::run`] end with `INTR` once `stop` is set and [`signals::STOP`] was sent to the thread
+    /// that runs it. `blocked` is that thread's mask, as [`signals::block`] returns it.
+    ///
+    /// # Errors
+    /// Returns the error of `KVM_SET_SIGNAL_MASK`.
+    pub(crate) fn stop_with(&mut self, stop: Arc<AtomicBool>, blocked: u64) -> Result<(), Errno> {
+        mask_in_run(
+            self.vcpu.as_raw_fd(),
+            blocked & !signals::bit(signals::STOP),
+        )?;
+        self.stop = Some(stop);
+        Ok(())
+    }
+
+    /// Lets [`Alarm::arm`] call the guest out of [`Vm::enter`]. The calling thread must be the one
+    /// that runs the vCPU, in a process of its own.
+    ///
+    /// # Errors
+    /// Returns the error of creating the timer or of `KVM_SET_SIGNAL_MASK`.
+    pub(crate) fn set_alarm(&mut self) -> Result<(), Errno> {
+        let alarm = Alarm::new()?;
+        // A sandbox's process blocks no other signals.
+        mask_in_run(self.vcpu.as_raw_fd(), 0)?;
+        self.alarm = Some(alarm);
+        Ok(())
     }
 
     /// Whether the alarm has fired since the last call.

@@ -6,6 +6,7 @@
 //! Zygotes are made one at a time, when nothing else wants to run (`refill`); their number follows
 //! demand ([`Watermarks`]).
 
+mod fault_support;
 mod first_sandbox;
 mod refill;
 mod targets;
@@ -20,7 +21,7 @@ use faasw_jail::Network;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::first_sandbox::FaultSupport;
+use self::fault_support::FaultSupport;
 pub use self::first_sandbox::FirstSandbox;
 use self::watermarks::Watermarks;
 use self::zygote::ReadyZygotes;

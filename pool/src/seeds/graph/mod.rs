@@ -25,7 +25,6 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
-use self::permits::SeedInProgress;
 pub use self::seed_hold::SeedHold;
 use super::function_step::FunctionStep;
 use super::image_store::ImageStore;
@@ -83,6 +82,13 @@ pub enum SeedPurpose {
     /// Later requests. The permit was acquired before the making begins, so that a client that
     /// wants the seed meanwhile does not wait for a background permit.
     Background(Arc<SeedPermit>),
+}
+
+/// A seed that is being made.
+#[derive(Debug)]
+struct SeedInProgress {
+    name: String,
+    progress: Arc<SeedProgress>,
 }
 
 /// The memory that an owner holds, including its seeds.
@@ -282,7 +288,10 @@ impl Seeds {
     fn start(self: &Arc<Self>, job: Job<SeedSnapshot, SeedStep>, purpose: SeedPurpose) {
         let key = job.ticket.key();
         let progress = Arc::<SeedProgress>::default();
-        let in_progress = SeedInProgress::new(job.recipe.name(), progress.clone());
+        let in_progress = SeedInProgress {
+            name: job.recipe.name().to_owned(),
+            progress: progress.clone(),
+        };
         self.in_progress.lock().insert(key, in_progress);
         let running = RunningJob {
             seeds: self.clone(),

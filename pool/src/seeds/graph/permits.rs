@@ -18,22 +18,6 @@ const OVERCOMMIT: u64 = 2;
 /// no control group limits them. One half remains for requests.
 const MEMORY_PART: u64 = 2;
 
-/// A seed that is being made.
-#[derive(Debug)]
-pub(super) struct SeedInProgress {
-    name: String,
-    progress: Arc<SeedProgress>,
-}
-
-impl SeedInProgress {
-    pub(super) fn new(name: &str, progress: Arc<SeedProgress>) -> Self {
-        Self {
-            name: name.to_owned(),
-            progress,
-        }
-    }
-}
-
 /// Returns the worst-case memory in bytes that all initialising guests may reach.
 fn memory_of_guests(memory: MemoryStats) -> u64 {
     match memory.used {

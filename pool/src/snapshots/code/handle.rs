@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::{Code, CodeDigest, CodeFill, LoadedCode};
 use crate::error::PlatformError;
-use crate::snapshots::wait_loaded;
+use crate::snapshots::loading::wait_loaded;
 
 /// The future of loading code.
 pub type LoadFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
