@@ -8,6 +8,7 @@ mod cleanup;
 mod describe;
 mod disk;
 mod host;
+mod identity;
 mod image_account;
 mod read_only;
 #[cfg(test)]
@@ -32,32 +33,23 @@ use faasw_seedtree::Owner;
 use faasw_seedtree::image::{Image, ImageError, ImageKey, LayerFill, Purpose};
 use zerocopy::FromBytes;
 
+pub(crate) use self::identity::SHARED;
+pub use self::identity::{ImageId, ImageIdentity};
 pub use self::transfer::{ExportError, ImageImport, ImageOrigin};
 
-use self::cleanup::WantedImages;
 use self::disk::{Disk, DiskFile, Status, SystemDisk};
+use self::identity::{ImageKind, UNFINISHED, WantedImages};
 use self::image_account::ImageAccount;
 use self::vcpu_layout::CR2;
 use crate::ablation::Mechanism;
 use crate::snapshots::{SeedSnapshot, gather};
 
-/// The names that the recipes use for the seeds that all functions share.
-pub(crate) const SHARED: [&str; 2] = ["guest", "linkers"];
-
 /// The range of a booted guest's memory that large pages are used for.
 const TEXT_AND_DATA: PageRange = PageRange::of_bytes(TEXT, RODATA_END);
-
-/// The prefix of the names of files that are being written. No image has a name with this prefix.
-const UNFINISHED: &str = ".unfinished";
 
 /// The number of image folders that this process has opened. A folder that it has dropped may still
 /// be written to.
 static FOLDERS: AtomicU64 = AtomicU64::new(0);
-
-/// The prefix of the names of language engines' images. The engine that an image belongs to is
-/// known only once the engine's code is there, so the image stays until it has not been used for
-/// long.
-const ENGINE: &str = "engine-";
 
 /// Each image takes at most the budget divided by this, so that the image of one function does not
 /// displace those of all others.
@@ -116,50 +108,6 @@ pub(crate) struct ImageFile {
     layer: String,
 }
 
-/// The name of a seed's image, and what the image is valid for beside this build and processor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageIdentity {
-    kind: ImageKind,
-    purpose: Vec<Vec<u8>>,
-}
-
-/// The seed that an image belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum ImageKind {
-    Shared(String),
-    /// An engine, by the digest of its code and its commands.
-    Engine([u8; 32], Vec<u8>),
-    Function(ImageId),
-}
-
-impl ImageIdentity {
-    fn new(kind: ImageKind, purpose: &[&[u8]]) -> Self {
-        Self {
-            kind,
-            purpose: purpose.iter().map(|part| part.to_vec()).collect(),
-        }
-    }
-
-    /// Names the image of a seed that all functions share.
-    pub(crate) fn shared(name: &str) -> Self {
-        Self::new(ImageKind::Shared(name.to_owned()), &[])
-    }
-
-    /// Names the image of a language engine by the digest of its code and the commands that it
-    /// runs.
-    pub(crate) fn engine(code: &[u8; 32], commands: &[u8]) -> Self {
-        Self::new(ImageKind::Engine(*code, commands.to_vec()), &[])
-    }
-
-    /// Names the image of a function version, valid only for `purpose`.
-    pub(crate) fn function(id: &ImageId, purpose: &[&[u8]]) -> Self {
-        Self::new(ImageKind::Function(*id), purpose)
-    }
-}
-
-/// The identity of a function version's image. No other version of any function has the same.
-pub type ImageId = [u8; 32];
-
 /// A folder of func-images that belongs to one node, and the key that seals them. A holder of the
 /// key can read the contents of the functions' memory.
 #[derive(Debug)]
@@ -210,7 +158,7 @@ impl Images {
         let random = u64::from_le_bytes(random.first_chunk().copied().unwrap_or_default());
         let unfinished = format!("{UNFINISHED}-{}-{number}-{random:016x}", std::process::id());
         let key = ImageKey::new(secret);
-        let shared = SHARED.map(|name| key.name(&[b"shared", name.as_bytes()]));
+        let shared = SHARED.map(|name| ImageKind::Shared(name.to_owned()).file_name(&key));
         Self {
             unfinished: folder.join(unfinished),
             folder,
@@ -236,25 +184,14 @@ impl Images {
         ImageKey::secret().map_err(io::Error::other)
     }
 
-    fn name(&self, kind: &ImageKind) -> String {
-        match kind {
-            ImageKind::Shared(name) => self.key.name(&[b"shared", name.as_bytes()]),
-            ImageKind::Engine(code, commands) => {
-                let name = self.key.name(&[b"engine", code, commands]);
-                format!("{ENGINE}{name}")
-            }
-            ImageKind::Function(id) => self.key.name(&[b"function", id]),
-        }
-    }
-
     /// Returns the file name of a seed's image.
     pub(crate) fn file_name(&self, of: &ImageIdentity) -> String {
-        self.name(&of.kind)
+        of.kind.file_name(&self.key)
     }
 
     /// Returns the file name of a function version's image.
     pub(crate) fn file_name_of(&self, id: &ImageId) -> String {
-        self.name(&ImageKind::Function(*id))
+        ImageKind::Function(*id).file_name(&self.key)
     }
 
     /// Returns the size in bytes of the image with this file name, as noted last, or `None` if
@@ -272,7 +209,7 @@ impl Images {
     fn purpose(&self, of: &ImageIdentity) -> Purpose {
         // The purpose includes the file name, so that a renamed file is not accepted in another's
         // place.
-        let name = self.name(&of.kind);
+        let name = of.kind.file_name(&self.key);
         let mut parts = vec![self.host.as_slice(), name.as_bytes()];
         parts.extend(of.purpose.iter().map(Vec::as_slice));
         Purpose::of(&parts)
@@ -296,7 +233,7 @@ impl Images {
         let file = match self.disk.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.note_gone(&self.name(&of.kind), &path);
+                self.note_gone(&of.kind.file_name(&self.key), &path);
                 return None;
             }
             Err(error) => {
@@ -305,7 +242,7 @@ impl Images {
             }
         };
         let place = ImageFile {
-            name: self.name(&of.kind),
+            name: of.kind.file_name(&self.key),
             path,
             known: file.status().ok(),
             layer: layer.to_owned(),
@@ -455,7 +392,7 @@ impl Images {
         }
         for id in gone {
             all.insert(*id);
-            self.remove_named(&self.name(&ImageKind::Function(*id)));
+            self.remove_named(&ImageKind::Function(*id).file_name(&self.key));
         }
         if let Some(version) = version {
             all.remove(&version);

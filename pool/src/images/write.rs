@@ -63,7 +63,7 @@ impl Images {
 
     fn write(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> Result<Option<u64>, ImageError> {
         self.tidy_up()?;
-        let (name, most) = (self.name(&of.kind), frozen.layer().data_bytes());
+        let (name, most) = (of.kind.file_name(&self.key), frozen.layer().data_bytes());
         if self.is_gone(of) {
             return Ok(None);
         }
@@ -223,6 +223,6 @@ impl Images {
 
     /// Returns the path at which the image is, or would be.
     pub(super) fn path(&self, kind: &ImageKind) -> PathBuf {
-        self.folder.join(self.name(kind))
+        self.folder.join(kind.file_name(&self.key))
     }
 }

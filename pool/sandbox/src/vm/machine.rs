@@ -386,8 +386,8 @@ impl Vm {
         }))
     }
 
-    /// Makes [`Vm::run`] end with `INTR` once `stop` is set and [`signals::STOP`] was sent to the thread
-    /// that runs it. `blocked` is that thread's mask, as [`signals::block`] returns it.
+    /// Makes [`Vm::run`] end with `INTR` once `stop` is set and [`signals::STOP`] was sent to the
+    /// thread that runs it. `blocked` is that thread's mask, as [`signals::block`] returns it.
     ///
     /// # Errors
     /// Returns the error of `KVM_SET_SIGNAL_MASK`.

@@ -192,7 +192,7 @@ fn an_image_that_is_not_written_evicts_no_other() {
     let images = images(&folder, SHARE * frozen.layer().data_bytes());
     assert!(images.write_image(&of(1), &frozen).is_some());
     // The shared seeds' images take the whole budget.
-    let shared = images.name(&ImageKind::Shared(SHARED[0].to_owned()));
+    let shared = ImageKind::Shared(SHARED[0].to_owned()).file_name(&images.key);
     images.account.lock().note(&shared, images.budget);
     assert_eq!(images.write_image(&of(2), &frozen), None);
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
