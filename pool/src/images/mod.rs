@@ -55,13 +55,6 @@ static FOLDERS: AtomicU64 = AtomicU64::new(0);
 /// displace those of all others.
 const SHARE: u64 = 8;
 
-/// The part of a disk that is left to other programs is its size divided by this, but at most
-/// [`LEFT_FREE_MAX`].
-const LEFT_FREE: u64 = 20;
-
-/// The most bytes of a disk that are left to other programs.
-const LEFT_FREE_MAX: u64 = 4 << 30;
-
 /// The maximum number of removed versions that are remembered because their images may still be
 /// being written.
 const GONE_MAX: usize = 1 << 16;

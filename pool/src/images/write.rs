@@ -9,9 +9,16 @@ use faasw_seedtree::image::{Arrangement, ImageError};
 use zerocopy::IntoBytes as _;
 
 use super::disk::DiskSpace;
-use super::{ImageIdentity, ImageKind, Images, LEFT_FREE, LEFT_FREE_MAX, SHARE};
+use super::{ImageIdentity, ImageKind, Images, SHARE};
 use crate::ablation::Mechanism;
 use crate::snapshots::SeedSnapshot;
+
+/// The part of a disk that is left to other programs is its size divided by this, but at most
+/// [`LEFT_FREE_MAX`].
+const LEFT_FREE: u64 = 20;
+
+/// The most bytes of a disk that are left to other programs.
+const LEFT_FREE_MAX: u64 = 4 << 30;
 
 /// Returns the arrangement of pages in images: the best one, except for mechanisms that a build for
 /// measurements switches off.
