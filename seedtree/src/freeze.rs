@@ -76,14 +76,14 @@ impl<S> Snapshot<S> {
         layer: Layer,
         windows: Vec<Window>,
         state: S,
-        told: SnapshotMetadata,
+        metadata: SnapshotMetadata,
     ) -> Result<Self, Errno> {
         let SnapshotMetadata {
             monotonic_nanoseconds,
             difference,
             sorted,
             content,
-        } = told;
+        } = metadata;
         let private = match &parent {
             None => PageSet::new(),
             Some(parent) => parent.prepared()?.clone(),

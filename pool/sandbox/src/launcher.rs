@@ -151,14 +151,17 @@ impl Launcher {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let came: Vec<bool> = events
+        let has_events: Vec<bool> = events
             .iter()
             .map(|event| !event.revents().is_empty())
             .collect();
-        let mut came = came.into_iter();
-        let (ordered, has_ended) = (came.next() == Some(true), came.next() == Some(true));
+        let mut has_events = has_events.into_iter();
+        let (ordered, has_ended) = (
+            has_events.next() == Some(true),
+            has_events.next() == Some(true),
+        );
         for launched in &mut self.launched {
-            if launched.life.is_some() && came.next() == Some(true) {
+            if launched.life.is_some() && has_events.next() == Some(true) {
                 launched.handle_message();
             }
         }

@@ -20,7 +20,7 @@ use faasw_jail::ConfinementLevel;
 use faasw_sandbox::{launcher, process::jail, process::outer, spawner};
 
 fn main() -> ExitCode {
-    let is = |argument| std::env::args().any(|word| word == argument);
+    let has = |argument| std::env::args().any(|word| word == argument);
     let level = if is(launcher::REDUCED) {
         ConfinementLevel::Reduced
     } else {

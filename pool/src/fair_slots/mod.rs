@@ -136,7 +136,7 @@ pub struct PendingSlot<O: Ord + Clone> {
 pub struct QueuePosition<O: Ord> {
     slots: Arc<FairSlots<O>>,
     owner: O,
-    place: QueueKey,
+    key: QueueKey,
 }
 
 /// Returns the range of an owner's requests of one urgency.
@@ -215,11 +215,11 @@ impl<O: Ord + Clone> FairSlots<O> {
 
     /// Grants free slots to waiting requests.
     fn grant(&self, state: &mut State<O>) {
-        while let Some((owner, place)) = self.next(state) {
-            let Some(waiter) = state.take_out(&owner, place) else {
+        while let Some((owner, key)) = self.next(state) {
+            let Some(waiter) = state.take_out(&owner, key) else {
                 return;
             };
-            state.count(&owner, place, waiter.bytes);
+            state.count(&owner, key, waiter.bytes);
             // If the receiver is gone, dropping its slot gives this one back.
             let _ = waiter.granted.send(());
         }
@@ -245,11 +245,11 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// Returns the request of one urgency that gets the next slot.
     fn next_of(&self, state: &State<O>, urgency: Urgency) -> Option<(O, QueueKey)> {
         let able = state.owners.iter().filter_map(|(name, owner)| {
-            let place = self.first_able(state, owner, urgency)?;
-            Some((owner.share.rank(place), name, place))
+            let key = self.first_able(state, owner, urgency)?;
+            Some((owner.share.rank(key), name, key))
         });
-        let (_, name, place) = able.min_by_key(|(rank, ..)| *rank)?;
-        Some((name.clone(), place))
+        let (_, name, key) = able.min_by_key(|(rank, ..)| *rank)?;
+        Some((name.clone(), key))
     }
 
     /// Returns the first request of an owner, of one urgency, that can have a slot now.
@@ -258,8 +258,8 @@ impl<O: Ord + Clone> FairSlots<O> {
             return None;
         }
         let mut queue = owner.waiting.range(queue_of(urgency));
-        let (place, _) = queue.find(|(_, waiter)| self.fits(state, urgency, waiter.bytes))?;
-        Some(*place)
+        let (key, _) = queue.find(|(_, waiter)| self.fits(state, urgency, waiter.bytes))?;
+        Some(*key)
     }
 
     /// Returns whether an owner's next foreground request lacks nothing but memory.
@@ -307,8 +307,8 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// Removes a request, whether it holds its slot or waits.
     fn leave(&self, number: u64, request: &SlotRequest<O>) {
         let mut state = self.state.lock();
-        let place = (request.urgency, number);
-        if state.take_out(&request.owner, place).is_none() {
+        let key = (request.urgency, number);
+        if state.take_out(&request.owner, key).is_none() {
             state.held -= 1;
             state.held_bytes = state.held_bytes.saturating_sub(request.bytes);
             if request.urgency == Urgency::Background {
@@ -331,8 +331,8 @@ impl<O: Ord + Clone> FairSlots<O> {
 
 impl<O: Ord + Clone> State<O> {
     /// Takes a request out of its owner's queue.
-    fn take_out(&mut self, owner: &O, place: QueueKey) -> Option<Waiter> {
-        self.owners.get_mut(owner)?.waiting.remove(&place)
+    fn take_out(&mut self, owner: &O, key: QueueKey) -> Option<Waiter> {
+        self.owners.get_mut(owner)?.waiting.remove(&key)
     }
 
     /// Forgets an owner that neither holds nor awaits a slot.
@@ -344,8 +344,8 @@ impl<O: Ord + Clone> State<O> {
     }
 
     /// Returns how many requests are served before this one, or `None` if it does not wait.
-    fn behind(&self, owner: &O, place: QueueKey) -> Option<usize> {
-        if !self.owners.get(owner)?.waiting.contains_key(&place) {
+    fn behind(&self, owner: &O, key: QueueKey) -> Option<usize> {
+        if !self.owners.get(owner)?.waiting.contains_key(&key) {
             return None;
         }
         // Replays the order in which slots are granted.
@@ -361,7 +361,7 @@ impl<O: Ord + Clone> State<O> {
                 Some((share.rank(first), &**name, first, share, queue))
             });
             let (_, name, first, share, queue) = firsts.min_by_key(|(rank, ..)| *rank)?;
-            if (name, first) == (owner, place) {
+            if (name, first) == (owner, key) {
                 return Some(behind);
             }
             queue.next();
@@ -411,7 +411,7 @@ impl<O: Ord + Clone> PendingSlot<O> {
         self.slot.as_ref().map(|slot| QueuePosition {
             slots: slot.slots.clone(),
             owner: slot.request.owner.clone(),
-            place: (slot.request.urgency, slot.number),
+            key: (slot.request.urgency, slot.number),
         })
     }
 }
@@ -435,7 +435,7 @@ impl<O: Ord + Clone> QueuePosition<O> {
     /// Returns how many requests are served before this one in the present queue, or `None` once it
     /// has its slot.
     pub fn behind(&self) -> Option<usize> {
-        self.slots.state.lock().behind(&self.owner, self.place)
+        self.slots.state.lock().behind(&self.owner, self.key)
     }
 }
 

@@ -234,7 +234,7 @@ impl Images {
                 return None;
             }
         };
-        let place = ImageFile {
+        let image_file = ImageFile {
             name: of.kind.file_name(&self.key),
             path,
             known: file.status().ok(),
@@ -244,33 +244,33 @@ impl Images {
             Ok((frozen, filling)) => {
                 // The eviction order depends on the time of use, after the next start as well.
                 let _ = file.note_use(SystemTime::now());
-                self.note_use(&place);
+                self.note_use(&image_file);
                 Some(Restored {
                     frozen,
-                    filling: filling.map(|filling| (filling, place)),
+                    filling: filling.map(|filling| (filling, image_file)),
                 })
             }
             Err(error) => {
-                self.reject(&place, &error);
+                self.reject(&image_file, &error);
                 None
             }
         }
     }
 
     /// Stops using an image, and removes it if its file is at fault.
-    pub(crate) fn reject(&self, place: &ImageFile, error: &ImageError) {
-        let (layer, told) = (&place.layer, Line(error));
+    pub(crate) fn reject(&self, file: &ImageFile, error: &ImageError) {
+        let (layer, error_text) = (&file.layer, Line(error));
         // Not a fault: the image belongs to another parent or to another build of faasw.
         if matches!(error, ImageError::Parent | ImageError::Purpose) {
-            tracing::debug!(layer, error = %told, "a func-image is stale")
+            tracing::debug!(layer, error = %error_text, "a func-image is stale")
         } else {
-            tracing::warn!(layer, error = %told, "a func-image is not used")
+            tracing::warn!(layer, error = %error_text, "a func-image is not used")
         }
         if error.is_of_the_file() {
             // A new image is written in its place, or has been already.
             let _gone = self.gone.lock();
-            if self.is_still(place) {
-                self.remove_named(&place.name);
+            if self.is_still(file) {
+                self.remove_named(&file.name);
             }
         }
     }
@@ -329,12 +329,12 @@ impl Images {
     }
 
     /// Notes that an image of this size was used, unless it has been removed since.
-    fn note_use(&self, place: &ImageFile) {
+    fn note_use(&self, file: &ImageFile) {
         let _gone = self.gone.lock();
-        if let Some(known) = place.known
-            && self.is_still(place)
+        if let Some(known) = file.known
+            && self.is_still(file)
         {
-            self.account.lock().note(&place.name, known.bytes);
+            self.account.lock().note(&file.name, known.bytes);
         }
     }
 
@@ -348,9 +348,9 @@ impl Images {
     }
 
     /// Returns whether the name still refers to the same file.
-    fn is_still(&self, place: &ImageFile) -> bool {
-        let now = self.disk.status(&place.path);
-        let known = place.known.map(|known| known.identity);
+    fn is_still(&self, file: &ImageFile) -> bool {
+        let now = self.disk.status(&file.path);
+        let known = file.known.map(|known| known.identity);
         now.is_ok_and(|now| known == Some(now.identity))
     }
 

@@ -304,8 +304,8 @@ impl VersionState {
         let Some(image_store) = self.seeds.image_store() else {
             return Ok(None);
         };
-        let held = self.hold_seed();
-        let frozen = held.as_deref().cloned();
+        let seed_hold = self.hold_seed();
+        let frozen = seed_hold.as_deref().cloned();
         let parent = match &frozen {
             Some(frozen) => frozen.parent().cloned(),
             None => {

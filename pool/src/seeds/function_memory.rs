@@ -82,9 +82,9 @@ impl FunctionMemory {
             return;
         }
         let mut warm: Vec<(WarmInfo, usize, Key)> = Vec::new();
-        for (place, (key, warm_instances)) in versions.iter().enumerate() {
+        for (index, (key, warm_instances)) in versions.iter().enumerate() {
             let rests = warm_instances.infos().into_iter();
-            warm.extend(rests.map(|rest| (rest, place, *key)));
+            warm.extend(rests.map(|rest| (rest, index, *key)));
         }
         warm.sort_by_key(|(rest, ..)| rest.since);
         let resting: Vec<Resting> = warm
@@ -95,9 +95,9 @@ impl FunctionMemory {
             })
             .collect();
         let evictions = self.seeds.fit_owner(self.owner(), self.budget, &resting);
-        for (place, (_, warm_instances)) in versions.iter().enumerate() {
+        for (index, (_, warm_instances)) in versions.iter().enumerate() {
             let ended = warm.iter().take(evictions.instances);
-            warm_instances.end_oldest(ended.filter(|(_, of, _)| *of == place).count());
+            warm_instances.end_oldest(ended.filter(|(_, of, _)| *of == index).count());
         }
         self.seeds.evict(&evictions.seeds);
     }

@@ -319,8 +319,8 @@ impl SeedBuild {
     async fn reach_or_enter(&mut self, wanted: Doorbell) -> Result<bool, SeedError> {
         let ring = self.stop(&[wanted, Doorbell::Entry]).await?;
         let has_entered = ring == Doorbell::Entry;
-        let given = self.mailbox.commands();
-        self.ensure_done(ring, given.saturating_sub(u32::from(has_entered)))?;
+        let count = self.mailbox.commands();
+        self.ensure_done(ring, count.saturating_sub(u32::from(has_entered)))?;
         Ok(has_entered)
     }
 
@@ -445,9 +445,9 @@ impl SeedBuild {
                 let name = format!("faasw-level-{}", parent.depth() + 1);
                 let ram = LayerBuilder::new(&name, ram_bytes).map_err(system)?;
                 let sealed = self.sandbox.seal(Some(&ram)).await?;
-                let (state, told) = sealed.map_err(guest_failed)?;
+                let (state, ranges) = sealed.map_err(guest_failed)?;
                 let all = PageRange::around(0, ram_bytes);
-                let own = PageSet::from_reported(&told, all);
+                let own = PageSet::from_reported(&ranges, all);
                 // A seed with more windows could never be forked.
                 let own =
                     own.filter(|own| overlay_layer(parent.windows(), own, 0).len() <= WINDOWS_MAX);

@@ -92,13 +92,13 @@ impl From<Box<VcpuState>> for SnapshotState {
 
 impl CompanionState for SnapshotState {
     fn bytes(&self) -> u64 {
-        let held = self.code.get();
-        held.filter(|held| {
-            held.counted
+        let code = self.code.get();
+        code.filter(|code| {
+            code.counted
                 .as_ref()
                 .is_some_and(|kept| kept.can_be_evicted())
         })
-        .map_or(0, |held| held.code.held_bytes())
+        .map_or(0, |code| code.code.held_bytes())
     }
 }
 

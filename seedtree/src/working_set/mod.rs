@@ -213,10 +213,10 @@ impl WorkingSet {
     /// Learns the pages that an instance used, which was forked with the set of `generation`, as
     /// its sandbox reports them. Pages outside `ram_bytes` of memory are ignored. Returns whether
     /// the report was accepted: not for a shared seed, nor if the set was replaced meanwhile.
-    pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) -> bool {
-        let written = sensible(&told.written, ram_bytes);
-        let read = sensible(&told.read, ram_bytes);
-        let code = sensible_code(&told.code);
+    pub fn learn(&self, generation: u32, reported: &UsedPages, ram_bytes: u64) -> bool {
+        let written = sensible(&reported.written, ram_bytes);
+        let read = sensible(&reported.read, ram_bytes);
+        let code = sensible_code(&reported.code);
         let mut known = self.known.lock();
         // A different generation means that another instance has reported already.
         if !self.is_learnt || generation != known.sets.generation {
@@ -233,7 +233,7 @@ impl WorkingSet {
             known.misses.follow();
         }
         known.is_recorded = true;
-        known.changed = before.saturating_add(told.changed).min(written.count());
+        known.changed = before.saturating_add(reported.changed).min(written.count());
         let code = if code.is_empty() {
             known.sets.code.clone()
         } else {
@@ -309,8 +309,8 @@ impl WorkingSetState {
 }
 
 /// Returns the valid part of a reported set for `ram_bytes` of memory, within the limits.
-fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
-    let believed = PageSet::from_reported_clipped(told, PageRange::around(0, ram_bytes));
+fn sensible(reported: &[PageRange], ram_bytes: u64) -> PageSet {
+    let believed = PageSet::from_reported_clipped(reported, PageRange::around(0, ram_bytes));
     let joined = believed
         .first_ranges(SET_PAGES_MAX)
         .coalesced(NonZeroU32::MIN, SET_MAX);
@@ -323,7 +323,7 @@ fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
 }
 
 /// Returns the valid part of a reported set of code pages, in few ranges of whole units.
-fn sensible_code(told: &[PageRange]) -> PageSet {
+fn sensible_code(reported: &[PageRange]) -> PageSet {
     let all = PageRange::around(0, CODE_MAX);
-    PageSet::from_reported_clipped(told, all).coalesced(CODE_UNIT, SET_MAX)
+    PageSet::from_reported_clipped(reported, all).coalesced(CODE_UNIT, SET_MAX)
 }

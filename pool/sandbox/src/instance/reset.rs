@@ -121,8 +121,8 @@ impl From<Errno> for ResetFailure {
 }
 
 impl From<StateError> for ResetFailure {
-    fn from(unready: StateError) -> Self {
-        match unready {
+    fn from(error: StateError) -> Self {
+        match error {
             StateError::Changed(change) => Self::Changed(change),
             StateError::System(errno) => Self::System(errno),
         }

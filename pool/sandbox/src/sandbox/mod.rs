@@ -129,8 +129,8 @@ impl<'a> Sandbox<'a> {
         self.fail(failure, errno.raw_os_error() as u64)
     }
 
-    fn fail_reset(&self, failure: Failure, trouble: ResetFailure) -> End {
-        match trouble {
+    fn fail_reset(&self, failure: Failure, cause: ResetFailure) -> End {
+        match cause {
             ResetFailure::Broken(page) => self.fail(Failure::Broken, page),
             ResetFailure::Changed(change) => self.fail(Failure::Changed, change as u64),
             ResetFailure::System(errno) => self.fail_system(failure, errno),

@@ -114,7 +114,7 @@ impl Sandbox<'_> {
         instance.open_view(&mut self.vm);
         let restored = instance
             .reset(&mut self.vm, &self.page_map, counts_unused)
-            .map_err(|trouble| self.fail_reset(Failure::Reset, trouble))?;
+            .map_err(|failure| self.fail_reset(Failure::Reset, failure))?;
         self.faults_before = self.vm.page_faults();
         self.fork_nanoseconds = 0;
         Ok(restored)
@@ -138,7 +138,7 @@ impl Sandbox<'_> {
             attached.collect(),
             mailbox,
         );
-        let zygote = zygote.map_err(|trouble| self.fail_reset(Failure::Specialise, trouble))?;
+        let zygote = zygote.map_err(|failure| self.fail_reset(Failure::Specialise, failure))?;
         self.zygote = Some(Box::new(zygote));
         self.faults_before = self.vm.page_faults();
         self.send(&Prepared {

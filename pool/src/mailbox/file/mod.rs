@@ -166,9 +166,9 @@ impl Mailbox {
     /// # Errors
     /// Returns the error of reading the mailbox.
     pub fn guest(&self) -> Result<GuestWords, PlatformError> {
-        let told = words_of(self.host_words.open);
+        let length = words_of(self.host_words.open);
         let read = |words: &mut GuestWords| {
-            let words = words.as_mut_bytes().get_mut(..told);
+            let words = words.as_mut_bytes().get_mut(..length);
             self.read(GUEST_WORDS.offset, words.unwrap_or_default())
         };
         let mut words = GuestWords::new_zeroed();
@@ -183,13 +183,13 @@ impl Mailbox {
                 break;
             }
         }
-        let told = words
+        let channels = words
             .channels
             .0
             .iter_mut()
             .enumerate()
             .take(channels_to(self.host_words.open));
-        for (number, channel) in told {
+        for (number, channel) in channels {
             if self.host_words.open & 1 << number == 0 {
                 *channel = ChannelWords::default();
             }
@@ -274,11 +274,11 @@ impl Mailbox {
 
     /// Publishes the words of the channels up to this one, and everything before them, to a guest
     /// that does not run.
-    pub(super) fn say_up_to(&self, channel: Channel) -> Result<(), PlatformError> {
+    pub(super) fn publish_up_to(&self, channel: Channel) -> Result<(), PlatformError> {
         let channels = (channel.number() + 1) * size_of::<ChannelWords>();
-        let said = self.host_words.as_bytes();
-        let said = said.get(..offset_of!(HostWords, channels) + channels);
-        self.write(HOST_WORDS.offset, said.unwrap_or_default())
+        let words = self.host_words.as_bytes();
+        let words = words.get(..offset_of!(HostWords, channels) + channels);
+        self.write(HOST_WORDS.offset, words.unwrap_or_default())
     }
 
     /// Changes a word of the node's.

@@ -93,8 +93,8 @@ impl FunctionStep {
             (None, None) if self.warm_ups.is_empty() => self.by_policy(context, parent).await,
             (None, None) => {
                 let mut making = self.load(context, parent).await?;
-                let did = making.instantiate().await?;
-                self.record_instantiation(&did, true);
+                let report = making.instantiate().await?;
+                self.record_instantiation(&report, true);
                 Ok(making)
             }
         }
@@ -110,8 +110,8 @@ impl FunctionStep {
         parent: &Arc<SeedSnapshot>,
     ) -> Result<Option<SeedBuild>, SeedError> {
         let mut making = self.load(context, parent).await?;
-        let (did, mut has_entered) = making.instantiate_or_enter().await?;
-        let mut took = did.took;
+        let (report, mut has_entered) = making.instantiate_or_enter().await?;
+        let mut took = report.took;
         if let Some(export) = self.spec.init.clone() {
             if has_entered {
                 return Err(SeedError::EnteredBefore(format!(
@@ -133,11 +133,11 @@ impl FunctionStep {
             making.run_or_enter(Command::Run, Doorbell::Entry).await?;
             took += making.drawn()?.took;
         }
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::EntryDrew(did.describe_draws()));
+        let report = making.drawn()?;
+        if report.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::EntryDrew(report.describe_draws()));
         }
-        self.record_instantiation(&InstantiationReport { took, ..did }, true);
+        self.record_instantiation(&InstantiationReport { took, ..report }, true);
         self.record().has_entered = true;
         Ok(Some(making))
     }
@@ -151,7 +151,7 @@ impl FunctionStep {
     ) -> Result<SeedBuild, SeedError> {
         let mut making = self.load(context, parent).await?;
         if self.after_init() != Some(false) {
-            let did = if self.spec.has_entry {
+            let report = if self.spec.has_entry {
                 making.instantiate_or_enter().await?.0
             } else {
                 making.instantiate().await?
@@ -159,9 +159,9 @@ impl FunctionStep {
             let after_init = match self.spec.freeze {
                 FreezePolicy::AfterInit => true,
                 FreezePolicy::BeforeInit => false,
-                FreezePolicy::Auto => !did.drew_entropy,
+                FreezePolicy::Auto => !report.drew_entropy,
             };
-            self.record_instantiation(&did, after_init);
+            self.record_instantiation(&report, after_init);
             if self.after_init() == Some(false) {
                 // The instantiation has shown that the function can be instantiated and what that
                 // draws. A seed without instantiation takes another guest.
@@ -177,12 +177,12 @@ impl FunctionStep {
     async fn warm_up(&self, making: &mut SeedBuild, limit: Duration) -> Result<(), SeedError> {
         let until = Instant::now() + limit;
         for (command, request) in self.warm_ups.iter().zip(&self.spec.warm_ups) {
-            let went = timeout_at(
+            let done = timeout_at(
                 until,
                 making.run_commands(slice::from_ref(command), Doorbell::Ready),
             )
             .await;
-            went.unwrap_or_else(|_| Err(timeout_error(limit)))
+            done.unwrap_or_else(|_| Err(timeout_error(limit)))
                 .map_err(|error| match error {
                     SeedError::Function(error) => SeedError::WarmUp {
                         request: request.describe(),
@@ -191,14 +191,14 @@ impl FunctionStep {
                     other => other,
                 })?;
         }
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::WarmUpDrew(did.describe_draws()));
+        let report = making.drawn()?;
+        if report.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::WarmUpDrew(report.describe_draws()));
         }
         // An instance of an ancestor is not warmed up, so the recorded duration stays that of the
         // instantiation.
         let took = self.instantiation();
-        self.record_instantiation(&InstantiationReport { took, ..did }, true);
+        self.record_instantiation(&InstantiationReport { took, ..report }, true);
         Ok(())
     }
 
@@ -219,11 +219,11 @@ impl FunctionStep {
         let making = SeedBuild::fork(context, parent, ram, mailbox, code, log).await?;
         let mut making = making.with_upload(upload);
         making.reach(Doorbell::Ready).await?;
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::ScriptDrew(did.describe_draws()));
+        let report = making.drawn()?;
+        if report.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::ScriptDrew(report.describe_draws()));
         }
-        self.record_instantiation(&did, true);
+        self.record_instantiation(&report, true);
         Ok(making)
     }
 
@@ -231,26 +231,26 @@ impl FunctionStep {
     /// requests.
     async fn initialise(&self, making: &mut SeedBuild, export: &str) -> Result<(), SeedError> {
         let instantiated = making.instantiate().await?;
-        let mut did = making.evaluate(export).await?;
+        let mut report = making.evaluate(export).await?;
         // Many functions, for example Go's, read clocks during instantiation to no effect.
-        let draws = did.drew_entropy || did.read_clock && !instantiated.read_clock;
+        let draws = report.drew_entropy || report.read_clock && !instantiated.read_clock;
         if draws && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::InitDrew {
                 export: export.to_owned(),
-                drawn: did.describe_draws(),
+                drawn: report.describe_draws(),
             });
         }
-        did.took += instantiated.took;
-        self.record_instantiation(&did, true);
+        report.took += instantiated.took;
+        self.record_instantiation(&report, true);
         Ok(())
     }
 
-    fn record_instantiation(&self, did: &InstantiationReport, after_init: bool) {
+    fn record_instantiation(&self, report: &InstantiationReport, after_init: bool) {
         let mut record = self.record();
         record.after_init = Some(after_init);
-        record.instantiation = did.took;
-        record.drew_entropy = did.drew_entropy;
-        record.drawn.clone_from(&did.drawn);
+        record.instantiation = report.took;
+        record.drew_entropy = report.drew_entropy;
+        record.drawn.clone_from(&report.drawn);
     }
 
     /// Returns a guest at the early freeze point.

@@ -203,8 +203,8 @@ impl Seeds {
     /// Returns a future for a seed. Starts the jobs that make it, unless it is in memory or under
     /// way.
     pub fn request(self: &Arc<Self>, key: Key, purpose: SeedPurpose) -> SeedFuture {
-        let (teller, receiver) = oneshot::channel();
-        self.begin_request(key, purpose, Some(teller));
+        let (waiter, receiver) = oneshot::channel();
+        self.begin_request(key, purpose, Some(waiter));
         SeedFuture {
             receiver,
             seeds: Arc::downgrade(self),
@@ -254,18 +254,18 @@ impl Seeds {
         self.begin_request(key, purpose, None);
     }
 
-    fn begin_request(self: &Arc<Self>, key: Key, purpose: SeedPurpose, teller: Option<Waiter>) {
-        let (asked, failed) = {
+    fn begin_request(self: &Arc<Self>, key: Key, purpose: SeedPurpose, waiter: Option<Waiter>) {
+        let (answer, failed) = {
             let mut graph = self.lock();
             let failed = discard_failed(&mut graph, key);
-            (graph.request(key, teller), failed)
+            (graph.request(key, waiter), failed)
         };
         self.drop_seeds(failed);
-        match asked {
-            SnapshotRequest::InMemory(frozen, teller) => {
+        match answer {
+            SnapshotRequest::InMemory(frozen, waiter) => {
                 // The receiver still exists: the caller of this function holds it.
-                let held = SeedHold::new(self, frozen);
-                let _ = teller.map(|teller| teller.send(Ok(held)));
+                let hold = SeedHold::new(self, frozen);
+                let _ = waiter.map(|waiter| waiter.send(Ok(hold)));
             }
             SnapshotRequest::Build(job) => self.start(job, purpose),
             // A waiter that was not added finds its channel closed.
@@ -562,10 +562,10 @@ impl RunningJob {
         self.seeds.in_progress.lock().remove(&ticket.key());
         let done = self.seeds.lock().finish_job(ticket, made);
         self.seeds.drop_seeds(done.gone);
-        for (teller, made) in done.results {
+        for (waiter, made) in done.results {
             let held = made.map(|frozen| SeedHold::new(&self.seeds, frozen));
             // A waiter may have gone away meanwhile.
-            let _ = teller.send(held);
+            let _ = waiter.send(held);
         }
         // A permit is for one guest. The jobs that follow a shared seed may belong to other
         // functions or to another version, and need permits of their own.

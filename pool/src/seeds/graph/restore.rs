@@ -111,7 +111,7 @@ impl Seeds {
         if filling.is_none() && rest_of_code.is_none() && above.is_none() {
             self.gather_code(key, recipe, &frozen);
         } else {
-            let (filling, place) = filling.unzip();
+            let (filling, file) = filling.unzip();
             let own = frozen.layer().own().clone();
             let pager = Pager::new(filling, rest_of_code, own, above);
             frozen.state().set_pager(&pager);
@@ -148,7 +148,7 @@ impl Seeds {
                         if let (Some(seeds), Some(frozen)) =
                             (seeds.upgrade(), weak_frozen.upgrade())
                         {
-                            seeds.fail(key, &recipe, &frozen, place.as_ref(), &error);
+                            seeds.fail(key, &recipe, &frozen, file.as_ref(), &error);
                         }
                     }
                 },
@@ -205,12 +205,12 @@ impl Seeds {
         key: Key,
         recipe: &SeedStep,
         frozen: &Arc<SeedSnapshot>,
-        place: Option<&ImageFile>,
+        file: Option<&ImageFile>,
         error: &SeedReadError,
     ) {
-        match (error, &self.images, place) {
-            (SeedReadError::Image(error), Some(image_store), Some(place)) => {
-                image_store.reject(place, error)
+        match (error, &self.images, file) {
+            (SeedReadError::Image(error), Some(image_store), Some(file)) => {
+                image_store.reject(file, error)
             }
             // The ancestor's pager has reported it.
             (SeedReadError::Parent, ..) => {}

@@ -231,11 +231,11 @@ impl Header {
         if !rest.0.is_empty() {
             return Err(ImageError::Senseless("what is behind its header"));
         }
-        let told = ReportedSetChecker {
+        let reported = ReportedSetChecker {
             ram_bytes: fixed.ram_bytes,
         };
-        let own = told.set(&own, "its own pages")?;
-        let [written, read] = sets.map(|told| checked_set(&told, fixed.ram_bytes));
+        let own = reported.set(&own, "its own pages")?;
+        let [written, read] = sets.map(|ranges| checked_set(&ranges, fixed.ram_bytes));
         let header = Self {
             content: Content(fixed.content),
             parent: match (fixed.has_parent, fixed.parent) {
@@ -347,15 +347,15 @@ struct ReportedSetChecker {
 }
 
 impl ReportedSetChecker {
-    fn set(&self, told: &[PageRange], what: &'static str) -> Result<PageSet, ImageError> {
-        checked_set(told, self.ram_bytes).map_err(|_| ImageError::Senseless(what))
+    fn set(&self, ranges: &[PageRange], what: &'static str) -> Result<PageSet, ImageError> {
+        checked_set(ranges, self.ram_bytes).map_err(|_| ImageError::Senseless(what))
     }
 }
 
 /// Checks a reported set of pages, which must lie within `bytes` bytes of RAM or code.
-fn checked_set(told: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
+fn checked_set(ranges: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
     let all = PageRange::around(0, bytes.min(RAM_MAX));
-    PageSet::from_reported(told, all).ok_or(ImageError::Senseless("its working set"))
+    PageSet::from_reported(ranges, all).ok_or(ImageError::Senseless("its working set"))
 }
 
 /// The part of a header that was not read yet.
