@@ -2,8 +2,8 @@
 //!
 //! `reset_wait` waits for an instance to stop after its request and has it reset, `warm` keeps it
 //! for the next request, `keeper` limits the number and the time of warm instances, `polling`
-//! decides which of them poll for the next request, and `reset_record` counts resets. Except for the fork in `instance`, this module knows no functions:
-//! instances that are warm together were forked from the same snapshot.
+//! decides which of them poll for the next request, and `reset_record` counts resets. This module
+//! knows no functions: instances that are warm together were forked from the same snapshot.
 
 mod instance;
 mod keeper;

@@ -1,10 +1,10 @@
 //! Processes, and threads in their place, as the node sees them; sandboxes and zygotes.
 //!
-//! `spawner` (in a `spawner_slot`; with `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread;
-//! `sandbox_maker` is one of both; `egress_spawner` holds the spawner with the host's network.
-//! `sandbox` is the Function Runtime Interface as calls; `zygote_pool` keeps zygotes ready.
-//! `cpu_account`, `group_account`: the CPU time and memory that they take. A request that fails,
-//! times out or is dropped leaves no process behind.
+//! `spawner` (in a `spawner_slot`; with `launcher`, `executable`, `own_file`) makes a `process`,
+//! `threads` a thread; `sandbox_maker` is one of both; `egress_spawner` holds the spawner with the
+//! host's network. `sandbox` is the Function Runtime Interface as calls; `zygote_pool` keeps
+//! zygotes ready. `cpu_account`, `group_account`: the CPU time and memory that they take. A request
+//! that fails, times out or is dropped leaves no process behind.
 
 mod cpu_account;
 mod cpu_clock;

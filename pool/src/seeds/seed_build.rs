@@ -311,19 +311,6 @@ impl SeedBuild {
         self.ensure_done(ring, self.mailbox.commands())
     }
 
-    /// As [`SeedBuild::reach`], or until the guest reaches its entry point during the last of its
-    /// commands. Returns whether it did.
-    ///
-    /// # Errors
-    /// Returns the errors of [`SeedBuild::reach`].
-    async fn reach_or_enter(&mut self, wanted: Doorbell) -> Result<bool, SeedError> {
-        let ring = self.stop(&[wanted, Doorbell::Entry]).await?;
-        let has_entered = ring == Doorbell::Entry;
-        let count = self.mailbox.commands();
-        self.ensure_done(ring, count.saturating_sub(u32::from(has_entered)))?;
-        Ok(has_entered)
-    }
-
     fn ensure_done(&self, ring: Doorbell, expected: u32) -> Result<(), SeedError> {
         match self.mailbox.guest()?.commands_done {
             done if done == expected => Ok(()),
@@ -377,7 +364,11 @@ impl SeedBuild {
     ) -> Result<bool, SeedError> {
         self.mailbox.put_commands(&Commands::of(&[command]))?;
         self.sandbox.resume().await?;
-        self.reach_or_enter(to).await
+        let ring = self.stop(&[to, Doorbell::Entry]).await?;
+        let has_entered = ring == Doorbell::Entry;
+        let commands = self.mailbox.commands();
+        self.ensure_done(ring, commands.saturating_sub(u32::from(has_entered)))?;
+        Ok(has_entered)
     }
 
     /// Continues from the early freeze point of a function to the late one.
@@ -400,18 +391,6 @@ impl SeedBuild {
             .run_or_enter(Command::Instantiate, Doorbell::Ready)
             .await?;
         Ok((self.drawn()?, has_entered))
-    }
-
-    /// Makes an instantiated function call an export, and stops after that. The reported draws are
-    /// those of both steps.
-    ///
-    /// # Errors
-    /// Returns the reason why the function failed.
-    pub async fn evaluate(&mut self, export: &str) -> Result<InstantiationReport, SeedError> {
-        let export = export.to_owned();
-        self.run_commands(&[Command::Evaluate { export }], Doorbell::Ready)
-            .await?;
-        self.drawn()
     }
 
     /// Returns what an instantiated function drew so far, and the duration of its last step.

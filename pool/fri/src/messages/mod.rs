@@ -285,8 +285,8 @@ message! {
         /// Time that this took, in nanoseconds, from the sandbox's first instruction, or from the
         /// order.
         nanoseconds: u64,
-        /// The part of it for closing the jail, in nanoseconds; 0 for a [`Specialise`], and without a
-        /// jail.
+        /// The part of it for closing the jail, in nanoseconds; 0 for a [`Specialise`], and without
+        /// a jail.
         jail_nanoseconds: u64,
         /// Time before that, from the beginning of the spawner's fork until the sandbox ran in its
         /// control group, in nanoseconds; 0 for a [`Specialise`], and without a spawner.

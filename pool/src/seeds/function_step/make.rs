@@ -11,7 +11,7 @@ use faasw_common::text::Line;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::super::seed_build::{InstantiationReport, ScriptUpload, SeedBuild, SeedBuildContext};
-use super::super::spec::{FreezePolicy, Script};
+use super::super::spec::FreezePolicy;
 use super::{FunctionStep, timeout_error};
 use crate::error::SeedError;
 use crate::fault::Fault;
@@ -84,7 +84,7 @@ impl FunctionStep {
             }
         }
         match (&self.spec.script, &self.spec.init) {
-            (Some(script), _) => self.load_script(context, parent, script).await,
+            (Some(_), _) => self.load_script(context, parent).await,
             (None, Some(export)) => {
                 let mut making = self.load(context, parent).await?;
                 self.initialise(&mut making, export).await?;
@@ -208,17 +208,8 @@ impl FunctionStep {
         &self,
         context: SeedBuildContext<'_>,
         parent: &Arc<SeedSnapshot>,
-        script: &Script,
     ) -> Result<SeedBuild, SeedError> {
-        let log = LogLines::new(self.spec.log.clone(), 0);
-        let mut mailbox = Mailbox::new()?;
-        let (files, code) = (script.files.get().await?, self.code.get().await?);
-        mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let upload = ScriptUpload::open(files, &mut mailbox).map_err(SeedError::Function)?;
-        let (ram, code) = (self.ram_bytes, Some(&*code));
-        let making = SeedBuild::fork(context, parent, ram, mailbox, code, log).await?;
-        let mut making = making.with_upload(upload);
-        making.reach(Doorbell::Ready).await?;
+        let making = self.fork(context, parent, Doorbell::Ready).await?;
         let report = making.drawn()?;
         if report.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::ScriptDrew(report.describe_draws()));
@@ -231,12 +222,17 @@ impl FunctionStep {
     /// requests.
     async fn initialise(&self, making: &mut SeedBuild, export: &str) -> Result<(), SeedError> {
         let instantiated = making.instantiate().await?;
-        let mut report = making.evaluate(export).await?;
+        let export = export.to_owned();
+        let evaluate = Command::Evaluate {
+            export: export.clone(),
+        };
+        making.run_commands(&[evaluate], Doorbell::Ready).await?;
+        let mut report = making.drawn()?;
         // Many functions, for example Go's, read clocks during instantiation to no effect.
         let draws = report.drew_entropy || report.read_clock && !instantiated.read_clock;
         if draws && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::InitDrew {
-                export: export.to_owned(),
+                export,
                 drawn: report.describe_draws(),
             });
         }
@@ -259,23 +255,34 @@ impl FunctionStep {
         context: SeedBuildContext<'_>,
         parent: &Arc<SeedSnapshot>,
     ) -> Result<SeedBuild, SeedError> {
+        self.fork(context, parent, Doorbell::Loaded).await
+    }
+
+    /// Returns a guest that was forked from `parent`, and has loaded the function or script and
+    /// received its files.
+    async fn fork(
+        &self,
+        context: SeedBuildContext<'_>,
+        parent: &Arc<SeedSnapshot>,
+        to: Doorbell,
+    ) -> Result<SeedBuild, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;
         let code = self.code.get().await?;
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let upload = match &self.spec.files {
-            Some(files) => {
-                let bundle = files.bundle.get().await?;
-                Some(ScriptUpload::open(bundle, &mut mailbox).map_err(SeedError::Function)?)
-            }
-            None => None,
+        let upload = match (&self.spec.script, &self.spec.files) {
+            (Some(script), _) => Some(script.files.get().await?),
+            (None, Some(files)) => Some(files.bundle.get().await?),
+            (None, None) => None,
         };
+        let upload = upload.map(|upload| ScriptUpload::open(upload, &mut mailbox));
+        let upload = upload.transpose().map_err(SeedError::Function)?;
         let (ram, code) = (self.ram_bytes, Some(&*code));
         let mut making = SeedBuild::fork(context, parent, ram, mailbox, code, log).await?;
         if let Some(upload) = upload {
             making = making.with_upload(upload);
         }
-        making.reach(Doorbell::Loaded).await?;
+        making.reach(to).await?;
         Ok(making)
     }
 }
