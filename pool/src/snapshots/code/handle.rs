@@ -40,7 +40,7 @@ pub struct CodeHandle {
     loading: tokio::sync::Mutex<()>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CodeLocation {
     /// The code, as long as another holder keeps it in memory.
     loaded: Weak<Code>,
@@ -63,10 +63,8 @@ impl CodeHandle {
             location: Lock::new(CodeLocation {
                 loaded: Arc::downgrade(&code),
                 bytes: code.bytes(),
-                digest: None,
                 unstored: Some(code),
-                source: None,
-                is_damaged: false,
+                ..CodeLocation::default()
             }),
             loading: tokio::sync::Mutex::default(),
         }
@@ -84,11 +82,10 @@ impl CodeHandle {
             tells_state: false,
             location: Lock::new(CodeLocation {
                 loaded: loaded.map(Arc::downgrade).unwrap_or_default(),
-                unstored: None,
                 source: Some(source),
                 bytes,
                 digest: Some(digest),
-                is_damaged: false,
+                ..CodeLocation::default()
             }),
             loading: tokio::sync::Mutex::default(),
         }
