@@ -153,7 +153,7 @@ impl<F: Source> Image<F> {
     ) -> Result<LayerBuilder, ImageError> {
         let layer = LayerBuilder::new(name, self.header.ram_bytes).map_err(ImageError::Layer)?;
         self.pages.fill_all(&layer)?;
-        self.header.copy_inherited(parent, &layer)?;
+        copy_inherited(&self.header, parent, &layer)?;
         Ok(layer)
     }
 
@@ -198,7 +198,7 @@ impl<F: Source> Image<F> {
         let fill = DemandFill::new(LayerSource::new(self.pages, layer));
         fill.fill_set(&header.needed_first())?;
         let layer = &fill.source().layer;
-        header.copy_inherited(parent.as_deref(), layer)?;
+        copy_inherited(&header, parent.as_deref(), layer)?;
         let bytes = header.stored_bytes() + header.inherited.bytes();
         let layer = layer.partial_layer(header.own.clone(), bytes, fill.progress().clone());
         let layer = layer.map_err(ImageError::Layer)?;
@@ -249,46 +249,44 @@ fn restored<S>(
     Ok(snapshot)
 }
 
-impl Header {
-    /// Copies the pages that are equal to the parent's, none of which may be empty.
-    fn copy_inherited<S>(
-        &self,
-        parent: Option<&Snapshot<S>>,
-        layer: &LayerBuilder,
-    ) -> Result<(), ImageError> {
-        let Some(parent) = parent else {
-            return Ok(());
-        };
-        if parent.content() != self.parent {
-            return Err(ImageError::Parent);
-        }
-        let inherited = &self.inherited;
-        let senseless = || ImageError::Senseless("it has pages of its parent that that has not");
-        let theirs: PageSet = parent.windows().iter().map(|window| window.range).collect();
-        if !inherited.without(&theirs).is_empty() {
-            return Err(senseless());
-        }
-        let view = parent.view();
-        let most = (CHUNK as u64 / memory_map::PAGE) as u32;
-        let mut buffer = vec![0; CHUNK];
-        for range in inherited.iter() {
-            let mut rest: PageRange = range;
-            while !rest.is_empty() {
-                let (piece, behind) = rest.split_at(most);
-                let part = buffer.get_mut(..piece.bytes() as usize).unwrap_or_default();
-                let address = piece.start.address();
-                view.read(address, part).map_err(ImageError::Layer)?;
-                // A copied hole would waste memory, so no valid image requests that.
-                let mut pages = part.chunks(memory_map::PAGE as usize);
-                if pages.any(|page| page.iter().all(|byte| *byte == 0)) {
-                    return Err(senseless());
-                }
-                layer
-                    .write(address.get(), part)
-                    .map_err(ImageError::Layer)?;
-                rest = behind;
-            }
-        }
-        Ok(())
+/// Copies the pages that are equal to the parent's, none of which may be empty.
+fn copy_inherited<S>(
+    header: &Header,
+    parent: Option<&Snapshot<S>>,
+    layer: &LayerBuilder,
+) -> Result<(), ImageError> {
+    let Some(parent) = parent else {
+        return Ok(());
+    };
+    if parent.content() != header.parent {
+        return Err(ImageError::Parent);
     }
+    let inherited = &header.inherited;
+    let senseless = || ImageError::Senseless("it has pages of its parent that that has not");
+    let theirs: PageSet = parent.windows().iter().map(|window| window.range).collect();
+    if !inherited.without(&theirs).is_empty() {
+        return Err(senseless());
+    }
+    let view = parent.view();
+    let most = (CHUNK as u64 / memory_map::PAGE) as u32;
+    let mut buffer = vec![0; CHUNK];
+    for range in inherited.iter() {
+        let mut rest: PageRange = range;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(most);
+            let part = buffer.get_mut(..piece.bytes() as usize).unwrap_or_default();
+            let address = piece.start.address();
+            view.read(address, part).map_err(ImageError::Layer)?;
+            // A copied hole would waste memory, so no valid image requests that.
+            let mut pages = part.chunks(memory_map::PAGE as usize);
+            if pages.any(|page| page.iter().all(|byte| *byte == 0)) {
+                return Err(senseless());
+            }
+            layer
+                .write(address.get(), part)
+                .map_err(ImageError::Layer)?;
+            rest = behind;
+        }
+    }
+    Ok(())
 }
