@@ -57,7 +57,7 @@ struct Launcher {
 ///
 /// # Errors
 /// Returns an error if a system call fails, or if the node sends a message that is not an order.
-pub fn run(rules: fn(jail::Host) -> Vec<Rule>) -> io::Result<()> {
+pub fn run(rules: fn(jail::HostFeatures) -> Vec<Rule>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node.
     let _ = rustix::process::setsid();
     name_process(c"faasw-launcher");
@@ -174,7 +174,7 @@ impl Launcher {
         order: Launch,
         socket: &OwnedFd,
         life: OwnedFd,
-        rules: fn(jail::Host) -> Vec<Rule>,
+        rules: fn(jail::HostFeatures) -> Vec<Rule>,
     ) {
         // SAFETY: this process has one thread; the child has a copy of everything.
         match unsafe { libc::fork() } {
@@ -199,7 +199,7 @@ impl Launcher {
         &self,
         Launch { network, level }: Launch,
         socket: &OwnedFd,
-        rules: fn(jail::Host) -> Vec<Rule>,
+        rules: fn(jail::HostFeatures) -> Vec<Rule>,
     ) -> i32 {
         let node = (NODE_FD, socket.as_fd());
         for (number, fd) in [node].into_iter().chain(self.programs.descriptors()) {

@@ -4,7 +4,7 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::fs;
 use std::path::Path;
 
-use faasw_sandbox::vm::Template;
+use faasw_sandbox::vm::VmTemplate;
 use kvm_ioctls::Kvm;
 
 use super::finding::Finding;
@@ -32,7 +32,7 @@ pub fn finding() -> Finding {
     let why = if runs_on_the_cpu && !has_flag(&cpu, "cpuid_fault") {
         "this CPU answers CPUID of guests itself (kvm-pvm)"
     } else {
-        match Kvm::new().map_err(Into::into).and_then(Template::new) {
+        match Kvm::new().map_err(Into::into).and_then(VmTemplate::new) {
             Ok(template) if template.tells_more() => {
                 "KVM reports more CPU features to guests than configured (kvm-pvm)"
             }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use faasw_sandbox::memory::search_time;
-use faasw_sandbox::vm::{PageWalk, Template};
+use faasw_sandbox::vm::{PageWalk, VmTemplate};
 use kvm_ioctls::Kvm;
 
 use super::finding::Finding;
@@ -15,7 +15,10 @@ const NATIVE_EXIT_MAX: Duration = Duration::from_micros(8);
 
 /// Measures the cost of requests and resets on this host.
 pub fn findings() -> Vec<Finding> {
-    let mut findings = match Kvm::new().map_err(io::Error::from).and_then(Template::new) {
+    let mut findings = match Kvm::new()
+        .map_err(io::Error::from)
+        .and_then(VmTemplate::new)
+    {
         Ok(template) => vec![exits(&template), page_walk(template.page_walk())],
         // The finding about KVM itself states the reason.
         Err(_) => Vec::new(),
@@ -28,7 +31,7 @@ fn micros(time: Duration) -> String {
     format!("{:.1} us", time.as_secs_f64() * 1e6)
 }
 
-fn exits(template: &Template) -> Finding {
+fn exits(template: &VmTemplate) -> Finding {
     let what = "VM exits";
     let time = match template.exit_time() {
         Ok(time) => time,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use faasw_common::Lock;
 use faasw_fri::messages::FunctionNumber;
-use faasw_sandbox::sandbox::thread::{Host, Thread};
+use faasw_sandbox::sandbox::thread::{SandboxThread, ThreadHost};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
@@ -23,7 +23,7 @@ use crate::error::PlatformError;
 /// The threads of a pool.
 #[derive(Debug)]
 pub struct Threads {
-    host: Arc<Host>,
+    host: Arc<ThreadHost>,
     living: Lock<ThreadTable>,
     /// The number of threads that have not been joined.
     count: watch::Sender<usize>,
@@ -33,7 +33,7 @@ pub struct Threads {
 
 #[derive(Debug, Default)]
 struct ThreadTable {
-    threads: HashMap<u64, Arc<Thread>>,
+    threads: HashMap<u64, Arc<SandboxThread>>,
     next: u64,
     /// Whether no more threads may be started.
     is_stopped: bool,
@@ -46,7 +46,7 @@ impl Threads {
     /// Returns an error if KVM does not answer.
     pub fn prepare() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            host: Arc::new(Host::prepare()?),
+            host: Arc::new(ThreadHost::prepare()?),
             living: Lock::default(),
             count: watch::Sender::new(0),
             runtime: Handle::current(),
@@ -82,7 +82,7 @@ impl Threads {
         if living.is_stopped {
             return Err(PlatformError::SpawnerGone);
         }
-        let started = Thread::start(self.host.clone(), socket, progress, is_ahead, ended);
+        let started = SandboxThread::start(self.host.clone(), socket, progress, is_ahead, ended);
         let (thread, joined) = started.map_err(system)?;
         let number = living.next;
         living.next += 1;
@@ -115,7 +115,7 @@ impl Threads {
     }
 }
 
-impl ProcessHandle for Thread {
+impl ProcessHandle for SandboxThread {
     fn kill(&self) {
         Self::kill(self);
     }

@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use faasw_jail::ConfinementLevel;
 use faasw_jail::filter::{ArgCondition, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
-use faasw_sandbox::process::jail::{self, Host};
-use faasw_sandbox::vm::{PageWalk, Template};
+use faasw_sandbox::process::jail::{self, HostFeatures};
+use faasw_sandbox::vm::{PageWalk, VmTemplate};
 use libtest_mimic::{Arguments, Trial};
 
 use support::{Bench, bytes_of, call, spec, whole};
@@ -68,7 +68,7 @@ fn main() {
         .with_ignored_flag(skip),
     ];
     // Without KVM the host's properties are unknown; the rules then only provide the tests' names.
-    let host = host().unwrap_or(Host {
+    let host = host().unwrap_or(HostFeatures {
         scans: true,
         prefaults: false,
         page_walk: PageWalk::Shadowed,
@@ -84,9 +84,9 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn host() -> Option<Host> {
-    let template = Template::new(kvm_ioctls::Kvm::new().ok()?).ok()?;
-    Some(Host {
+fn host() -> Option<HostFeatures> {
+    let template = VmTemplate::new(kvm_ioctls::Kvm::new().ok()?).ok()?;
+    Some(HostFeatures {
         scans: faasw_sandbox::memory::page_map::PageMap::open()
             .ok()?
             .scans(),

@@ -97,7 +97,7 @@ impl<'a> ImageSets<'a> {
 }
 
 /// The differences between a seed and the image that a zygote holds.
-pub struct Difference {
+pub struct ForkDifference {
     /// Pages whose contents are copied.
     pub filled: PageSet,
     /// Pages to which the seed's layers are mapped, by its windows.
@@ -106,7 +106,7 @@ pub struct Difference {
     pub forgets_tables: bool,
 }
 
-impl Difference {
+impl ForkDifference {
     /// Returns the difference that `order` lists.
     ///
     /// # Errors

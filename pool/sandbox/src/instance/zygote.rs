@@ -23,7 +23,7 @@ use faasw_fri::messages::{Fork, Image, VcpuState};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::instance::fork::{Difference, ForkDescriptors, ImageSets, Instance, prefault_code};
+use crate::instance::fork::{ForkDescriptors, ForkDifference, ImageSets, Instance, prefault_code};
 use crate::instance::known::KnownPages;
 use crate::instance::reset::ResetFailure;
 use crate::instance::seed_memory::SeedMemory;
@@ -107,7 +107,7 @@ impl SpecialisedZygote {
         let (parent, before) = *seed.ok_or(Errno::INVAL)?;
         let image = &order.image;
         let sets = ImageSets::of(image)?;
-        let difference = Difference::of(order)?;
+        let difference = ForkDifference::of(order)?;
         let SeedMemory {
             mut layers,
             windows,

@@ -24,7 +24,7 @@ use crate::instance::fork::Instance;
 use crate::instance::reset::ResetFailure;
 use crate::instance::zygote::SpecialisedZygote;
 use crate::memory::page_map::PageMap;
-use crate::vm::{Template, Vm};
+use crate::vm::{Vm, VmTemplate};
 
 /// Exit code of a sandbox that failed.
 pub(crate) const FAILED: i32 = 1;
@@ -42,7 +42,7 @@ pub(crate) enum End {
 
 pub(crate) struct Sandbox<'a> {
     socket: &'a OwnedFd,
-    template: &'a Template,
+    template: &'a VmTemplate,
     vm: Vm,
     page_map: PageMap,
     zygote: Option<Box<SpecialisedZygote>>,
@@ -72,7 +72,7 @@ pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instructi
 /// of it. The holder of such a descriptor can make a process wait within a system call, which must
 /// not be possible for a process that an attacker may control. Must be called before any tenant's
 /// data arrives.
-pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
+pub(crate) fn hand_over_faults(socket: impl AsFd, template: &VmTemplate) {
     if let Some(faults) = template.faults() {
         // If the node is gone, a later call notices it.
         let _ = send(
@@ -87,7 +87,7 @@ pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
 impl<'a> Sandbox<'a> {
     pub(crate) fn new(
         socket: &'a OwnedFd,
-        template: &'a Template,
+        template: &'a VmTemplate,
         vm: Vm,
         page_map: PageMap,
     ) -> Self {

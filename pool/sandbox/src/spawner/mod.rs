@@ -61,7 +61,10 @@ struct Spawner {
 /// # Errors
 /// Returns the error of [`JailResources::prepare`], or an error if a system call fails or a packet
 /// of the node is invalid.
-pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<()> {
+pub fn run(
+    level: ConfinementLevel,
+    rules: impl FnOnce(jail::HostFeatures) -> Vec<Rule>,
+) -> io::Result<()> {
     run_with(c"faasw-spawner", || JailResources::prepare(level, rules))
 }
 

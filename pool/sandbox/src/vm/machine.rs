@@ -34,7 +34,7 @@ use crate::vm::signals;
 use crate::vm::statistics::{FaultCount, FaultCounter};
 
 /// The properties that all VMs share, determined once.
-pub struct Template {
+pub struct VmTemplate {
     kvm: Kvm,
     cpuid: CpuId,
     tsc_khz: u64,
@@ -47,7 +47,7 @@ pub struct Template {
     fault_device: Option<Device>,
 }
 
-impl Template {
+impl VmTemplate {
     /// Determines the host's properties.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Vm {
     ///
     /// # Errors
     /// Returns KVM's error.
-    pub fn new(template: &Template, progress: OwnedFd) -> Result<Self, Errno> {
+    pub fn new(template: &VmTemplate, progress: OwnedFd) -> Result<Self, Errno> {
         let vm = template.kvm.create_vm().map_err(errno)?;
         if template.filters_msrs {
             refuse_msrs(&vm)?;

@@ -23,6 +23,6 @@ pub mod state;
 mod statistics;
 mod xsave;
 
-pub use machine::{Slot, Stop, Template, Vm};
+pub use machine::{Slot, Stop, Vm, VmTemplate};
 pub use page_walk::PageWalk;
 pub use statistics::FaultCount;

@@ -38,7 +38,7 @@ use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_sandbox::instance::reset::{PageTableState, ResetFailure};
 use faasw_sandbox::instance::seed_memory::CompareBuffers;
 use faasw_sandbox::memory::page_map::PageMap;
-use faasw_sandbox::vm::Template;
+use faasw_sandbox::vm::VmTemplate;
 use faasw_sandbox::vm::state::{Change, StateError};
 use kvm_ioctls::Kvm;
 use libtest_mimic::{Arguments, Trial};
@@ -216,7 +216,7 @@ fn supported_features_are_reported_to_the_guest() {
         return;
     }
     assert_eq!(told, [0, 0]);
-    if Template::new(Kvm::new().unwrap()).unwrap().tells_more() {
+    if VmTemplate::new(Kvm::new().unwrap()).unwrap().tells_more() {
         println!("KVM tells a guest more than its table here");
         return;
     }
@@ -460,7 +460,7 @@ fn prefilled_pages_take_no_faults() {
         machine.vm.page_faults() - before
     };
     let mut machine = Machine::new(Level::Ring3, programs::reader());
-    let template = Template::new(Kvm::new().unwrap()).unwrap();
+    let template = VmTemplate::new(Kvm::new().unwrap()).unwrap();
     if !template.can_prefault() {
         println!("KVM_PRE_FAULT_MEMORY is not offered here");
         return;
