@@ -309,7 +309,7 @@ fn fork() -> Fork {
         mapped: Ranges::default(),
         forgets_tables: Answer::No,
         code_set: Ranges::default(),
-        tells_addresses: Answer::No,
+        reports_addresses: Answer::No,
         has_small_code: Answer::No,
     }
 }

@@ -33,7 +33,7 @@ pub fn finding() -> Finding {
         "this CPU answers CPUID of guests itself (kvm-pvm)"
     } else {
         match Kvm::new().map_err(Into::into).and_then(VmTemplate::new) {
-            Ok(template) if template.tells_more() => {
+            Ok(template) if template.reports_more_features() => {
                 "KVM reports more CPU features to guests than configured (kvm-pvm)"
             }
             Ok(_) => {

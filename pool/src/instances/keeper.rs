@@ -129,7 +129,7 @@ impl Keeper {
     /// instances must leave room for those of requests, because warm ones are ended when memory
     /// is short. The `at_work` instances will be warm again, and would then end others, which
     /// would be made again. `provided` functions have instances warm ahead of requests.
-    pub fn is_full(&self, at_work: usize, provided: usize) -> Option<ShortfallCause> {
+    pub fn shortfall_cause(&self, at_work: usize, provided: usize) -> Option<ShortfallCause> {
         let there = self.count().saturating_add(at_work);
         if there >= self.rules.most {
             return Some(ShortfallCause::MaxWarm);
@@ -280,7 +280,7 @@ mod tests {
     #[tokio::test]
     async fn instances_that_will_be_warm_again_take_room() {
         let keeper = keeper(1);
-        let is_full = |at_work| keeper.is_full(at_work, 0) == Some(ShortfallCause::MaxWarm);
+        let is_full = |at_work| keeper.shortfall_cause(at_work, 0) == Some(ShortfallCause::MaxWarm);
         assert!(!is_full(2) && is_full(3) && is_full(usize::MAX));
         keeper.note_warmed();
         assert!(!is_full(1) && is_full(2));
@@ -290,7 +290,7 @@ mod tests {
     async fn seeds_take_descriptors() {
         let instances = instance_descriptors(open_files::limit());
         let lacks_files = |keeper: &Keeper, provided| {
-            keeper.is_full(0, provided) == Some(ShortfallCause::OpenFiles)
+            keeper.shortfall_cause(0, provided) == Some(ShortfallCause::OpenFiles)
         };
         // A further instance takes all descriptors but those of one seed.
         let keeper = keeper(instances - DESCRIPTORS_PER_SEED);

@@ -23,8 +23,8 @@ impl Invocation {
         if let RunOutcome::Stopped(_) = done {
             self.guest = self.instance.mailbox.guest()?;
         }
-        let told = &self.guest.channels[Channel::INVOCATION];
-        let is_whole = told.head != 0 && told.end != 0;
+        let words = &self.guest.channels[Channel::INVOCATION];
+        let is_whole = words.head != 0 && words.end != 0;
         // Impossible counters are reported when the rest is taken.
         let waiting = self
             .instance

@@ -262,8 +262,8 @@ impl Recycler {
 
     /// Logs that the instance is not used again.
     fn log_failure(&self, error: &ResetError) {
-        let told = Line(error);
-        tracing::debug!(number = self.number, error = %told, "an instance was not reset");
+        let number = self.number;
+        tracing::debug!(number, error = %Line(error), "an instance was not reset");
         if let ResetError::WentOn = error {
             // The answer counts, but the log of the function has this failure, too.
             let error = InvokeError::GuestFailed(error.to_string());

@@ -250,8 +250,8 @@ impl Invocation {
             None => Ok(()),
         };
         let result = ended.result.and(delivered);
-        let told = result.as_ref().map(|()| &ended.timing);
-        ended.log.sink().stream_ended(told);
+        let timing = result.as_ref().map(|()| &ended.timing);
+        ended.log.sink().stream_ended(timing);
     }
 
     /// Hands out the body until the function is done.

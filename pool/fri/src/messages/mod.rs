@@ -188,7 +188,7 @@ message! {
         code_set: Ranges<SET_MAX>,
         /// Whether to reply with [`Forked`], because pages of its seed or of its code are still
         /// missing.
-        tells_addresses: Answer,
+        reports_addresses: Answer,
         /// Whether to map the code in small pages, whatever its file has, so that a survey shows
         /// which of them are used.
         has_small_code: Answer,

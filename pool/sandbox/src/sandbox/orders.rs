@@ -183,7 +183,7 @@ impl Sandbox<'_> {
         let code = forked.code.map_or(0, |code| code.address());
         self.instance = Some(forked);
         self.fork_nanoseconds = clock::monotonic() - started;
-        if order.tells_addresses.is_yes() {
+        if order.reports_addresses.is_yes() {
             self.send(&Forked { ram, code })
         } else {
             Ok(())

@@ -52,7 +52,7 @@ impl ThreadHost {
         // SAFETY: the descriptor is new and has no other owner.
         let kvm = unsafe { Kvm::from_raw_fd(device) };
         Ok(Self {
-            template: VmTemplate::new(kvm)?.telling_faults(Device::open().ok()),
+            template: VmTemplate::new(kvm)?.with_faults(Device::open().ok()),
             can_restore: priority::can_restore(),
         })
     }

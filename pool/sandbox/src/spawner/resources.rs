@@ -77,7 +77,7 @@ impl SandboxResources {
             Ok(device) => Some(dup_to_high_fd(OwnedFd::from(device))?.into()),
             Err(_) => None,
         };
-        let template = template.telling_faults(faults);
+        let template = template.with_faults(faults);
         let host = jail::HostFeatures {
             scans: PageMap::open()?.scans(),
             prefaults: template.can_prefault(),

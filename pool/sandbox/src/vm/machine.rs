@@ -42,7 +42,7 @@ pub struct VmTemplate {
     filters_msrs: bool,
     can_prefault: bool,
     page_walk: PageWalk,
-    tells_more: bool,
+    reports_more_features: bool,
     keys_part: Option<Range<usize>>,
     fault_device: Option<Device>,
 }
@@ -65,7 +65,7 @@ impl VmTemplate {
         let filter = kvm.check_extension_raw(u64::from(KVM_CAP_X86_MSR_FILTER));
         Ok(Self {
             msrs: comparable_msrs(&kvm, &vcpu)?,
-            tells_more: cpuid::goes_beyond(&vcpu.get_cpuid2(KVM_MAX_CPUID_ENTRIES)?),
+            reports_more_features: cpuid::goes_beyond(&vcpu.get_cpuid2(KVM_MAX_CPUID_ENTRIES)?),
             keys_part: protection_keys::part(&vcpu)?,
             filters_msrs: filter > 0,
             can_prefault: prefault::is_offered(&kvm),
@@ -81,7 +81,7 @@ impl VmTemplate {
     /// Returns the template with a device through which another process can serve sandboxes' page
     /// faults.
     #[must_use]
-    pub fn telling_faults(self, fault_device: Option<Device>) -> Self {
+    pub fn with_faults(self, fault_device: Option<Device>) -> Self {
         Self {
             fault_device,
             ..self
@@ -116,8 +116,8 @@ impl VmTemplate {
     }
 
     /// Whether KVM shows guests more features than its table has (`kvm-pvm` does on some hosts).
-    pub fn tells_more(&self) -> bool {
-        self.tells_more
+    pub fn reports_more_features(&self) -> bool {
+        self.reports_more_features
     }
 
     /// Returns the MSRs by which a VM is compared, see [`InitialState`].

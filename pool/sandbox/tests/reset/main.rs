@@ -216,7 +216,10 @@ fn supported_features_are_reported_to_the_guest() {
         return;
     }
     assert_eq!(told, [0, 0]);
-    if VmTemplate::new(Kvm::new().unwrap()).unwrap().tells_more() {
+    if VmTemplate::new(Kvm::new().unwrap())
+        .unwrap()
+        .reports_more_features()
+    {
         println!("KVM tells a guest more than its table here");
         return;
     }

@@ -46,7 +46,7 @@ fn order(source: &SeedMemory, state: VcpuState) -> Fork {
         mapped: ranges(&mapped),
         forgets_tables: Answer::No,
         code_set: ranges(&[PageRange::of_bytes(0, LARGE_PAGE)]),
-        tells_addresses: Answer::No,
+        reports_addresses: Answer::No,
         has_small_code: Answer::No,
     }
 }

@@ -146,7 +146,7 @@ impl Pool {
     fn full(&self, cached: &mut CachedShortfall) -> Option<ShortfallCause> {
         *cached.get_or_insert_with(|| {
             let (at_work, keeper) = (self.inner.admission().taken(), &self.inner.keeper);
-            keeper.is_full(at_work, self.inner.provisioning.count())
+            keeper.shortfall_cause(at_work, self.inner.provisioning.count())
         })
     }
 

@@ -124,7 +124,7 @@ impl Sandbox {
         let instead = replacement_working_set(working_set);
         let working_set = instead.as_ref().unwrap_or(working_set);
         let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
-        order.tells_addresses = pager.is_some().into();
+        order.reports_addresses = pager.is_some().into();
         if let Some((code, pages)) = code {
             order.code_bytes = code.mapped_bytes();
             order.code_set = code_set(code, pages, working_set);

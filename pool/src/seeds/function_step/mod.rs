@@ -141,7 +141,7 @@ impl FunctionStep {
         let ram_bytes = ram_of(memory_limit)?;
         let config = SeedConfig {
             kind,
-            tells_state: code.tells_state(),
+            tells_state: code.reports_state(),
             has_entry: spec.has_entry,
             memory_limit: spec.memory_limit,
             arguments: iter::once(spec.name.clone().into_bytes())

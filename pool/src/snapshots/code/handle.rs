@@ -35,7 +35,7 @@ pub trait CodeSource: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct CodeHandle {
     location: Lock<CodeLocation>,
-    tells_state: bool,
+    reports_state: bool,
     /// Held by the caller that loads the code; others wait for it.
     loading: tokio::sync::Mutex<()>,
 }
@@ -59,7 +59,7 @@ impl CodeHandle {
     #[must_use]
     pub fn unstored(code: Arc<Code>) -> Self {
         Self {
-            tells_state: code.tells_state(),
+            reports_state: code.reports_state(),
             location: Lock::new(CodeLocation {
                 loaded: Arc::downgrade(&code),
                 bytes: code.bytes(),
@@ -79,7 +79,7 @@ impl CodeHandle {
         loaded: Option<&Arc<Code>>,
     ) -> Self {
         Self {
-            tells_state: false,
+            reports_state: false,
             location: Lock::new(CodeLocation {
                 loaded: loaded.map(Arc::downgrade).unwrap_or_default(),
                 source: Some(source),
@@ -208,8 +208,8 @@ impl CodeHandle {
     /// Returns whether the code was made to report the state that it reaches, and does nothing
     /// else.
     #[must_use]
-    pub fn tells_state(&self) -> bool {
-        self.tells_state
+    pub fn reports_state(&self) -> bool {
+        self.reports_state
     }
 
     /// Returns the digest of the code, if it has been computed.

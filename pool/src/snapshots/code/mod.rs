@@ -33,7 +33,7 @@ pub struct Code {
     /// The memory that the file takes, in bytes; while some is missing, the memory that it will
     /// take.
     held_bytes: AtomicU64,
-    tells_state: bool,
+    reports_state: bool,
     pieces: OnceLock<Pieces>,
     /// Whether gathering has begun: see [`Code::gather`].
     is_being_gathered: AtomicBool,
@@ -75,7 +75,7 @@ impl Code {
             file: reopen_read_only(file)?,
             bytes,
             held_bytes: held_bytes.into(),
-            tells_state: false,
+            reports_state: false,
             pieces: OnceLock::new(),
             is_being_gathered: AtomicBool::new(false),
             is_gathered: AtomicBool::new(false),
@@ -131,7 +131,7 @@ impl Code {
     #[must_use]
     pub fn reporting_state(self) -> Self {
         Self {
-            tells_state: true,
+            reports_state: true,
             ..self
         }
     }
@@ -139,8 +139,8 @@ impl Code {
     /// Returns whether the code was made to report the state that it reaches, and does nothing
     /// else.
     #[must_use]
-    pub fn tells_state(&self) -> bool {
-        self.tells_state
+    pub fn reports_state(&self) -> bool {
+        self.reports_state
     }
 
     /// Returns the size of the artifact, in bytes.
