@@ -93,7 +93,7 @@ impl Threads {
         let threads = self.clone();
         self.runtime.spawn(async move {
             let exit = join_after(over, joined).await;
-            threads.living().threads.remove(&number);
+            threads.living.lock().threads.remove(&number);
             // The receiver is gone if the process was dropped.
             let _ = ended_sender.send(exit);
             threads.count.send_modify(|count| *count -= 1);

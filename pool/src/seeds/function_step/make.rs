@@ -35,7 +35,7 @@ impl FunctionStep {
     ) -> Result<SeedSnapshot, SeedError> {
         let mut making = self.in_time(self.initialised(context, parent)).await?;
         let (was_made, is_cold) = {
-            let record = self.record();
+            let record = self.record.lock();
             (record.was_made, record.is_cold)
         };
         if !self.warm_ups.is_empty() && !is_cold {
@@ -51,13 +51,13 @@ impl FunctionStep {
                     let (function, error) = (self.name(), Line(&error));
                     tracing::warn!(function, %error, "warm-up requests fail; seeds are made \
                          without them");
-                    self.record().is_cold = true;
+                    self.record.lock().is_cold = true;
                     making = self.in_time(self.initialised(context, parent)).await?;
                 }
             }
         }
         let frozen = self.in_time(making.freeze()).await?;
-        let mut record = self.record();
+        let mut record = self.record.lock();
         record.was_made = true;
         record.is_restored = false;
         Ok(frozen)
@@ -138,7 +138,7 @@ impl FunctionStep {
             return Err(SeedError::EntryDrew(report.describe_draws()));
         }
         self.record_instantiation(&InstantiationReport { took, ..report }, true);
-        self.record().has_entered = true;
+        self.record.lock().has_entered = true;
         Ok(Some(making))
     }
 
@@ -242,7 +242,7 @@ impl FunctionStep {
     }
 
     fn record_instantiation(&self, report: &InstantiationReport, after_init: bool) {
-        let mut record = self.record();
+        let mut record = self.record.lock();
         record.after_init = Some(after_init);
         record.instantiation = report.took;
         record.drew_entropy = report.drew_entropy;

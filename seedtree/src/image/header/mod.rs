@@ -247,10 +247,10 @@ impl Header {
             ram_bytes: fixed.ram_bytes,
             monotonic_nanoseconds: fixed.monotonic_nanoseconds,
             state,
-            inherited: told.set(&inherited, "what is its parent's")?,
+            inherited: reported.set(&inherited, "what is its parent's")?,
             difference: Difference {
-                filled: told.set(&filled, "what is copied")?,
-                mapped: told.set(&mapped, "what is mapped")?,
+                filled: reported.set(&filled, "what is copied")?,
+                mapped: reported.set(&mapped, "what is mapped")?,
                 forgets_tables: fixed.forgets_tables != 0,
                 private: PageSet::new(),
                 compared: fixed.compared,
