@@ -1,6 +1,5 @@
 //! Removing image files that are no longer needed.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};

@@ -65,7 +65,7 @@ impl SpecialisedZygote {
         let ram = RoomyRam::new(&mut vm.arena, &layers, order.ram_bytes, sets.windows)?;
         guest_memory::make_private(ram.mapping(), &sets.written);
         let mailbox = Mailbox::new(&mut vm.arena, mailbox)?;
-        let code = guest_memory::code_room(&mut vm.arena, CODE_ROOM)?;
+        let code = vm.arena.reserve(CODE_ROOM)?;
         vm.place(ram.mapping(), mailbox.mapping(), Some(code))?;
         vm.restore(&order.state)?;
         vm.watch_registers();

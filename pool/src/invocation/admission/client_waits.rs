@@ -144,9 +144,10 @@ impl ClientWaits {
     }
 
     /// Evicts the invocation that has waited longest among those that `may_lose` their permits.
-    /// Returns whether it evicted one. The permit is for the function `claimant`, which has `waiting`
-    /// requests that wait; none is evicted if a permit is coming for each of them. `may_lose` takes
-    /// the pending amounts of the function that would lose the permit, and those of `claimant`.
+    /// Returns whether it evicted one. The permit is for the function `claimant`, which has
+    /// `waiting` requests that wait; none is evicted if a permit is coming for each of them.
+    /// `may_lose` takes the pending amounts of the function that would lose the permit, and those
+    /// of `claimant`.
     pub fn evict_longest(
         &self,
         claimant: FunctionNumber,

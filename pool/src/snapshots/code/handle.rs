@@ -386,7 +386,10 @@ mod tests {
                 && !Arc::ptr_eq(&gone, &other)
         );
         kept.mark_damaged(&gone);
-        assert!(!kept.location.lock().is_damaged, "another has read it since");
+        assert!(
+            !kept.location.lock().is_damaged,
+            "another has read it since"
+        );
         kept.mark_damaged(&other);
         drop((gone, other));
         let (code, rest) = kept.get_in_parts(first).await.unwrap();
