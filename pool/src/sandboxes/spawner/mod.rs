@@ -2,6 +2,9 @@
 //!
 //! A request that fails, times out or is dropped leaves no process behind: see [`Process`].
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -21,15 +24,17 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch as signal};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::cpu_account::CpuAccount;
-use super::cpu_clock::{clock_of, cpu_time};
-use super::group_account::GroupAccount;
-use super::launcher::{Launcher, SpawnerProcess};
-use super::process::{Exit, FORBIDDEN_CALL, Process, ProcessCreationTimes, ProcessHandle};
-use super::watch::{into_io, send_when_writable, watch};
 use crate::error::{PlatformError, errno_from_report};
+use crate::sandboxes::cpu_account::CpuAccount;
+use crate::sandboxes::cpu_clock::{clock_of, cpu_time};
+use crate::sandboxes::group_account::GroupAccount;
+use crate::sandboxes::launcher::{Launcher, SpawnerProcess};
+use crate::sandboxes::process::{
+    Exit, FORBIDDEN_CALL, Process, ProcessCreationTimes, ProcessHandle,
+};
+use crate::sandboxes::watch::{into_io, send_when_writable, watch};
 use crate::seeds::FunctionNumber;
 
 /// The record of a requested process.
@@ -181,11 +186,20 @@ impl Spawner {
         // The spawner receives this order when it begins.
         send(&ours, &groups.order(), &[], SendFlags::DONTWAIT).map_err(into_io)?;
         let running = SpawnerProcess::start(launcher, network, level, &theirs)?;
-        drop(theirs);
+        Self::connect(ours, running, forbidden_calls, groups)
+    }
+
+    /// Serves the running spawner at the other end of `socket`.
+    fn connect(
+        socket: OwnedFd,
+        running: SpawnerProcess,
+        forbidden_calls: Arc<AtomicU64>,
+        groups: Arc<GroupAccount>,
+    ) -> io::Result<Arc<Self>> {
         let (reaped_sender, reaped) = signal::channel(());
         let (orders, queued_orders) = mpsc::unbounded_channel();
         let spawner = Arc::new(Self {
-            socket: Arc::new(watch(ours)?),
+            socket: Arc::new(watch(socket)?),
             records: Mutex::new(HashMap::new()),
             next_token: AtomicU64::new(1),
             orders,
@@ -301,6 +315,10 @@ impl Spawner {
                 aside: aside.clone(),
             },
         );
+        let unsent = UnsentRequest {
+            spawner: self,
+            token,
+        };
         // From here on, dropping this ends a process that the request has made.
         let process_handle = Arc::new(SpawnedProcess {
             spawner: self.clone(),
@@ -310,6 +328,7 @@ impl Spawner {
         });
         let mut process = Process::new(process_handle.clone(), account, ended);
         self.send_order(message, fds).await?;
+        std::mem::forget(unsent);
         match spawned.await {
             Ok(Ok(spawned)) => {
                 tracing::trace!(token, pid = spawned.pid, "process made");
@@ -337,6 +356,15 @@ impl Spawner {
         })
         .await
         .map_err(|_| PlatformError::SpawnerGone)
+    }
+
+    async fn send_queued(&self, order: &QueuedOrder) -> Result<(), PlatformError> {
+        match order {
+            QueuedOrder::Kill(order) => self.send_order(order, &[]).await,
+            QueuedOrder::Limit(order) => self.send_order(order, &[]).await,
+            QueuedOrder::SetPriority(order) => self.send_order(order, &[]).await,
+            QueuedOrder::SetBackgroundGroup(order) => self.send_order(order, &[]).await,
+        }
     }
 
     /// Orders the end of a process, without waiting.
@@ -467,9 +495,11 @@ impl Spawner {
         self.records().get_mut(&token)?.spawned.take()
     }
 
-    /// Records the end of the spawner: all waiters learn of it because their channels close.
-    /// Returns the accounts of processes that end with the spawner but are not gone yet.
+    /// Ends the spawner if it has not ended, and records its end: all waiters learn of it because
+    /// their channels close. Returns the accounts of processes that end with the spawner but are
+    /// not gone yet.
     fn end(&self) -> Vec<Arc<CpuAccount>> {
+        self.close_connection();
         self.groups.record_spawner_end();
         self.gone.store(true, Ordering::Release);
         let records = std::mem::take(&mut *self.records());
@@ -485,20 +515,35 @@ impl Drop for Spawner {
     }
 }
 
-/// Forwards orders as long as the spawner is used.
+/// Removes the record of a request that the spawner has not received, because no message will.
+struct UnsentRequest<'a> {
+    spawner: &'a Spawner,
+    token: u64,
+}
+
+impl Drop for UnsentRequest<'_> {
+    fn drop(&mut self) {
+        self.spawner.records().remove(&self.token);
+    }
+}
+
+/// Forwards orders as long as the spawner is used and lives. An order that cannot be sent for now,
+/// because this process has no free descriptor to wait for a full socket, is sent again: a process
+/// that is not killed would stay.
 async fn forward_orders(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<QueuedOrder>) {
     while let Some(order) = orders.recv().await {
-        let Some(spawner) = spawner.upgrade() else {
-            return;
-        };
-        let sent = match &order {
-            QueuedOrder::Kill(kill) => spawner.send_order(kill, &[]).await,
-            QueuedOrder::Limit(limit) => spawner.send_order(limit, &[]).await,
-            QueuedOrder::SetPriority(order) => spawner.send_order(order, &[]).await,
-            QueuedOrder::SetBackgroundGroup(order) => spawner.send_order(order, &[]).await,
-        };
-        if sent.is_err() {
-            return;
+        loop {
+            let Some(spawner) = spawner.upgrade() else {
+                return;
+            };
+            if spawner.send_queued(&order).await.is_ok() {
+                break;
+            }
+            if spawner.is_gone() {
+                return;
+            }
+            drop(spawner);
+            sleep(RETRY_PAUSE).await;
         }
     }
 }
@@ -541,3 +586,7 @@ async fn listen(
 
 /// 30 s: the time that a spawner may take to end once it is no longer used.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// 100 ms: the pause before an order is sent again, much shorter than the time for which a process
+/// may outlive its use.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
