@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::cpu_account::CpuAccount;
 use crate::error::PlatformError;
@@ -220,7 +221,25 @@ impl Process {
         }
         self.exit.flatten().ok_or(PlatformError::SpawnerGone)
     }
+
+    /// As [`Process::ended`], for a process that has closed its socket, as at its end. An attacker
+    /// who has taken it over could close the socket only, so it is killed if it lives on.
+    ///
+    /// # Errors
+    /// Returns the error of [`Process::ended`].
+    pub async fn closed(&mut self) -> Result<Exit, PlatformError> {
+        match timeout(CLOSED_TIMEOUT, self.ended()).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                self.kill();
+                self.ended().await
+            }
+        }
+    }
 }
+
+/// 1 s: longer than a process takes to end once its socket is closed.
+const CLOSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Drop for Process {
     fn drop(&mut self) {

@@ -1,13 +1,14 @@
 //! A sandbox without a process, whose messages and actions come from a test.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::{Sandbox, SandboxCreationTimes};
 use crate::sandboxes::cpu_account::CpuAccount;
@@ -22,17 +23,26 @@ pub struct FakeSandbox {
     /// Carries the sandbox's messages and receives its orders.
     pub socket: OwnedFd,
     made: Arc<FakeProcess>,
-    _ended: oneshot::Sender<Exit>,
 }
 
 /// The orders for the process.
 #[derive(Debug)]
 struct FakeProcess {
     is_aside: AtomicBool,
+    ended: Mutex<Option<oneshot::Sender<Exit>>>,
 }
 
 impl ProcessHandle for FakeProcess {
-    fn kill(&self) {}
+    fn kill(&self) {
+        if let Some(ended) = self.ended.lock().unwrap().take() {
+            // The receiver is gone if the process was dropped.
+            let _ = ended.send(Exit {
+                signal: 9,
+                code: 0,
+                out_of_memory: false,
+            });
+        }
+    }
 
     fn is_orphan(&self) -> bool {
         false
@@ -70,15 +80,22 @@ impl FakeSandbox {
     }
 }
 
+impl Drop for FakeSandbox {
+    fn drop(&mut self) {
+        drop(self.made.ended.lock().unwrap().take());
+    }
+}
+
 impl Sandbox {
     /// Returns a sandbox that is put aside, and the stand-in for its process.
     pub fn fake() -> (Self, FakeSandbox) {
         let (ours, socket) = faasw_fri::pair().unwrap();
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let (ended, exit) = oneshot::channel();
         let made = Arc::new(FakeProcess {
             is_aside: AtomicBool::new(true),
+            ended: Mutex::new(Some(ended)),
         });
-        let (ended, exit) = oneshot::channel();
         let sandbox = Self {
             process: Process::new(made.clone(), Arc::new(CpuAccount::default()), exit),
             socket: watch(ours).unwrap(),
@@ -89,11 +106,15 @@ impl Sandbox {
             faults: None,
             paged: None,
         };
-        let stand_in = FakeSandbox {
-            socket,
-            made,
-            _ended: ended,
-        };
-        (sandbox, stand_in)
+        (sandbox, FakeSandbox { socket, made })
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_closes_its_socket_is_ended() {
+    let (mut sandbox, stand_in) = Sandbox::fake();
+    rustix::net::shutdown(&stand_in.socket, rustix::net::Shutdown::Both).unwrap();
+    let event = timeout(Duration::from_secs(60), sandbox.next_event(None)).await;
+    let error = event.unwrap().unwrap_err();
+    assert!(error.to_string().contains("signal 9"), "{error}");
 }

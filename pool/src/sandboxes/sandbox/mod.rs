@@ -494,7 +494,7 @@ impl Sandbox {
         match sent {
             Ok(()) => Ok(()),
             // The cause of its end is more informative.
-            Err(error) if is_end(&error) => Err(self.process.ended().await?.into()),
+            Err(error) if is_end(&error) => Err(self.process.closed().await?.into()),
             Err(error) => Err(PlatformError::SandboxEnded(error.to_string())),
         }
     }
@@ -554,7 +554,7 @@ async fn receive_by(
     match received {
         Ok(Some(packet)) => Ok(packet),
         Ok(None) => Err(protocol_error("the sandbox sent an invalid packet")),
-        Err(_) => Err(process.ended().await?.into()),
+        Err(_) => Err(process.closed().await?.into()),
     }
 }
 
