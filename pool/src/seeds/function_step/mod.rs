@@ -270,6 +270,11 @@ impl FunctionStep {
             .is_ok()
     }
 
+    /// Returns a write that was taken, because no image was written.
+    pub fn return_image_write(&self) {
+        self.image_writes.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns the function's name.
     pub fn name(&self) -> &str {
         &self.spec.name
