@@ -54,7 +54,7 @@ pub struct Limits {
     pub memory: u64,
 }
 
-/// The signal that ends a process that has used up its CPU time.
+/// The signal that ends a process that has used up its CPU time, among others.
 const SIGKILL: u64 = 9;
 
 fn system(error: Errno) -> PlatformError {
@@ -284,7 +284,7 @@ async fn perform(
         .helper(order, [input.as_fd(), output.as_fd(), report.as_fd()])
         .await?;
     let exit = helper.ended().await?;
-    check_exit(exit, limits)?;
+    check_exit(exit, helper.account().closed_at(), limits)?;
     let mut json = vec![0; REPORT_MAX + 1];
     let read = rustix::io::pread(&report, json.as_mut_slice(), 0).map_err(system)?;
     json.truncate(read);
@@ -301,11 +301,15 @@ async fn perform(
     })
 }
 
-fn check_exit(exit: Exit, limits: Limits) -> Result<(), CompileError> {
+/// Interprets how a helper ended that had used this much CPU time.
+fn check_exit(exit: Exit, used: Duration, limits: Limits) -> Result<(), CompileError> {
     let code = i32::try_from(exit.code).unwrap_or(-1);
     match exit.signal {
         _ if exit.out_of_memory => Err(PlatformError::from(exit).into()),
-        SIGKILL => Err(CompileError::CpuLimit(limits.cpu)),
+        // The kernel counts towards the limit by ticks, so the exact time may be less.
+        SIGKILL if used >= limits.cpu / 2 => Err(CompileError::CpuLimit(limits.cpu)),
+        // An operator, or a kernel without control groups that lacked memory.
+        SIGKILL => Err(PlatformError::from(exit).into()),
         0 if code == EXIT_REPORTED => Ok(()),
         0 if code == EXIT_MEMORY => Err(CompileError::MemoryLimit(limits.memory)),
         _ => Err(CompileError::Helper(exit.to_string())),
@@ -318,4 +322,30 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
         bytes = bytes.get(written..).unwrap_or_default();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_helper_has_exceeded_its_cpu_limit_only_if_it_used_so_much() {
+        let limits = Limits {
+            cpu: Duration::from_secs(20),
+            memory: 1 << 30,
+        };
+        let killed = |used, out_of_memory| {
+            let exit = Exit {
+                signal: SIGKILL,
+                code: 0,
+                out_of_memory,
+            };
+            check_exit(exit, Duration::from_secs(used), limits).unwrap_err()
+        };
+        assert!(matches!(killed(20, false), CompileError::CpuLimit(_)));
+        for (used, out_of_memory) in [(0, false), (1, false), (20, true)] {
+            let error = killed(used, out_of_memory);
+            assert!(matches!(error, CompileError::Platform(_)), "{error}");
+        }
+    }
 }
