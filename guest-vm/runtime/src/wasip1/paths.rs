@@ -45,6 +45,10 @@ fn open<P: Platform>(
     wanted: &OpenRequest,
     descriptor_to: i32,
 ) -> Result<(), Halt> {
+    // The arguments are checked first: a call that fails later would leave a file open whose
+    // descriptor the function does not know.
+    let flags = u16::try_from(wanted.flags).map_err(|_| Errno::Inval)?;
+    memory.read_u32(unsigned(descriptor_to))?;
     let folder = state.folder(unsigned(folder))?;
     let path = text(memory, path, length)?;
     let writes = wanted.rights & RIGHT_WRITE != 0;
@@ -70,7 +74,7 @@ fn open<P: Platform>(
             at: 0,
             reads: wanted.rights & RIGHT_READ != 0,
             writes,
-            flags: u16::try_from(wanted.flags).map_err(|_| Errno::Inval)?,
+            flags,
         }),
     };
     let Some(number) = state.descriptors.add(descriptor) else {
