@@ -172,6 +172,9 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if received.length == 0 {
         return Err(dialer_has_ended());
     }
+    if received.has_lost_fds {
+        return Err(Errno::MFILE.into());
+    }
     let text = text.get(..received.length).unwrap_or_default();
     let failed = || io::Error::other(String::from_utf8_lossy(text).into_owned());
     received.fds.pop().ok_or_else(failed)
