@@ -69,8 +69,9 @@ const PARTS: [Part; 4] = [
         binary: "release/faasw-compiler",
         sources: &[
             "compiler/src",
-            "common",
             "compiler/Cargo.toml",
+            "compiler/protocol",
+            "common",
             "jail",
             "guest-vm/abi",
             "guest-vm/runtime/src",

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use faasw_abi::files::bundle::BUNDLE_MAX;
 use faasw_abi::isa::Isa;
-use faasw_compiler::protocol::contract::{
+use faasw_compiler_protocol::contract::{
     CACHE_MAX, EXIT_MEMORY, EXIT_REPORTED, STATE_MAX, UPLOAD_MAX,
 };
-use faasw_compiler::protocol::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind, Task};
+use faasw_compiler_protocol::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind, Task};
 use faasw_fri::messages::SpawnHelper;
 use faasw_seedtree::memory_file;
 use rustix::io::Errno;

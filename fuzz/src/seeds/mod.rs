@@ -17,7 +17,7 @@ use faasw_abi::wire::{
     FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, SeedFiles, encode_trailers,
 };
 use faasw_abi::{script, state, store};
-use faasw_compiler::protocol::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
+use faasw_compiler_protocol::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::messages::{
     Activate, Answer, BackgroundGroupReport, Ended, Failed, Failure, Fork, Forked, Image,
     Introduced, KeepGroups, Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin,

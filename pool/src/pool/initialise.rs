@@ -11,7 +11,7 @@ use bytes::Bytes;
 use faasw_abi::state::{REASON_MAX, STATUS_REFUSED, STATUS_STATE};
 use faasw_abi::wire::RequestHead;
 use faasw_common::text::Line;
-use faasw_compiler::protocol::{Task, Wizer};
+use faasw_compiler_protocol::{Task, Wizer};
 use http_body_util::{BodyExt as _, Empty};
 
 use super::{CompiledFunction, Pool};

@@ -2,11 +2,10 @@
 //!
 //! The helper parses a tenant's bytes, so the node does not trust it: the report may contain
 //! anything that fits in [`REPORT_MAX`]. A report from [`CompileReport::parse`] always obeys the
-//! bounds of this module: few imports, short names, no control characters.
+//! bounds of this crate: few imports, short names, no control characters.
 //!
-//! The node uses this module alone, and contains no compiler: the rest of the crate needs its
-//! feature `program`. [`contract`] defines the helper's arguments, descriptors and exit codes; the
-//! helper reads an [`Input`].
+//! [`contract`] defines the helper's arguments, descriptors and exit codes; the helper reads an
+//! [`Input`].
 #![forbid(unsafe_code)]
 
 mod bounds;
