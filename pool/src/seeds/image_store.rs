@@ -225,6 +225,7 @@ fn write_all(images: &Images, orders: &Receiver<WriterOrder>, holder_dropped: im
 mod tests {
     use std::time::Duration;
 
+    use faasw_abi::memory_map::RODATA_END;
     use faasw_abi::wire::FunctionKind;
     use faasw_common::FreezePolicy;
     use faasw_fri::messages::VcpuState;
@@ -265,10 +266,9 @@ mod tests {
     #[tokio::test]
     async fn writes_without_room_do_not_use_up_those_of_a_version() {
         let folder = tempfile::tempdir().unwrap();
-        let layer = LayerBuilder::new("test", 1 << 20)
-            .unwrap()
-            .freeze(1)
-            .unwrap();
+        let layer = LayerBuilder::new("test", 64 << 20).unwrap();
+        layer.write(RODATA_END, b"here").unwrap();
+        let layer = layer.freeze(1).unwrap();
         let state = Box::new(VcpuState::new_zeroed()).into();
         let frozen = Arc::new(SeedSnapshot::new(None, layer, state, 5).unwrap());
         let id = [1; 32];
