@@ -14,6 +14,7 @@ use faasw_compiler_protocol::{CompileReport, Compiled as Report, REPORT_MAX, Ref
 use faasw_fri::messages::SpawnHelper;
 use faasw_seedtree::memory_file;
 use rustix::io::Errno;
+use tokio::time::timeout;
 
 use crate::error::{CompileError, PlatformError};
 use crate::sandboxes::{Exit, Spawner};
@@ -53,6 +54,10 @@ pub struct Limits {
     /// The address space, in bytes.
     pub memory: u64,
 }
+
+/// How many times its CPU time a helper may take. It has the lowest priority, so a busy node may
+/// delay it for long; but an attacker who has taken it over could have it wait forever.
+const SLOWNESS_MAX: u32 = 30;
 
 /// The signal that ends a process that has used up its CPU time, among others.
 const SIGKILL: u64 = 9;
@@ -283,7 +288,12 @@ async fn perform(
     let mut helper = spawner
         .helper(order, [input.as_fd(), output.as_fd(), report.as_fd()])
         .await?;
-    let exit = helper.ended().await?;
+    let limit = limits.cpu.saturating_mul(SLOWNESS_MAX);
+    let exit = timeout(limit, helper.ended()).await;
+    let exit = exit.map_err(|_| PlatformError::TimedOut {
+        what: "the compile helper",
+        limit,
+    })??;
     check_exit(exit, helper.account().closed_at(), limits)?;
     let mut json = vec![0; REPORT_MAX + 1];
     let read = rustix::io::pread(&report, json.as_mut_slice(), 0).map_err(system)?;
@@ -326,6 +336,8 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use faasw_fri::messages::{FriGroups, Kill, Spawned};
+
     use super::*;
 
     #[test]
@@ -347,5 +359,38 @@ mod tests {
             let error = killed(used, out_of_memory);
             assert!(matches!(error, CompileError::Platform(_)), "{error}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_compile_helper_that_waits_forever_is_ended() {
+        let (spawner, peer) = Spawner::fake();
+        let input = Input::new(&Task::Pack, b"files", None).unwrap();
+        let limits = Limits {
+            cpu: Duration::from_secs(20),
+            memory: 1 << 30,
+        };
+        let packing = pack(&spawner, input, Isa::V2, limits);
+        let making = async {
+            let order: SpawnHelper = peer.receive().await.unwrap().message().unwrap();
+            peer.send(&Spawned {
+                token: order.token,
+                pid: 0,
+                group_nanoseconds: 0,
+                fork_nanoseconds: 0,
+                groups: FriGroups::default(),
+            });
+            order.token
+        };
+        let (packed, token) = tokio::join!(timeout(Duration::from_secs(7200), packing), making);
+        let error = packed.unwrap().unwrap_err();
+        assert!(
+            matches!(
+                error,
+                CompileError::Platform(PlatformError::TimedOut { .. })
+            ),
+            "{error}"
+        );
+        let killed: Kill = peer.receive().await.unwrap().message().unwrap();
+        assert_eq!(killed.token, token);
     }
 }

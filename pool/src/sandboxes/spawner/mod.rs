@@ -3,6 +3,8 @@
 //! A request that fails, times out or is dropped leaves no process behind: see [`Process`].
 
 #[cfg(test)]
+mod fake_spawner;
+#[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;

@@ -1,47 +1,11 @@
-//! A spawner whose process is the test itself, at the other end of its socket.
+//! Requests and orders that fail.
 
+use super::fake_spawner::GIVE_UP;
 use super::*;
-
-/// 10 s: far longer than any step takes, so that only a step that never ends fails a test.
-const GIVE_UP: Duration = Duration::from_secs(10);
-
-/// The other end of a spawner's socket.
-struct Peer {
-    socket: AsyncFd<OwnedFd>,
-    /// Closed when the spawner's process has ended.
-    _life: OwnedFd,
-}
-
-fn connect() -> (Arc<Spawner>, Peer) {
-    let (ours, theirs) = faasw_fri::pair().unwrap();
-    let (running, life) = faasw_fri::pair().unwrap();
-    let groups = Arc::new(GroupAccount::new(0, 0));
-    let running = SpawnerProcess::Launched(running);
-    let spawner = Spawner::connect(ours, running, Arc::default(), groups).unwrap();
-    let socket = watch(theirs).unwrap();
-    let peer = Peer {
-        socket,
-        _life: life,
-    };
-    (spawner, peer)
-}
-
-impl Peer {
-    fn send<M: Message>(&self, message: &M) {
-        send(self.socket.get_ref(), message, &[], SendFlags::DONTWAIT).unwrap();
-    }
-
-    async fn receive(&self) -> io::Result<Packet> {
-        let received = self.socket.async_io(Interest::READABLE, |socket| {
-            receive(socket, RecvFlags::DONTWAIT).map_err(into_io)
-        });
-        timeout(GIVE_UP, received).await.unwrap()
-    }
-}
 
 #[tokio::test]
 async fn a_request_that_was_never_sent_leaves_no_record() {
-    let (spawner, peer) = connect();
+    let (spawner, peer) = Spawner::fake();
     let order = Kill { token: 0 };
     let fill = || send(spawner.socket.get_ref(), &order, &[], SendFlags::DONTWAIT);
     while fill().is_ok() {}
@@ -54,7 +18,7 @@ async fn a_request_that_was_never_sent_leaves_no_record() {
 
 #[tokio::test]
 async fn a_spawner_that_breaks_the_protocol_is_ended_with_all_requests() {
-    let (spawner, peer) = connect();
+    let (spawner, peer) = Spawner::fake();
     let (one, other) = faasw_fri::pair().unwrap();
     let making = spawner.sandbox(&one, &other, false);
     let breaking = async {
