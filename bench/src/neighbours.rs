@@ -37,6 +37,9 @@ const P99_MAX: f64 = 300.0;
 /// The most of a neighbour's requests that may fail.
 const ERRORS_MAX: f64 = 0.01;
 
+/// The nice value of an antagonist's clients: 19 is the lowest priority.
+const LOWEST_PRIORITY: i32 = 19;
+
 /// Options of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -323,6 +326,13 @@ fn measure(arguments: &Arguments, antagonist: Antagonist) -> Result<Row> {
     })
 }
 
+/// Gives the calling thread the lowest priority. Real clients run on other machines, so the
+/// antagonist's clients must not take processor time from the neighbour's client or the node. If the
+/// system refuses, the result is too low, never too high.
+fn step_back() {
+    let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
+}
+
 /// An antagonist's clients.
 struct AntagonistClients<'a> {
     node: &'a Node,
@@ -371,6 +381,7 @@ impl AntagonistClients<'_> {
     }
 
     fn request(&self, path: fn(u64) -> String) {
+        step_back();
         let mut client = Client::new(self.node.url());
         while !self.is_over() {
             // Only the neighbour's answers are measured.
@@ -379,6 +390,7 @@ impl AntagonistClients<'_> {
     }
 
     fn deploy(&self, client: usize, script: &str) {
+        step_back();
         let name = format!("antagonist-{client}");
         let file = self.folder.join(format!("{name}.js"));
         while !self.is_over() {
