@@ -18,11 +18,14 @@ const ASK_VERSION: libc::c_uint = 1;
 /// Whether this kernel has Landlock, and it is enabled.
 #[must_use]
 pub fn has_landlock() -> bool {
+    version() > 0
+}
+
+/// Returns the version of the kernel's interface; negative if it has none.
+fn version() -> i64 {
     let nothing = std::ptr::null::<u8>();
     // SAFETY: with this flag the call takes no structure and returns a number.
-    let version =
-        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0, ASK_VERSION) };
-    version > 0
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0, ASK_VERSION) }
 }
 
 /// Forbids the calling thread every file that it would open from now on, signals to processes
@@ -46,3 +49,7 @@ fn enforce(network: Network) -> Result<(), RulesetError> {
     }
     rules.create()?.restrict_self().map(|_| ())
 }
+
+#[cfg(test)]
+#[path = "landlock_tests.rs"]
+mod tests;
