@@ -21,11 +21,17 @@ const REQUESTS: u32 = 600;
 /// Number of requests that polling guests are to find, if guests can be hot here.
 const FOUND: u64 = 10;
 
+/// Instances are not hot for a function whose answers take longer than this (`SLOW_ANSWER` in
+/// `pool/src/instances/polling`). The emulated machine without nested page tables is that slow.
+const SLOW_ANSWER: Duration = Duration::from_micros(500);
+
 /// Rounds of requests, until enough were sent, and enough were found by polling guests.
 struct Rounds {
     before: PoolStats,
     begun: Instant,
     done: u32,
+    quick: u32,
+    slow: u32,
 }
 
 impl Rounds {
@@ -34,6 +40,8 @@ impl Rounds {
             before: bench.pool.stats(),
             begun: Instant::now(),
             done: 0,
+            quick: 0,
+            slow: 0,
         }
     }
 
@@ -46,15 +54,28 @@ impl Rounds {
         (round < REQUESTS / 2 / slowness() || goes_on).then_some(round)
     }
 
-    /// Asserts that polling guests found some requests, or none if guests cannot be hot here.
+    /// Sends a request, and notes whether its answer was quick.
+    async fn text(&mut self, bench: &Bench, seed: &FunctionVersion, path: &str) -> String {
+        let reply = bench.pool.invoke(seed, call(path)).await.unwrap();
+        if reply.timing.exec > SLOW_ANSWER {
+            self.slow += 1;
+        } else {
+            self.quick += 1;
+        }
+        String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
+    }
+
+    /// Asserts that polling guests found some requests, or none if guests cannot be hot here. If
+    /// most answers were slow, any number is right.
     fn end(&self, bench: &Bench) {
         let found = bench.pool.stats().polling.found - self.before.polling.found;
-        if can_be_hot() {
-            assert!(found > 0, "{:?}", bench.pool.stats())
-        } else {
-            assert_eq!(found, 0)
+        let Self { quick, slow, .. } = self;
+        eprintln!("{found} requests were found; {quick} answers were quick, {slow} slow");
+        if !can_be_hot() {
+            assert_eq!(found, 0);
+        } else if quick >= slow {
+            assert!(found > 0, "{:?}", bench.pool.stats());
         }
-        eprintln!("{found} requests of {} rounds were found", self.done - 1);
     }
 }
 
@@ -76,7 +97,7 @@ pub async fn no_two_hot_requests_draw_the_same(bench: &Bench) {
     let mut rounds = Rounds::of(bench);
     let mut all = HashSet::new();
     while rounds.next(bench).is_some() {
-        for line in text(bench, &seed, "/random").await.lines() {
+        for line in rounds.text(bench, &seed, "/random").await.lines() {
             assert!(all.insert(line.to_owned()), "{line} came twice");
         }
     }
@@ -87,7 +108,7 @@ pub async fn hot_instances_are_as_their_seed(bench: &Bench) {
     let seed = crate::probe(bench).await;
     let mut rounds = Rounds::of(bench);
     while rounds.next(bench).is_some() {
-        assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+        assert_eq!(rounds.text(bench, &seed, "/count").await.trim(), "1");
     }
     rounds.end(bench);
 }
@@ -145,7 +166,7 @@ pub async fn a_function_can_poll_where_others_do_not(bench: &Bench) {
     let seed = looking(bench, often().poll).await;
     let mut rounds = Rounds::of(bench);
     while rounds.next(bench).is_some() {
-        assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+        assert_eq!(rounds.text(bench, &seed, "/count").await.trim(), "1");
     }
     rounds.end(bench);
 }
@@ -177,7 +198,7 @@ pub async fn an_instance_that_polled_in_vain_stays_warm(bench: &Bench) {
     for _ in 0..3 {
         let mut rounds = Rounds::of(bench);
         while rounds.next(bench).is_some() {
-            assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+            assert_eq!(rounds.text(bench, &seed, "/count").await.trim(), "1");
         }
         rounds.end(bench);
         let warm: Vec<_> = sandboxes();
