@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(fields, [("accept", "a"), ("te", "trailers")]);
         assert_eq!(request.uri(), "http://example.com/a?b");
         // A known length is sent, and so is 0 if the method usually has a body.
-        for (method, declared, size, said) in [
+        for (method, declared, size, expected) in [
             ("GET", None, Some(0), None),
             ("POST", None, Some(0), Some("0")),
             ("GET", None, Some(3), Some("3")),
@@ -296,7 +296,7 @@ mod tests {
             let length = request.headers().get("content-length");
             assert_eq!(
                 length.map(|value| value.to_str().unwrap()),
-                said,
+                expected,
                 "{method}"
             );
         }
