@@ -230,8 +230,8 @@ impl<K: FrameKind> Frame<K> {
     /// Takes the first frame from the received bytes. Returns `None` if it is incomplete.
     ///
     /// # Errors
-    /// Returns [`ProtocolViolation`] if the kind is unknown or the length is out of its bounds. Nothing
-    /// after such a header can be read either.
+    /// Returns [`ProtocolViolation`] if the kind is unknown or the length is out of its bounds.
+    /// Nothing after such a header can be read either.
     pub fn take(received: &mut BytesMut) -> Result<Option<Self>, ProtocolViolation> {
         let Ok((header, rest)) = FrameHeader::read_from_prefix(received) else {
             return Ok(None);

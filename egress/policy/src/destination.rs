@@ -19,13 +19,8 @@ impl Scheme {
     /// Parses a scheme, ignoring case.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        if name.eq_ignore_ascii_case("http") {
-            Some(Self::Http)
-        } else if name.eq_ignore_ascii_case("https") {
-            Some(Self::Https)
-        } else {
-            None
-        }
+        let mut all = [Self::Http, Self::Https].into_iter();
+        all.find(|scheme| scheme.as_str().eq_ignore_ascii_case(name))
     }
 
     /// Returns the scheme's name.

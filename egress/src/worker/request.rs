@@ -1,7 +1,7 @@
 //! The head of a request, as it is sent to the upstream.
 
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
-use faasw_egress_policy::{Destination, Scheme};
+use faasw_egress_policy::Destination;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri, Version};
@@ -165,12 +165,8 @@ impl RequestHead {
     /// # Errors
     /// Fails with `HttpRequestUriInvalid` if the destination cannot be expressed as a URI.
     pub fn http2_request(&self, size: Option<u64>) -> Result<Request<()>, Failure> {
-        let scheme = match self.destination.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
         let uri = Uri::builder()
-            .scheme(scheme)
+            .scheme(self.destination.scheme.as_str())
             .authority(self.destination.authority())
             .path_and_query(self.path_and_query.clone())
             .build()

@@ -9,12 +9,12 @@ use std::{
 const WITH_VALUES: &str = "root log log-format criu rootless rootless-cg";
 
 /// Options of `create`, `run` and `exec` that take a value.
-const WITH_VALUES_BEHIND: &str = "bundle b console-socket pid-file preserve-fds process p cwd env e \
-    user u cap c process-label apparmor";
+const WITH_VALUES_BEHIND: &str = "bundle b console-socket pid-file preserve-fds process p cwd \
+    env e user u cap c process-label apparmor";
 
 /// All commands of runc.
-const COMMANDS: &str = "checkpoint create delete events exec features help h init kill list pause ps \
-    restore resume run spec start state update";
+const COMMANDS: &str = "checkpoint create delete events exec features help h init kill list pause \
+    ps restore resume run spec start state update";
 
 /// A parsed runc command line.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -151,18 +151,17 @@ fn make(taken: &QueuedJob, store: &Path) -> Result<(), EntryError> {
     add.arg(format!("--namespace={}", job.namespace));
     add.args(&job.options);
     run_command(add, BUILD_TIMEOUT)?;
-    let is_known = |row: &&StoredEntry| rows.iter().any(|known| known.entry == row.entry);
-    let after = list(job, store)?;
-    let new = { after.iter() }.filter(|row| row.namespace == job.namespace && !is_known(row));
-    let disk = disk()?;
-    let large: Vec<_> = { new }
-        .filter(|row| is_too_large(row.bytes, disk))
-        .collect();
-    if large.is_empty() {
+    let (after, disk) = (list(job, store)?, disk()?);
+    let is_known = |row: &StoredEntry| rows.iter().any(|known| known.entry == row.entry);
+    let is_surplus = |row: &&StoredEntry| {
+        row.namespace == job.namespace && !is_known(row) && is_too_large(row.bytes, disk)
+    };
+    let surplus = after.iter().filter(is_surplus);
+    let surplus: Vec<_> = surplus.map(|row| row.entry.as_str()).collect();
+    if surplus.is_empty() {
         return Ok(());
     }
-    let entries: Vec<_> = large.iter().map(|row| row.entry.as_str()).collect();
-    remove(job, store, &job.namespace, &entries);
+    remove(job, store, &job.namespace, &surplus);
     Err(EntryError::Failed("it is too large to be kept".into()))
 }
 

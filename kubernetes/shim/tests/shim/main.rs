@@ -245,7 +245,7 @@ fn hostile_artifacts_are_rejected_without_a_call_of_runc() {
         ("more than 4194304", |manifest| {
             manifest["config"]["size"] = (1_u64 << 40).into()
         }),
-        ("no digest", |manifest| {
+        ("is not a SHA-256 digest", |manifest| {
             manifest["layers"][0]["digest"] = "sha256:../../../../etc/shadow".into()
         }),
         ("its config is of another module", |manifest| {
