@@ -337,7 +337,7 @@ async fn image_commands_without_an_image_or_export_fail() {
     let refused = run(&["image", "import", export]);
     assert_eq!(code(&refused), 1);
     assert!(
-        stderr(&refused).contains("no export of faasw; `faasw image export` makes one"),
+        stderr(&refused).contains("not an export of faasw; `faasw image export` makes one"),
         "{refused:?}"
     );
     let missing = run(&["image", "import", "/nonexistent/f.faasw"]);

@@ -365,11 +365,11 @@ impl Images {
             return Err(ImageError::Parent);
         }
         let state = VcpuState::read_from_bytes(image.state());
-        let state = state.map_err(|_| ImageError::Senseless("its vCPU's state"))?;
+        let state = state.map_err(|_| ImageError::Senseless("its vCPU state is invalid"))?;
         if let Some(parent) = parent
             && !is_next(parent.state().vcpu(), &state)
         {
-            return Err(ImageError::Senseless("its vCPU's state"));
+            return Err(ImageError::Senseless("its vCPU state is invalid"));
         }
         let (code, parent_memory) = (image.used_code(), image.used_of_parent());
         if !uses(&ImageUses {

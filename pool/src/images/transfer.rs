@@ -200,7 +200,7 @@ impl Images {
         }
         let state = VcpuState::read_from_bytes(image.state());
         if !state.is_ok_and(|state| is_next(parent.state().vcpu(), &state)) {
-            return Err(ImageError::Senseless("its vCPU's state"));
+            return Err(ImageError::Senseless("its vCPU state is invalid"));
         }
         image.verify()
     }

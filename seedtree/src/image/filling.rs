@@ -18,7 +18,7 @@ use faasw_abi::pages::{Page, PageRange, PageSet};
 
 use super::error::ImageError;
 use super::pages::{CHUNKS_AT_ONCE, ChunkBuffer, Pages, chunks_with, fill_concurrently};
-use super::read::Source;
+use super::source::Source;
 use crate::layer::{LayerBuilder, Progress};
 use crate::reading::Parts;
 

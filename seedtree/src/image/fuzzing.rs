@@ -6,7 +6,8 @@ use zerocopy::IntoBytes;
 use super::HEADER_PART;
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
-use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix};
+use super::format::{CHUNK, FORMAT, MAGIC, PREFIX};
+use super::header::{Header, Prefix};
 use super::parcel::{ParcelError, open_all, seal_as_told};
 use super::read::{Image, Source};
 

@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::crypt::{DataKey, TAG};
 use super::error::{ImageError, Part};
-use super::header::CHUNK;
-use super::read::{Source, read};
+use super::format::CHUNK;
+use super::source::{Source, read};
 use crate::layer::LayerBuilder;
 use crate::reading::{self, BufferPool, runs};
 
@@ -110,7 +110,7 @@ impl<F: Source> Pages<F> {
             for range in piece {
                 let (pages, behind) = rest
                     .split_at_checked(range.bytes() as usize)
-                    .ok_or(ImageError::Senseless("how long a chunk is"))?;
+                    .ok_or(ImageError::Senseless("a chunk is too short"))?;
                 layer
                     .write(range.start.address().get(), pages)
                     .map_err(ImageError::Layer)?;

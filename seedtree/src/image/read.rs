@@ -1,8 +1,5 @@
 //! Reading an image: a snapshot as it was, over the parent that it was made over.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use faasw_abi::memory_map;
@@ -12,57 +9,23 @@ use zerocopy::FromBytes;
 use super::crypt::ImageKey;
 use super::error::{ImageError, Part};
 use super::filling::Filling;
-use super::header::{CHUNK, Header, PREFIX, Prefix, Purpose};
+use super::format::{CHUNK, PREFIX};
+use super::header::{Header, Prefix, Purpose};
 use super::pages::{ChunkBuffer, Pages, chunks_with};
+use super::source::{Source, read};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
-use crate::freeze::SnapshotMetadata;
+use crate::freeze::{SnapshotMetadata, windows_over};
 use crate::key::Owner;
 use crate::layer::{Layer, LayerBuilder, Progress};
 use crate::limits::WINDOWS_MAX;
-use crate::overlay::overlay_layer;
 use crate::snapshot::{Snapshot, Sorted};
-
-/// A source that an image is read from.
-pub trait Source {
-    /// Fills `out` from `offset` on.
-    ///
-    /// # Errors
-    /// Returns `UnexpectedEof` if the source ends too early, and the errors of the disk.
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()>;
-}
-
-impl Source for File {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        FileExt::read_exact_at(self, out, offset)
-    }
-}
-
-impl<S: Source + ?Sized> Source for &S {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(out, offset)
-    }
-}
-
-impl<S: Source + ?Sized> Source for Arc<S> {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(out, offset)
-    }
-}
 
 /// An image whose header was read and verified.
 #[derive(Debug)]
 pub struct Image<F> {
     pub(super) header: Header,
     pub(super) pages: Pages<F>,
-}
-
-/// Fills `out` from an offset on. Reads whole pages if both ends are page-aligned.
-pub(super) fn read(source: &impl Source, out: &mut [u8], offset: u64) -> Result<(), ImageError> {
-    match source.read_exact_at(out, offset) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ImageError::CutOff),
-        read => Ok(read?),
-    }
 }
 
 impl<F: Source> Image<F> {
@@ -274,12 +237,9 @@ fn restored<S>(
     if content != header.parent.map(Some) {
         return Err(ImageError::Parent);
     }
-    let windows = match &parent {
-        None => overlay_layer(&[], &header.own, 0),
-        Some(parent) => overlay_layer(parent.windows(), &header.own, parent.depth() + 1),
-    };
+    let windows = windows_over(parent.as_deref(), &header.own);
     if windows.len() > WINDOWS_MAX {
-        return Err(ImageError::Senseless("in how many pieces it is"));
+        return Err(ImageError::Senseless("it has too many windows"));
     }
     let ram = PageRange::around(0, header.ram_bytes);
     if windows.iter().any(|window| !ram.holds(window.range)) {
@@ -311,7 +271,7 @@ fn copy_inherited<S>(
     parent: &Snapshot<S>,
     layer: &LayerBuilder,
 ) -> Result<(), ImageError> {
-    let senseless = || ImageError::Senseless("it has pages of its parent that that has not");
+    let senseless = || ImageError::Senseless("it inherits pages that its parent does not have");
     let theirs: PageSet = parent.windows().iter().map(|window| window.range).collect();
     if !inherited.without(&theirs).is_empty() {
         return Err(senseless());

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use faasw_abi::memory_map::{BOOT_PAGE, HEAP, PAGE};
 use faasw_abi::pages::{GuestAddress, PageRange, PageSet};
 
-use super::header::{Header, PREFIX};
+use super::format::PREFIX;
+use super::header::Header;
 use super::*;
 use crate::key::Owner;
 use crate::layer::LayerBuilder;
