@@ -147,12 +147,12 @@ fn refused_interfaces_explain_why() {
         ("sqlite3", "Io(\"spin:sqlite/sqlite@3.1.0 is refused"),
         (
             "llm",
-            "RuntimeError(\"fermyon:spin/llm@2.0.0 is refused: there are no language models \
-             here\")",
+            "RuntimeError(\"fermyon:spin/llm@2.0.0 is refused: language models are not \
+             supported\")",
         ),
         (
             "redis",
-            "Other(\"fermyon:spin/redis@2.0.0 is refused: functions make no connections here\")",
+            "Other(\"fermyon:spin/redis@2.0.0 is refused: such connections are not supported\")",
         ),
         ("mqtt", "Other(\"fermyon:spin/mqtt@2.0.0 is refused"),
         ("mysql", "Other(\"fermyon:spin/mysql@2.0.0 is refused"),
@@ -172,7 +172,7 @@ fn refused_interfaces_explain_why() {
     // This function has no error value to return, so it traps.
     let trapped = BENCH.get("/refused/refused/postgres4-builder");
     assert_eq!(trapped.status, 502);
-    let why = "functions make no connections here";
+    let why = "such connections are not supported";
     assert!(trapped.body.contains(why), "{trapped:?}");
     assert_eq!(BENCH.text("/refused/get/colour"), "none");
 }

@@ -254,7 +254,7 @@ fn failures_before_the_entry_point_prevent_deployment() {
             ("traps", "unreachable"),
             ("exits", "exited with code 3"),
             ("loops", "longer than its limit"),
-            ("never", "before it came to its entry point"),
+            ("never", "before its entry point"),
         ] {
             let error = refused(bench, &module, in_mode(mode)).to_string();
             assert!(error.contains(why), "{mode}: {error}");

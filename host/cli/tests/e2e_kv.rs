@@ -186,7 +186,7 @@ fn stores_are_not_available_before_a_request() {
     let after_init = options.freeze(faasw::FreezePolicy::AfterInit);
     BENCH.deploy("early", &e2e::file(PROBE), after_init);
     let told = BENCH.text("/early/at-start");
-    let why = "there is no key-value store before a request";
+    let why = "key-value stores are available only";
     assert!(told.contains(why), "{told}");
 }
 
