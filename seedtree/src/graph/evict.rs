@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::node::Node;
-use super::search::Search;
+use super::node::{Node, Search};
 use super::{Graph, Resident};
 use crate::eviction::{Candidate, Evictions, evict_to_fit, seeds_to_evict};
 use crate::key::{Key, Owner};

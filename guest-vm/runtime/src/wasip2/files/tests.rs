@@ -8,6 +8,7 @@ use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
 
 use super::types::{Host as _, HostDescriptor, OpenFlags};
 use super::*;
+use crate::files::Files;
 use crate::state::Stdio;
 use crate::testing::MemoryPlatform;
 use crate::wasip2::bindings::wasi::io::streams::{HostInputStream, HostOutputStream};
