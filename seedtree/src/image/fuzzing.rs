@@ -9,7 +9,8 @@ use super::error::ImageError;
 use super::format::{CHUNK, FORMAT, MAGIC, PREFIX};
 use super::header::{Header, Prefix};
 use super::parcel::{ParcelError, open_all, seal_as_told};
-use super::read::{Image, Source};
+use super::read::Image;
+use super::source::Source;
 
 /// Returns a file with this header and these pages, without checking them. The tags of the pages'
 /// chunks replace the last bytes of the header, where they belong.
