@@ -69,8 +69,8 @@ impl<P: Platform> State<P> {
                 let written = written.and_then(|()| files.write(node, 0, &variables));
                 if written.ok() != Some(variables.len()) {
                     return Err(format_err!(
-                        "the function has no memory left for its environment, which the file of its \
-                         entry point is to hold"
+                        "the function has no memory left for its environment, which the file of \
+                         its entry point is to hold"
                     ));
                 }
             }

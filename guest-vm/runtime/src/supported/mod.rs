@@ -15,9 +15,9 @@ pub use others::{OTHERS, OtherInterface};
 /// Module name of WASI preview 1.
 pub const PREVIEW1_MODULE: &str = "wasi_snapshot_preview1";
 
-/// Every function of WASI preview 1, with its parameters: `i` for an i32, `I` for an i64. The result
-/// is an i32, the error number, except for `proc_exit`, which has none. Functions that need missing
-/// objects, such as sockets, return an error number.
+/// Every function of WASI preview 1, with its parameters: `i` for an i32, `I` for an i64. The
+/// result is an i32, the error number, except for `proc_exit`, which has none. Functions that need
+/// missing objects, such as sockets, return an error number.
 pub const PREVIEW1: [(&str, &str); 46] = [
     ("args_get", "ii"),
     ("args_sizes_get", "ii"),
