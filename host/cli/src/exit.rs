@@ -1,12 +1,9 @@
 //! Results of commands: exit codes, and errors that state what to do next.
 
-use std::{fmt::Display, process::ExitCode};
+use std::{fmt::Display, path::Path};
 
 use faasw::{PlatformError, PoolStartError, StartError};
 use faasw_client::{ClientError, FunctionName};
-use faasw_common::text::Indented;
-
-use super::output::say;
 
 /// The section of the help about exit codes.
 pub const HELP: &str = "\
@@ -30,10 +27,10 @@ const BAD_STATUS: u8 = 22;
 /// The reason why a command fails.
 #[derive(Debug)]
 pub struct Exit {
-    code: u8,
-    message: Option<String>,
+    pub code: u8,
+    pub message: Option<String>,
     /// A hint at what the user can do next.
-    hint: Option<String>,
+    pub hint: Option<String>,
 }
 
 impl Exit {
@@ -50,6 +47,19 @@ impl Exit {
             code: USAGE,
             ..Self::failure(message)
         }
+    }
+
+    /// Returns the failure that a file or folder cannot be read.
+    pub fn unreadable(path: &Path, error: impl Display) -> Self {
+        Self::failure(format_args!("{} cannot be read: {error}", path.display()))
+    }
+
+    /// Returns the failure that a file cannot be written.
+    pub fn unwritable(path: &Path, error: impl Display) -> Self {
+        Self::failure(format_args!(
+            "{} cannot be written: {error}",
+            path.display()
+        ))
     }
 
     /// Returns the failure of an invocation whose response has a bad status. The command has
@@ -90,17 +100,6 @@ impl Exit {
     pub fn hint(mut self, hint: impl Display) -> Self {
         self.hint = Some(hint.to_string());
         self
-    }
-
-    /// Prints the message and the hint to standard error, and returns the exit code.
-    pub fn report(&self) -> ExitCode {
-        if let Some(message) = &self.message {
-            say(format_args!("faasw: {}", Indented(message)));
-        }
-        if let Some(hint) = &self.hint {
-            say(format_args!("  {}", Indented(hint)));
-        }
-        ExitCode::from(self.code)
     }
 }
 

@@ -3,20 +3,20 @@
 use std::{fmt::Write as _, time::Duration};
 
 use faasw_client::{
-    Client, FunctionDetails, FunctionInfo, HostName, Initialisation, Lacking, RequestLimits,
-    SecretName, StoreName, spelling,
+    FunctionDetails, FunctionInfo, HostName, Initialisation, Lacking, RequestLimits, SecretName,
+    StoreName, spelling,
 };
 use faasw_common::text::Line;
 
 use super::{
     args::Inspect,
     exit::Exit,
-    output::{data_dir, duration, frozen, kind, print, print_json, size},
+    output::{duration, frozen, kind, print, print_json, size},
 };
 
 /// Prints everything that the node reports about a function.
 pub async fn inspect(args: Inspect) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let details = client.inspect(&args.name).await?;
     if args.format.json {
         return print_json(&details);

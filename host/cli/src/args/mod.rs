@@ -26,7 +26,7 @@ pub use self::{
     serving::{Serve, Up},
     share::{Of, Share, ShareAdd, ShareFind, ShareLs, ShareRm},
 };
-use super::{exit, options::variable, serving::Level};
+use super::{data_dir::DataDir, exit, options::variable, serving::Level};
 
 /// A serverless node that runs every request in its own microVM
 #[derive(Debug, Parser)]
@@ -285,20 +285,6 @@ pub struct Doctor {
     pub confinement: Level,
     #[command(flatten)]
     pub format: Format,
-}
-
-#[derive(Clone, Debug, Args)]
-#[group(skip)]
-#[command(next_help_heading = "Node")]
-pub struct DataDir {
-    /// The node's data directory [default: faasw in the user's state folder]
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "FAASW_DATA_DIR",
-        hide_env_values = true
-    )]
-    pub data_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -30,7 +30,7 @@ use rustix::{
 use tokio::{io::Interest, net::UnixStream, sync::Mutex};
 
 use super::{files, filter};
-use crate::{args::DialKv, exit::Exit};
+use crate::{args::DialKv, exit::Exit, output};
 
 /// The hidden command that makes this program a dialer.
 const COMMAND: &str = "dial-kv";
@@ -185,7 +185,7 @@ pub fn run_dialer(args: &DialKv) -> ExitCode {
     };
     match dialed {
         Ok(()) => ExitCode::SUCCESS,
-        Err(exit) => exit.report(),
+        Err(exit) => output::report(&exit),
     }
 }
 

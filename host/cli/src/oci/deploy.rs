@@ -18,7 +18,7 @@ use crate::{
     args::{Deploy, Registries},
     exit::Exit,
     files::{self, Folder},
-    output::{self, data_dir, print, print_json, say, size, stage_of, with_progress, with_stages},
+    output::{self, print, print_json, say, size, stage_of, with_progress, with_stages},
 };
 
 /// Parameters for which values of the command line are added to those of the artifact, by key.
@@ -67,7 +67,7 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     }
     let every = args.follow.every();
     let mut target = Target {
-        client: Client::new(&data_dir(args.node)?),
+        client: args.node.client()?,
         name,
         grants: ArtifactGrants::new(&args.accept),
         registries: args.registries,
