@@ -165,7 +165,10 @@ pub fn a_bound_secret_is_sent_only_to_its_hosts() {
     deploy(&origin);
     assert_eq!(get(address, "/api/42").status, 502);
     let log = stdout_of(&["logs", "api"], data_dir);
-    assert!(log.contains("api_key cannot stand in a header"), "{log}");
+    assert!(
+        log.contains("api_key cannot be part of a header field"),
+        "{log}"
+    );
     stdout_of(&["secret", "rm", "api", "api_key"], data_dir);
     assert!(get(address, "/api/42").status >= 500);
     assert!(told_key.try_recv().is_err());
