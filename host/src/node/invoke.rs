@@ -73,7 +73,7 @@ impl Core {
         let Some(function) = self.function(name) else {
             Box::pin(message::refuse(request)).await;
             self.metrics.record_unknown_function();
-            return RequestRecorder::response(follow, unknown());
+            return Body::record(follow, unknown());
         };
         if let Some(follow) = &mut follow {
             follow.set_function(name);
@@ -113,7 +113,7 @@ impl Core {
                 problem.response(correlation.request_id, head_only)
             }
         };
-        RequestRecorder::response(follow, response)
+        Body::record(follow, response)
     }
 
     /// Returns who reads the problem body if the request fails.
