@@ -20,7 +20,7 @@ use crate::{
 };
 
 const AWAY: &str = "the key-value store cannot be reached";
-const FAILED: &str = "the key-value store failed; the node's log has why";
+const FAILED: &str = "the key-value store failed; the node's log has the reason";
 const UNKNOWN: &str = "the key-value store failed; it is unknown whether the value was written";
 
 /// The longest time that a function may wait for an answer, with some time for a slow machine. Two
