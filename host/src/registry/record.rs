@@ -160,11 +160,11 @@ impl VersionRecord {
     pub(crate) fn image(&self, name: &FunctionName) -> ImageId {
         let since = self.made().duration_since(SystemTime::UNIX_EPOCH);
         let deployed = since.unwrap_or_default().as_nanos();
-        let told = format!(
+        let text = format!(
             "func-image of {name} deployed {deployed} with {}",
             self.digest
         );
-        Digest::of(told.as_bytes()).bytes()
+        Digest::of(text.as_bytes()).bytes()
     }
 
     /// Returns when the version whose image this one uses was first deployed.
