@@ -76,7 +76,7 @@ const STORES: std::ops::RangeInclusive<u64> = MIB..=256 * MIB;
 
 /// The known properties of a node's one function, and the values that are configured instead of
 /// derived.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BudgetInputs {
     /// Bytes that the function's memories may grow to.
     pub memory: u64,
@@ -175,16 +175,8 @@ impl BudgetInputs {
     pub fn of_function(memory: u64) -> Self {
         Self {
             memory,
-            has_outbound: false,
             stores: 1,
-            instances: None,
-            warm: None,
-            zygotes: None,
-            connections: None,
-            seeds: None,
-            undelivered: None,
-            store_bytes: None,
-            instance_memory: None,
+            ..Self::default()
         }
     }
 

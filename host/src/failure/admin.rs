@@ -5,6 +5,8 @@
 //! not follow from a fault: the object does not exist (404), something else is in the way (409),
 //! and the disk is full (507).
 
+use std::fmt::Display;
+
 use faasw_client::Problem;
 use faasw_pool::{Fault, Manner};
 use http::StatusCode;
@@ -17,6 +19,9 @@ use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     registry::RegistryError,
 };
+
+const NOT_FOUND: Option<StatusCode> = Some(StatusCode::NOT_FOUND);
+const CONFLICT: Option<StatusCode> = Some(StatusCode::CONFLICT);
 
 /// Returns the status of a fault, if the error has no status of its own.
 fn status_of(fault: (Fault, Manner)) -> StatusCode {
@@ -32,7 +37,7 @@ impl RegistryError {
     fn own_status(&self) -> Option<StatusCode> {
         match self {
             Self::NoSpace => Some(StatusCode::INSUFFICIENT_STORAGE),
-            Self::EngineGone(_) => Some(StatusCode::CONFLICT),
+            Self::EngineGone(_) => CONFLICT,
             _ => None,
         }
     }
@@ -40,23 +45,33 @@ impl RegistryError {
     fn words(&self) -> Words {
         match self {
             Self::NoSpace => words::NO_SPACE,
-            Self::EngineGone(_) => ("engine-gone", "The language engine is another one now"),
+            Self::EngineGone(_) => ("engine-gone", "The language engine was replaced"),
             _ => words::FAILED,
         }
     }
 }
 
+/// Returns the problem of an error. The fault decides the status, unless the error has one of its
+/// own.
+fn problem_of(
+    error: &impl Display,
+    fault: (Fault, Manner),
+    own_status: Option<StatusCode>,
+    words: Words,
+) -> Problem {
+    let status = own_status.unwrap_or_else(|| status_of(fault));
+    problem(status, words, error.to_string(), fault)
+}
+
 impl DeployError {
     /// Returns the problem for a client of the admin API.
     pub(crate) fn problem(&self) -> Problem {
-        let fault = self.fault();
-        let status = self.own_status().unwrap_or_else(|| status_of(fault));
-        problem(status, self.words(), self.to_string(), fault)
+        problem_of(self, self.fault(), self.own_status(), self.words())
     }
 
     fn own_status(&self) -> Option<StatusCode> {
         match self {
-            Self::HostTaken { .. } | Self::HostOfDomain { .. } => Some(StatusCode::CONFLICT),
+            Self::HostTaken { .. } | Self::HostOfDomain { .. } => CONFLICT,
             Self::Registry(error) => error.own_status(),
             _ => None,
         }
@@ -90,20 +105,15 @@ impl EngineError {
     pub(crate) fn problem(&self) -> Problem {
         let (own_status, words) = match self {
             Self::NotReady(error) => return error.problem(),
-            Self::Unknown(_) => (
-                Some(StatusCode::NOT_FOUND),
-                ("unknown-engine", "No such language engine"),
-            ),
+            Self::Unknown(_) => (NOT_FOUND, ("unknown-engine", "No such language engine")),
             Self::Extensions(_) => (None, ("bad-extensions", "Not the extensions of an engine")),
-            Self::Taken { .. } => (
-                Some(StatusCode::CONFLICT),
-                ("extension-taken", "The extension belongs to another engine"),
-            ),
+            Self::Taken { .. } => {
+                let title = "The extension belongs to another engine";
+                (CONFLICT, ("extension-taken", title))
+            }
             Self::NotAnEngine => (None, ("not-an-engine", "Not a language engine")),
         };
-        let fault = self.fault();
-        let status = own_status.unwrap_or_else(|| status_of(fault));
-        problem(status, words, self.to_string(), fault)
+        problem_of(self, self.fault(), own_status, words)
     }
 }
 
@@ -111,16 +121,12 @@ impl RollbackError {
     /// Returns the problem for a client of the admin API.
     pub(crate) fn problem(&self) -> Problem {
         match self {
-            Self::Unknown(name) => {
-                Failure::UnknownFunction(name.clone()).problem(Audience::Operator)
-            }
+            Self::Unknown(name) => unknown_function(name),
             Self::NotReady(error) => error.problem(),
-            Self::NoVersion { .. } | Self::NothingBefore(_) | Self::Overtaken(_) => problem(
-                StatusCode::NOT_FOUND,
-                ("unknown-version", "No such version"),
-                self.to_string(),
-                self.fault(),
-            ),
+            Self::NoVersion { .. } | Self::NothingBefore(_) | Self::Overtaken(_) => {
+                let words = ("unknown-version", "No such version");
+                problem_of(self, self.fault(), NOT_FOUND, words)
+            }
         }
     }
 }
@@ -129,28 +135,21 @@ impl FunctionError {
     /// Returns the problem for a client of the admin API.
     pub(crate) fn problem(&self) -> Problem {
         let (own_status, words) = match self {
-            Self::Unknown(name) => {
-                return Failure::UnknownFunction(name.clone()).problem(Audience::Operator);
-            }
+            Self::Unknown(name) => return unknown_function(name),
             Self::NotReady(error) => return error.problem(),
-            Self::NoImage { .. } => (
-                Some(StatusCode::CONFLICT),
-                ("no-image", "There is no image"),
-            ),
-            Self::NotExported { .. } => (
-                Some(StatusCode::CONFLICT),
-                ("not-exported", "The function was not exported"),
-            ),
-            Self::BadImage { .. } => (
-                Some(StatusCode::CONFLICT),
-                ("bad-image", "The image cannot be used"),
-            ),
+            Self::NoImage { .. } => (CONFLICT, ("no-image", "There is no image")),
+            Self::NotExported { .. } => {
+                (CONFLICT, ("not-exported", "The function was not exported"))
+            }
+            Self::BadImage { .. } => (CONFLICT, ("bad-image", "The image cannot be used")),
             Self::Registry(error) => (error.own_status(), error.words()),
         };
-        let fault = self.fault();
-        let status = own_status.unwrap_or_else(|| status_of(fault));
-        problem(status, words, self.to_string(), fault)
+        problem_of(self, self.fault(), own_status, words)
     }
+}
+
+fn unknown_function(name: &str) -> Problem {
+    Failure::UnknownFunction(name.to_owned()).problem(Audience::Operator)
 }
 
 impl ImportError {
@@ -158,19 +157,14 @@ impl ImportError {
     pub(crate) fn problem(&self) -> Problem {
         let (own_status, words) = match self {
             Self::Deploy(error) => return error.problem(),
-            Self::NoKey => (
-                Some(StatusCode::CONFLICT),
-                ("no-images", "The node keeps no images"),
-            ),
+            Self::NoKey => (CONFLICT, ("no-images", "The node keeps no images")),
             Self::TimedOut(_) => (None, words::BODY_TIMEOUT),
             Self::BrokenOff(_) => (None, words::BODY_UNREADABLE),
-            Self::Parcel(_) | Self::Manifest(_) | Self::Module => (
-                None,
-                ("bad-export", "Not an export that this node can open"),
-            ),
+            Self::Parcel(_) | Self::Manifest(_) | Self::Module => {
+                let title = "Not an export that this node can open";
+                (None, ("bad-export", title))
+            }
         };
-        let fault = self.fault();
-        let status = own_status.unwrap_or_else(|| status_of(fault));
-        problem(status, words, self.to_string(), fault)
+        problem_of(self, self.fault(), own_status, words)
     }
 }

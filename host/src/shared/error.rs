@@ -45,7 +45,7 @@ pub enum SharedError {
         why: String,
     },
     /// The entry is of something other than its place says.
-    #[error("{0:?} is an entry for something else than its path says")]
+    #[error("{0:?} is not the entry that its path names")]
     Misplaced(PathBuf),
 }
 
