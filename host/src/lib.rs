@@ -83,7 +83,6 @@ mod builder;
 mod data_dir;
 mod error;
 mod failure;
-mod fault;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
