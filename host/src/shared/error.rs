@@ -58,6 +58,11 @@ impl SharedError {
     }
 }
 
+/// Names the file or folder in an error.
+pub(super) fn at<T>(path: &Path, done: io::Result<T>) -> Result<T, SharedError> {
+    done.map_err(|error| SharedError::file(path, error))
+}
+
 /// The reason why nothing was added to a store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
