@@ -225,7 +225,7 @@ impl WithoutBackend {
         };
         // The servers get handles without servers. Otherwise a listener would keep the servers
         // alive whose drop has to end the listener.
-        let inner = Node::of(core.clone(), Servers::default());
+        let inner = Node::of(core.clone(), Servers::new(core.backlog.clone()));
         let mut servers = Servers::new(core.backlog.clone());
         let warming_core = core.clone();
         servers.background(async move { warming_core.run_startup_warmup().await });
