@@ -42,11 +42,12 @@ impl Exit {
         }
     }
 
+    fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
     pub fn usage(message: impl Display) -> Self {
-        Self {
-            code: USAGE,
-            ..Self::failure(message)
-        }
+        Self::failure(message).with_code(USAGE)
     }
 
     /// Returns the failure that a file or folder cannot be read.
@@ -65,19 +66,12 @@ impl Exit {
     /// Returns the failure of an invocation whose response has a bad status. The command has
     /// printed the response already.
     pub fn bad_status() -> Self {
-        Self {
-            code: BAD_STATUS,
-            message: None,
-            hint: None,
-        }
+        Self::failure("").with_code(BAD_STATUS).silent()
     }
 
     /// Returns the failure for an entry that a store does not have. Callers can work without it.
     pub fn not_shared(message: impl Display) -> Self {
-        Self {
-            code: NOT_SHARED,
-            ..Self::failure(message)
-        }
+        Self::failure(message).with_code(NOT_SHARED)
     }
 
     /// Keeps only the exit code, because the command has printed the rest.
@@ -121,11 +115,9 @@ impl From<StartError> for Exit {
                 | PoolStartError::KvmLacks(_)
                 | PoolStartError::IsaMissing(_)
                 | PoolStartError::Sandbox(PlatformError::Jail { .. }),
-            ) => Self {
-                code: NO_MICROVMS,
-                ..exit
-            }
-            .hint("`faasw doctor` reports what this host supports and lacks"),
+            ) => exit
+                .with_code(NO_MICROVMS)
+                .hint("`faasw doctor` reports what this host supports and lacks"),
             StartError::Listen { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
                 exit.hint(
                     "stop the program that listens there, or choose another address: \
@@ -144,11 +136,7 @@ impl From<ClientError> for Exit {
     fn from(error: ClientError) -> Self {
         let exit = Self::failure(&error);
         match error {
-            ClientError::NotRunning(data_dir) => Self {
-                code: NOT_RUNNING,
-                ..exit
-            }
-            .hint(format_args!(
+            ClientError::NotRunning(data_dir) => exit.with_code(NOT_RUNNING).hint(format_args!(
                 "start one with: faasw serve --data-dir {}\n  `faasw up` prints the --data-dir of \
                  its node",
                 data_dir.display()

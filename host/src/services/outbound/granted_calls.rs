@@ -123,8 +123,8 @@ impl GrantedCalls {
         }
         if !self.hops.write(head) {
             self.observer.call_refused(&format!(
-                "a request to {destination} was refused: the request that it is for has passed through \
-                 {} functions, and may be in a loop",
+                "a request to {destination} was refused: the request that it is for has passed \
+                 through {} functions, and may be in a loop",
                 Hops::MOST
             ));
             return Err(Failure::new(FailureCode::LoopDetected));
