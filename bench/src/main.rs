@@ -6,8 +6,6 @@
 //! far the rounds are apart.
 //!
 //! - `http`: the same request to several addresses, by a `contest` of rounds under `load`.
-//! - `compute`: kernels in a function against the same module run natively. `native` is the native
-//!   side, `kernel` has the kernels with their parameters and answers.
 //! - `floor`: the cost of a node's request through a microVM, beside the least cost for two
 //!   processes with a VM. `server_timing` parses the node's report of its stages.
 //! - `embedded`: a node in this process, called by `Node::invoke`, beside the same floor.
@@ -27,18 +25,15 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod client;
-mod compute;
 mod contest;
 mod embedded;
 mod floor;
 mod hostile;
 mod http;
 mod interrupt;
-mod kernel;
 mod key_value;
 mod load;
 mod memory;
-mod native;
 mod neighbours;
 mod node;
 mod open_loop;
@@ -62,7 +57,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Compares a running node with its peers and with native code.
+/// Measures a node, and compares it with its peers.
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
@@ -74,8 +69,6 @@ struct Arguments {
 enum Command {
     /// Latency, throughput and CPU time of a request against the same elsewhere
     Http(http::Arguments),
-    /// Compute kernels in a function against the same module run natively
-    Compute(compute::Arguments),
     /// The least that a request through a microVM can cost here, and what it costs in a node
     Floor(floor::Arguments),
     /// Latency of a request to a node inside the calling program, beside the same floor
@@ -112,7 +105,6 @@ fn main() -> ExitCode {
     raise_descriptor_limit();
     let result = match Arguments::parse().command {
         Command::Http(arguments) => http::run(&arguments),
-        Command::Compute(arguments) => compute::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
         Command::Embedded(arguments) => embedded::run(&arguments),
         Command::KeyValue(arguments) => key_value::run(&arguments),

@@ -2,14 +2,19 @@
 //! is used, how long an instance polls for its next request. The pool, the node and the admin API's
 //! client need them, and the client must not depend on the pool.
 //!
-//! [`text`]: untrusted text, escaped for display. `packet`: packets with descriptors.
+//! [`options`]: the names, forms and permissions of a function's options. [`text`]: untrusted text,
+//! escaped for display. [`Lock`]: a mutex without poisoning. `packet`: packets with descriptors.
 #![forbid(unsafe_code)]
 
+mod lock;
+pub mod options;
 #[cfg(feature = "packet")]
 pub mod packet;
 pub mod text;
 
 use std::time::Duration;
+
+pub use lock::Lock;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +52,7 @@ pub enum LogStream {
 /// Why a function has fewer waiting instances than it is to have at all times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lack {
+pub enum ShortfallCause {
     /// The limit of warm instances of all functions is reached (`--max-warm`).
     MaxWarm,
     /// The function uses all of its memory (`--function-memory`).
@@ -65,7 +70,7 @@ pub enum Lack {
     Failures,
 }
 
-impl Lack {
+impl ShortfallCause {
     /// All values.
     pub const ALL: [Self; 7] = [
         Self::MaxWarm,
@@ -108,11 +113,11 @@ impl Lack {
 
 /// Waiting instances that a function is to have, but lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lacking {
+pub struct WarmShortfall {
     /// The number of instances.
     pub instances: usize,
     /// Why they are not made.
-    pub why: Lack,
+    pub why: ShortfallCause,
 }
 
 /// A seed of the tree, and its usage.

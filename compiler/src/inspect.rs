@@ -4,30 +4,13 @@
 //! feature that is not offered here", which the compiler reports because it knows the engine's
 //! settings. The code after validation may rely on sound indices, names and types.
 
-use crate::protocol::{FunctionKind, Refusal, RefusalKind};
+use crate::protocol::{Compiled, Refusal, RefusalKind};
 use wasmparser::{Validator, WasmFeatures};
 
 use crate::{component, module, outline::Outline, supported::Supported};
 
-/// Properties of a function that are known before it is compiled.
-#[derive(Debug)]
-pub struct Function {
-    /// The function's kind.
-    pub kind: FunctionKind,
-    /// The name that the toolchain has stored.
-    pub name_hint: Option<String>,
-    /// Full names of the imported host functions.
-    pub imports: Vec<String>,
-    /// Sum of the minimum sizes of all memories that it defines, in bytes.
-    pub initial_memory_bytes: u64,
-    /// Whether it is a module that exports the initialiser for Wizer.
-    pub has_initialiser: bool,
-    /// Whether it is a component that exports the interface for scripts.
-    pub is_engine: bool,
-}
-
-/// Validates `wasm`, and determines its properties.
-pub fn inspect(wasm: &[u8]) -> Result<Function, Refusal> {
+/// Validates `wasm`, and determines its properties. Those of its compilation are still zero.
+pub fn inspect(wasm: &[u8]) -> Result<Compiled, Refusal> {
     let types = Validator::new_with_features(WasmFeatures::all())
         .validate_all(wasm)
         .map_err(malformed)?;
@@ -45,13 +28,18 @@ pub fn inspect(wasm: &[u8]) -> Result<Function, Refusal> {
     } else {
         module::inspect(types.as_ref())?
     };
-    Ok(Function {
+    Ok(Compiled {
         kind: role.kind,
         name_hint: outline.name.map(|name| without_build_hash(name).to_owned()),
         imports: role.imports,
         initial_memory_bytes: outline.initial_memory_bytes,
+        code_bytes: 0,
+        cache_bytes: 0,
+        cpu_milliseconds: 0,
+        from_text: false,
         has_initialiser: role.has_initialiser,
         is_engine: role.is_engine,
+        wizer: None,
     })
 }
 

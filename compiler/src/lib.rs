@@ -4,8 +4,8 @@
 //! Cranelift. It runs as a process of its own, which the process that starts it confines and limits
 //! ([`protocol::contract`]). It does not trust the input, and does not run what it compiles.
 //!
-//! - [`protocol`]: the messages between node and helper. The node uses no other module: all others
-//!   need the feature `program`.
+//! The messages between node and helper are a crate of their own, [`protocol`], because the node
+//! must contain no compiler.
 //!
 //! [`perform`] reads top to bottom:
 //!
@@ -26,43 +26,24 @@
 //!   `descriptors`: the files that the process receives.
 #![deny(unsafe_code)]
 
-#[cfg(feature = "program")]
 mod advice;
-#[cfg(feature = "program")]
 mod artifact;
-#[cfg(feature = "program")]
 mod cache;
-#[cfg(feature = "program")]
 mod component;
-#[cfg(feature = "program")]
 mod componentise;
-#[cfg(feature = "program")]
 mod descriptors;
-#[cfg(feature = "program")]
 pub mod exhaustion;
-#[cfg(feature = "program")]
 pub mod helper;
-#[cfg(feature = "program")]
 mod inspect;
-#[cfg(feature = "program")]
 mod interface;
-#[cfg(feature = "program")]
 pub mod jail;
-#[cfg(feature = "program")]
 mod module;
-#[cfg(feature = "program")]
 mod outline;
-#[cfg(feature = "program")]
 mod perform;
-#[cfg(feature = "program")]
 mod preview1;
-pub mod protocol;
-#[cfg(feature = "program")]
 mod source;
-#[cfg(feature = "program")]
 mod supported;
-#[cfg(feature = "program")]
 mod wizer;
 
-#[cfg(feature = "program")]
+pub use faasw_compiler_protocol as protocol;
 pub use perform::{Artifact, perform};

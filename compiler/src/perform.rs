@@ -8,8 +8,7 @@ use faasw_abi::isa::Isa;
 use faasw_abi::state::INITIALISER;
 
 use crate::cache::Cache;
-use crate::inspect::{self, Function};
-use crate::{artifact, componentise, source, wizer};
+use crate::{artifact, componentise, inspect, source, wizer};
 
 /// A function and the code that was made of it.
 #[derive(Debug)]
@@ -69,13 +68,18 @@ pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
 fn packed(files: &[u8]) -> Result<Artifact, Refusal> {
     let refused = |error: FilesError| Refusal::new(RefusalKind::Unsupported, error.to_string());
     let bundle = upload::pack(files).map_err(refused)?;
-    let function = Function {
+    let function = Compiled {
         kind: FunctionKind::CgiModule,
         name_hint: None,
         imports: Vec::new(),
         initial_memory_bytes: 0,
+        code_bytes: 0,
+        cache_bytes: 0,
+        cpu_milliseconds: 0,
+        from_text: false,
         has_initialiser: false,
         is_engine: false,
+        wizer: None,
     };
     Ok(artifact(function, bundle, false, None))
 }
@@ -87,19 +91,12 @@ impl Artifact {
     }
 }
 
-fn artifact(function: Function, code: Vec<u8>, from_text: bool, wizer: Option<Wizer>) -> Artifact {
+fn artifact(function: Compiled, code: Vec<u8>, from_text: bool, wizer: Option<Wizer>) -> Artifact {
     let compiled = Compiled {
-        kind: function.kind,
-        name_hint: function.name_hint,
-        imports: function.imports,
-        initial_memory_bytes: function.initial_memory_bytes,
         code_bytes: code.len().try_into().unwrap_or(u64::MAX),
-        cache_bytes: 0,
-        cpu_milliseconds: 0,
         from_text,
-        has_initialiser: function.has_initialiser,
-        is_engine: function.is_engine,
         wizer,
+        ..function
     };
     Artifact {
         compiled,

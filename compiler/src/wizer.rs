@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::protocol::{FunctionKind, Refusal, RefusalKind};
+use faasw_abi::memory_map::RAM_MAX;
 use faasw_abi::state::{INITIALISER, Memory, RESUME, State, ValueType};
 use wasmparser::{ValType, Validator, WasmFeatures};
 use wasmtime_wizer::{ComponentInstanceState, InstanceState, SnapshotVal, Wizer};
@@ -150,10 +151,12 @@ impl ReportedState<'_> {
     }
 
     fn memory(&mut self, name: &str, contents: impl FnOnce(&[u8])) {
-        match self.state.memories.get(name) {
+        // No guest has a larger memory than its RAM.
+        let memory = self.state.memories.get(name);
+        match memory.filter(|memory| memory.bytes <= RAM_MAX) {
             Some(memory) => contents(&whole(memory)),
             None => {
-                self.miss(name, "memory");
+                self.miss(name, "possible memory");
                 contents(&[]);
             }
         }
@@ -161,8 +164,7 @@ impl ReportedState<'_> {
 }
 
 /// Returns the whole contents of a memory, with its zeroes. If the process lacks the memory, the
-/// allocator ends it. A size that no allocation can have panics, which [`caught`] turns into an
-/// error.
+/// allocator ends it.
 fn whole(memory: &Memory<'_>) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(memory.bytes).unwrap_or(usize::MAX)];
     for (offset, run) in &memory.runs {

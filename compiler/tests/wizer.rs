@@ -15,6 +15,7 @@ mod helper;
 mod random;
 
 use faasw_abi::isa::Isa;
+use faasw_abi::memory_map::RAM_MAX;
 use faasw_abi::state::{self, Value, ValueType};
 use faasw_compiler::perform;
 use faasw_compiler::protocol::{Input, RefusalKind, Task, Wizer, contract::EXIT_MEMORY};
@@ -143,14 +144,20 @@ fn an_unallocatable_memory_ends_only_the_helper() {
         ..Start::default()
     };
     let task = Task::Rewrite(EXPORT.to_owned());
-    let huge = memory("__wizer_memory_0", 1 << 40, 0, b"x");
+    let huge = memory("__wizer_memory_0", RAM_MAX, 0, b"x");
     let state = told(&[first, second, huge]);
     let run = helper::perform(&task, COMMAND.as_bytes(), &state, &limited);
     assert_eq!(run.end_without_report(), EXIT_MEMORY);
-    let [first, second] = globals();
-    let beyond = memory("__wizer_memory_0", u64::MAX, 0, b"x");
-    let refusal = rewrite(COMMAND, &told(&[first, second, beyond])).refusal();
-    assert_eq!(refusal.kind, RefusalKind::Unsupported, "{refusal}");
+    for bytes in [RAM_MAX + 1, 1 << 40, u64::MAX] {
+        let [first, second] = globals();
+        let beyond = memory("__wizer_memory_0", bytes, 0, b"x");
+        let refusal = rewrite(COMMAND, &told(&[first, second, beyond])).refusal();
+        assert_eq!(refusal.kind, RefusalKind::Unsupported, "{refusal}");
+        assert!(
+            refusal.to_string().contains("no possible memory"),
+            "{refusal}"
+        );
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::ProtocolViolation;
 use crate::frames::{FRAME_MAX, PIECE_MIN, WINDOW, cost};
 
 /// Credit of one direction of a call, on which its sender waits.
@@ -22,10 +23,6 @@ struct State {
     /// The task that waits for credit.
     waiter: Option<Waker>,
 }
-
-/// More credit than a window, which no correct peer gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overrun;
 
 impl Default for Credit {
     fn default() -> Self {
@@ -99,12 +96,12 @@ impl Credit {
     /// Adds credit that the other side gives back.
     ///
     /// # Errors
-    /// Returns [`Overrun`] if that would be more than the window.
-    pub fn add(&self, bytes: usize) -> Result<(), Overrun> {
+    /// Returns [`ProtocolViolation`] if that would be more than the window.
+    pub fn add(&self, bytes: usize) -> Result<(), ProtocolViolation> {
         let mut state = self.state();
         let sum = state.bytes.checked_add(bytes);
         let sum = sum.filter(|sum| *sum <= state.window);
-        state.bytes = sum.ok_or(Overrun)?;
+        state.bytes = sum.ok_or(ProtocolViolation)?;
         drop(state);
         self.changed();
         Ok(())
@@ -124,19 +121,19 @@ impl Credit {
 
 /// Data that a receiver has taken and not yet given back as credit.
 #[derive(Debug)]
-pub struct Consumed {
+pub struct ConsumedBytes {
     bytes: usize,
     window: usize,
 }
 
-impl Default for Consumed {
+impl Default for ConsumedBytes {
     fn default() -> Self {
         let (bytes, window) = (0, WINDOW);
         Self { bytes, window }
     }
 }
 
-impl Consumed {
+impl ConsumedBytes {
     /// Counts a piece that was taken. Returns the credit that is due now; credit is returned in
     /// large amounts.
     pub fn take(&mut self, bytes: usize) -> Option<usize> {
@@ -159,17 +156,17 @@ mod tests {
     #[test]
     fn more_than_a_window_is_never_credited() {
         let credit = Credit::default();
-        assert_eq!(credit.add(1), Err(Overrun));
+        assert_eq!(credit.add(1), Err(ProtocolViolation));
         assert_eq!(credit.take(WINDOW + 1), WINDOW);
         assert_eq!(credit.take(1), 0);
-        assert_eq!(credit.add(usize::MAX), Err(Overrun));
+        assert_eq!(credit.add(usize::MAX), Err(ProtocolViolation));
         assert_eq!(credit.add(PIECE_MIN + 10), Ok(()));
         assert_eq!(credit.take(WINDOW), PIECE_MIN + 10);
     }
 
     #[test]
     fn small_pieces_count_with_a_minimum_and_are_fully_credited() {
-        let (credit, mut consumed) = (Credit::default(), Consumed::default());
+        let (credit, mut consumed) = (Credit::default(), ConsumedBytes::default());
         let pieces = std::iter::repeat_with(|| credit.take(1)).take_while(|taken| *taken == 1);
         assert_eq!(pieces.count(), WINDOW / PIECE_MIN);
         for _ in 0..WINDOW / PIECE_MIN {
@@ -187,14 +184,14 @@ mod tests {
 
     #[test]
     fn a_window_grows_only_as_data_is_credited() {
-        let (credit, mut consumed) = (Credit::growing_to(LARGE_WINDOW), Consumed::default());
+        let (credit, mut consumed) = (Credit::growing_to(LARGE_WINDOW), ConsumedBytes::default());
         assert_eq!(credit.take(LARGE_WINDOW), WINDOW);
         consumed.grow_to(LARGE_WINDOW);
         consumed.grow_to(WINDOW);
         // Credit is only given after something was taken.
         let back = consumed.take(WINDOW).unwrap();
         credit.add(back).unwrap();
-        assert_eq!(credit.add(1), Err(Overrun));
+        assert_eq!(credit.add(1), Err(ProtocolViolation));
         assert_eq!(credit.take(usize::MAX), LARGE_WINDOW);
         assert_eq!(consumed.take(LARGE_WINDOW / 4 - 1), None);
         assert_eq!(

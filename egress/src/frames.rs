@@ -27,6 +27,8 @@ use faasw_abi::channel::{HEAD_MAX, TAIL_MAX};
 use faasw_abi::outgoing::Timeouts;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
+use crate::ProtocolViolation;
+
 /// Most bytes in a frame after its header.
 pub const FRAME_MAX: usize = 64 << 10;
 
@@ -106,9 +108,11 @@ pub enum FromWorker {
 }
 
 /// The frame kinds of one direction.
-pub trait FrameKind: Copy {
+pub trait FrameKind: Copy + TryFromBytes {
     /// Returns the kind with this number.
-    fn of_number(number: u32) -> Option<Self>;
+    fn of_number(number: u32) -> Option<Self> {
+        Self::try_read_from_bytes(number.as_bytes()).ok()
+    }
 
     /// Returns the kind's number in the protocol.
     fn number(self) -> u32;
@@ -122,10 +126,6 @@ const HEAD: usize = HEAD_MAX as usize;
 const TAIL: usize = TAIL_MAX as usize;
 
 impl FrameKind for ToWorker {
-    fn of_number(number: u32) -> Option<Self> {
-        Self::try_read_from_bytes(number.as_bytes()).ok()
-    }
-
     fn number(self) -> u32 {
         self as u32
     }
@@ -144,10 +144,6 @@ impl FrameKind for ToWorker {
 }
 
 impl FrameKind for FromWorker {
-    fn of_number(number: u32) -> Option<Self> {
-        Self::try_read_from_bytes(number.as_bytes()).ok()
-    }
-
     fn number(self) -> u32 {
         self as u32
     }
@@ -230,32 +226,20 @@ pub struct Frame<K> {
     pub bytes: Bytes,
 }
 
-/// Why bytes are not a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// No kind has this number, in this direction.
-    #[error("{0} is not a kind of frame")]
-    Kind(u32),
-    /// The length is not within the kind's bounds.
-    #[error("a frame of kind {0} cannot have {1} bytes")]
-    Length(u32, u32),
-}
-
 impl<K: FrameKind> Frame<K> {
     /// Takes the first frame from the received bytes. Returns `None` if it is incomplete.
     ///
     /// # Errors
-    /// Returns [`FrameError`] if the kind is unknown or the length is out of its bounds. Nothing
-    /// after such a header can be read either.
-    pub fn take(received: &mut BytesMut) -> Result<Option<Self>, FrameError> {
+    /// Returns [`ProtocolViolation`] if the kind is unknown or the length is out of its bounds.
+    /// Nothing after such a header can be read either.
+    pub fn take(received: &mut BytesMut) -> Result<Option<Self>, ProtocolViolation> {
         let Ok((header, rest)) = FrameHeader::read_from_prefix(received) else {
             return Ok(None);
         };
-        let FrameHeader { call, kind, length } = header;
-        let bounds = K::of_number(kind).ok_or(FrameError::Kind(kind))?;
-        let bytes = usize::try_from(length).map_err(|_| FrameError::Length(kind, length))?;
-        if !bounds.bounds().contains(&bytes) {
-            return Err(FrameError::Length(kind, length));
+        let kind = K::of_number(header.kind).ok_or(ProtocolViolation)?;
+        let bytes = usize::try_from(header.length).unwrap_or(usize::MAX);
+        if !kind.bounds().contains(&bytes) {
+            return Err(ProtocolViolation);
         }
         if rest.len() < bytes {
             return Ok(None);
@@ -264,8 +248,8 @@ impl<K: FrameKind> Frame<K> {
         let copied = rest.get(..bytes).map(Bytes::copy_from_slice);
         received.advance(size_of::<FrameHeader>() + bytes);
         Ok(Some(Self {
-            call,
-            kind: bounds,
+            call: header.call,
+            kind,
             bytes: copied.unwrap_or_default(),
         }))
     }
@@ -365,8 +349,8 @@ mod tests {
                 length,
             };
             let mut received = BytesMut::from(header.as_bytes());
-            let error = FrameError::Length(kind.number(), length);
-            assert_eq!(Frame::<FromWorker>::take(&mut received), Err(error));
+            let taken = Frame::<FromWorker>::take(&mut received);
+            assert_eq!(taken, Err(ProtocolViolation), "{kind:?} {length}");
         }
         let other = FrameHeader {
             call: 1,
@@ -374,7 +358,7 @@ mod tests {
             length: 1,
         };
         let mut received = BytesMut::from(other.as_bytes());
-        let error = FrameError::Kind(ToWorker::Begin.number());
-        assert_eq!(Frame::<FromWorker>::take(&mut received), Err(error));
+        let taken = Frame::<FromWorker>::take(&mut received);
+        assert_eq!(taken, Err(ProtocolViolation));
     }
 }

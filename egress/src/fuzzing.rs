@@ -16,7 +16,7 @@ use crate::frames::{Frame, FromWorker, WINDOW};
 /// # Panics
 /// Panics if a rule is broken: more data than a window, or parts out of order.
 #[must_use]
-pub fn node_handles_frames(said: &[u8]) -> bool {
+pub fn node_handles_frames(input: &[u8]) -> bool {
     let Ok(name) = Name::parse("upstream.example") else {
         return false;
     };
@@ -33,9 +33,9 @@ pub fn node_handles_frames(said: &[u8]) -> bool {
         calls.insert(call, entry);
         received.push(receiver);
     }
-    let mut said = BytesMut::from(said);
+    let mut rest = BytesMut::from(input);
     let mut is_sane = true;
-    while let Ok(Some(frame)) = Frame::<FromWorker>::take(&mut said) {
+    while let Ok(Some(frame)) = Frame::<FromWorker>::take(&mut rest) {
         if handle_frame(&mut calls, frame).is_err() {
             is_sane = false;
             break;
@@ -44,7 +44,7 @@ pub fn node_handles_frames(said: &[u8]) -> bool {
     for parts in &mut received {
         check(parts);
     }
-    is_sane && said.is_empty()
+    is_sane && rest.is_empty()
 }
 
 /// Reads an answer of a name server to a question for the IPv4 addresses of `www.a.example`, with

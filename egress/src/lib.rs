@@ -40,6 +40,17 @@ mod packet;
 #[cfg(feature = "program")]
 pub mod worker;
 
+/// A violation of a protocol, which no correct peer commits: its process is abandoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer violates the protocol")]
+pub struct ProtocolViolation;
+
+impl From<ProtocolViolation> for std::io::Error {
+    fn from(violation: ProtocolViolation) -> Self {
+        Self::new(std::io::ErrorKind::InvalidData, violation)
+    }
+}
+
 /// Builds the single-threaded runtime of connector and worker.
 ///
 /// Must be called before the jail is closed and before any other descriptor is opened. The filter
@@ -60,9 +71,9 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// would keep the node waiting.
 #[cfg(feature = "program")]
 fn end_on_panic() {
-    let tell = std::panic::take_hook();
+    let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+        report(panic);
         std::process::exit(101);
     }));
 }

@@ -21,6 +21,8 @@ use faasw_egress_policy::{Host, NAME_MAX};
 use ipnet::IpNet;
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
+use crate::ProtocolViolation;
+
 /// First word of each packet. Its last byte is the protocol version.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"EGR\x03");
 
@@ -32,34 +34,6 @@ pub const SERVERS_MAX: usize = 8;
 
 /// Most bytes of `/etc/hosts`.
 pub const HOSTS_MAX: u64 = 4 << 20;
-
-/// The kind of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(u32)]
-pub enum OrderKind {
-    /// [`Configure`].
-    Configure = 1,
-    /// [`AddWorker`].
-    AddWorker = 2,
-    /// [`RemoveWorker`].
-    RemoveWorker = 3,
-    /// [`Connect`].
-    Connect = 4,
-    /// [`Cancel`].
-    Cancel = 5,
-    /// [`Names`].
-    Names = 6,
-    /// [`Probe`].
-    Probe = 7,
-    /// [`Connected`].
-    Connected = 16,
-    /// [`Unconnected`].
-    Unconnected = 17,
-    /// [`Alive`].
-    Alive = 18,
-    /// [`Passed`].
-    Passed = 32,
-}
 
 /// A message of this protocol.
 pub trait Order: IntoBytes + TryFromBytes + Immutable + KnownLayout {
@@ -77,26 +51,36 @@ pub struct OrderHeader {
     pub kind: OrderKind,
 }
 
-macro_rules! order {
-    (
+macro_rules! orders {
+    ($(
         $(#[$doc:meta])*
-        $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? }
-    ) => {
-        $(#[$doc])*
+        $name:ident = $number:literal { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? }
+    )*) => {
+        /// The kind of a packet.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[derive(TryFromBytes, IntoBytes, Immutable, KnownLayout)]
-        #[repr(C)]
-        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
-
-        impl Order for $name {
-            const KIND: OrderKind = OrderKind::$name;
+        #[repr(u32)]
+        pub enum OrderKind {
+            $(#[doc = concat!("[`", stringify!($name), "`].")] $name = $number,)*
         }
+
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            #[derive(TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+
+            impl Order for $name {
+                const KIND: OrderKind = OrderKind::$name;
+            }
+        )*
     };
 }
 
-order! {
+orders! {
     /// Node to connector: private networks, and limits for all orders.
-    Configure {
+    Configure = 1 {
         /// How long a name's addresses are cached at most, in seconds, whatever TTL the server
         /// sends; 0 disables the cache.
         cache_seconds: u64,
@@ -107,52 +91,40 @@ order! {
         /// Special networks that functions may reach nevertheless.
         private: [WireNetwork; NETWORKS_MAX],
     }
-}
 
-order! {
     /// Node to connector: how names are resolved from now on. Attached: the content of `/etc/hosts`
     /// as a file, unless it is empty.
-    Names {
+    Names = 6 {
         /// Size of the content, from the file's beginning, in bytes; at most [`HOSTS_MAX`].
         hosts_bytes: u64,
         /// Name servers, in order of preference.
         servers: [WireServer; SERVERS_MAX],
     }
-}
 
-order! {
     /// Node to connector: a liveness probe. The connector answers with [`Alive`] at once.
-    Probe {}
-}
+    Probe = 7 {}
 
-order! {
     /// Connector to node: the answer to [`Probe`].
-    Alive {}
-}
+    Alive = 18 {}
 
-order! {
     /// Node to connector: adds a worker. Attached: the socket on which connections are passed to
     /// it.
-    AddWorker {
+    AddWorker = 2 {
         /// The number of the worker, which is never reused.
         worker: u64,
         /// The number of its function, which the function's workers share: limits count by it.
         function: u64,
     }
-}
 
-order! {
     /// Node to connector: a worker is gone.
-    RemoveWorker {
+    RemoveWorker = 3 {
         /// The number of the worker.
         worker: u64,
     }
-}
 
-order! {
     /// Node to connector: connect for a call, and pass the connection to a worker. The connector
     /// answers once, with [`Connected`] or [`Unconnected`], unless the order is cancelled.
-    Connect {
+    Connect = 4 {
         /// The call.
         call: u64,
         /// The worker that the connection is passed to.
@@ -162,27 +134,21 @@ order! {
         /// The host to connect to.
         host: WireHost,
     }
-}
 
-order! {
     /// Node to connector: the connection of this call is no longer wanted.
-    Cancel {
+    Cancel = 5 {
         /// The call.
         call: u64,
     }
-}
 
-order! {
     /// Connector to node: the connection was passed to the worker.
-    Connected {
+    Connected = 16 {
         /// The call.
         call: u64,
     }
-}
 
-order! {
     /// Connector to node: there is no connection, and why.
-    Unconnected {
+    Unconnected = 17 {
         /// The call.
         call: u64,
         /// A [`FailureCode`].
@@ -195,11 +161,9 @@ order! {
         /// Zeros.
         reserved: [u16; 3],
     }
-}
 
-order! {
     /// Connector to worker: a connection, attached.
-    Passed {
+    Passed = 32 {
         /// The call.
         call: u64,
     }
@@ -394,13 +358,15 @@ pub fn kind(packet: &[u8]) -> Option<OrderKind> {
     (header.magic == MAGIC).then_some(header.kind)
 }
 
-/// Decodes the order in a packet, if it is of this type and of exactly its size.
-#[must_use]
-pub fn read<O: Order>(packet: &[u8]) -> Option<O> {
-    if kind(packet) != Some(O::KIND) {
-        return None;
-    }
-    O::try_read_from_bytes(packet.get(size_of::<OrderHeader>()..)?).ok()
+/// Decodes the order in a packet.
+///
+/// # Errors
+/// Returns [`ProtocolViolation`] if the packet is not of this type and exactly its size.
+pub fn read<O: Order>(packet: &[u8]) -> Result<O, ProtocolViolation> {
+    let is_it = kind(packet) == Some(O::KIND);
+    let body = packet.get(size_of::<OrderHeader>()..).filter(|_| is_it);
+    let order = body.and_then(|body| O::try_read_from_bytes(body).ok());
+    order.ok_or(ProtocolViolation)
 }
 
 /// Encodes an order as a packet.
@@ -459,14 +425,20 @@ mod tests {
     #[test]
     fn packets_of_a_wrong_size_magic_or_kind_are_refused() {
         let good = encode(&Cancel { call: 7 });
-        assert_eq!(read::<Cancel>(&good), Some(Cancel { call: 7 }));
-        assert_eq!(read::<Connected>(&good), None);
-        assert_eq!(read::<Cancel>(&good[..good.len() - 1]), None);
-        assert_eq!(read::<Cancel>(&[&good[..], b"x"].concat()), None);
+        assert_eq!(read(&good), Ok(Cancel { call: 7 }));
+        assert_eq!(read::<Connected>(&good), Err(ProtocolViolation));
+        assert_eq!(
+            read::<Cancel>(&good[..good.len() - 1]),
+            Err(ProtocolViolation)
+        );
+        assert_eq!(
+            read::<Cancel>(&[&good[..], b"x"].concat()),
+            Err(ProtocolViolation)
+        );
         for (at, bit) in [(0, 1), (3, 1), (4, 0x40)] {
             let mut other = good.clone();
             other[at] ^= bit;
-            assert_eq!(read::<Cancel>(&other), None);
+            assert_eq!(read::<Cancel>(&other), Err(ProtocolViolation));
         }
     }
 

@@ -4,7 +4,8 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use faasw_common::packet::{self, Descriptors};
+use faasw_common::packet;
+pub use faasw_common::packet::Descriptors;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -57,31 +58,15 @@ impl PacketSocket {
             .await
     }
 
-    /// Receives a packet and the attached descriptor. Returns `None` at the end.
+    /// Receives a packet, and the descriptor that is attached to it if the peer may send any.
+    /// Returns `None` at the end.
     ///
     /// # Errors
     /// Returns the system's error if receiving fails, and `InvalidData` if the packet is larger
-    /// than [`PACKET_MAX`] or has more than one descriptor.
-    #[cfg(feature = "program")]
-    pub async fn receive(&self) -> io::Result<Option<Packet>> {
+    /// than [`PACKET_MAX`] or has more descriptors than the peer may attach.
+    pub async fn receive(&self, descriptors: Descriptors) -> io::Result<Option<Packet>> {
         self.0
-            .async_io(Interest::READABLE, |socket| {
-                receive(socket, Descriptors::Accept)
-            })
-            .await
-    }
-
-    /// Receives a packet from a peer that has no descriptors to send: the kernel gets no buffer for
-    /// them and drops them.
-    ///
-    /// # Errors
-    /// Returns the system's error if receiving fails, and `InvalidData` if the packet is larger
-    /// than [`PACKET_MAX`] or had descriptors attached.
-    pub async fn receive_without_fds(&self) -> io::Result<Option<Packet>> {
-        self.0
-            .async_io(Interest::READABLE, |socket| {
-                receive(socket, Descriptors::Reject)
-            })
+            .async_io(Interest::READABLE, |socket| receive(socket, descriptors))
             .await
     }
 }

@@ -175,11 +175,11 @@ fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)?;
-    let told = file.metadata()?;
-    if !told.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
-    if told.permissions().mode() & 0o077 != 0 {
+    if metadata.permissions().mode() & 0o077 != 0 {
         let private = file.set_permissions(fs::Permissions::from_mode(0o600));
         tracing::warn!(?path, ?private, "a key file was readable by other users");
     }

@@ -4,7 +4,12 @@
 //! it over the old one, for links, and on file systems that send no events. For a handful of files
 //! it costs nothing.
 
-use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
+use std::{
+    fs::{self, Metadata},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+};
 
 /// The properties of a file that change with its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +17,8 @@ pub struct FileFingerprint {
     device: u64,
     inode: u64,
     size: u64,
-    modified: (i64, i64),
+    /// When content or properties changed. A program can set back only the time of modification.
+    changed: (i64, i64),
 }
 
 impl FileFingerprint {
@@ -22,13 +28,18 @@ impl FileFingerprint {
     /// Returns an error if the file cannot be looked up. It may be missing in the middle of a
     /// rename.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let metadata = fs::metadata(path)?;
-        Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        })
+        Ok(Self::from(&fs::metadata(path)?))
+    }
+}
+
+impl From<&Metadata> for FileFingerprint {
+    fn from(file: &Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+            size: file.size(),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
     }
 }
 

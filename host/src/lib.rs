@@ -83,7 +83,6 @@ mod builder;
 mod data_dir;
 mod error;
 mod failure;
-mod fault;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -125,11 +124,11 @@ pub use faasw_client::{
     DeployOutcome, DeployStage, DeploymentInfo, Digest, DigestError, EngineInfo, EngineUse,
     Extension, ExtensionError, FilesInfo, FreezePolicy, FunctionBrief, FunctionDetails,
     FunctionInfo, FunctionKind, FunctionName, FunctionOptions, HostName, HostNameError, ImageInfo,
-    ImagePages, ImageWorkingSet, ImportOutcome, Initialisation, Lack, Lacking, LogLine, LogPage,
-    LogStream, NameError, OptionsError, Outbound as OutboundGrant, RequestId, RequestIdError,
-    RequestLimits, SECRET_BYTES, STORE_PAGE, STORE_VALUE_BYTES, SecretInfo, SecretName,
-    SecretNameError, SeedInfo, SetReuse, Store, StoreInfo, StoreKeys, StoreName, StoreNameError,
-    TraceContext, WarmUpError, WarmUpRequest, spelling,
+    ImagePages, ImageWorkingSet, ImportOutcome, Initialisation, LogLine, LogPage, LogStream,
+    NameError, OptionsError, Outbound as OutboundGrant, RequestId, RequestIdError, RequestLimits,
+    SECRET_BYTES, STORE_PAGE, STORE_VALUE_BYTES, SecretInfo, SecretName, SecretNameError, SeedInfo,
+    SetReuse, ShortfallCause, Store, StoreInfo, StoreKeys, StoreName, StoreNameError, TraceContext,
+    WarmShortfall, WarmUpError, WarmUpRequest, spelling,
 };
 pub use faasw_pool::outgoing;
 pub use faasw_pool::{

@@ -33,9 +33,14 @@ fn refused(error: ClientError) -> (StatusCode, String) {
 
 /// Sends bytes to the socket and reads the answer to its end.
 async fn raw(data_dir: &Path, request: &str) -> String {
+    raw_with(data_dir, request, "").await
+}
+
+/// Sends a request with these header fields.
+async fn raw_with(data_dir: &Path, request: &str, fields: &str) -> String {
     let socket = data_dir.join("faasw.sock");
     let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
-    let text = format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let text = format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -84,7 +89,8 @@ async fn the_client_deploys_and_removes_a_function() {
         .freeze(FreezePolicy::AfterInit);
     let module = Bytes::from_static(b"draws");
     let deployed = client.deploy(&name("g"), module, &options).await.unwrap();
-    assert_eq!(deployed.function.freeze, FreezePolicy::AfterInit);
+    let options = deployed.function.options;
+    assert_eq!(options.freeze_policy(), FreezePolicy::AfterInit);
     assert!(deployed.compile_time.is_some());
     assert_eq!(client.list().await.unwrap(), node.list());
     assert_eq!(node.list()[1].memory, 1 << 20);
@@ -170,7 +176,7 @@ async fn the_client_lists_versions_and_rolls_back() {
     client.deploy(&f, module, &options).await.unwrap();
     let details = client.inspect(&f).await.unwrap();
     assert_eq!(details, node.inspect("f").await.unwrap());
-    assert_eq!(details.function.concurrency, Some(3));
+    assert_eq!(details.function.options.own_concurrency(), Some(3));
     assert_eq!(details.versions.len(), 2);
     assert_eq!(client.rollback(&f, None).await.unwrap().version, 1);
     assert_eq!(client.rollback(&f, Some(2)).await.unwrap().version, 2);
@@ -365,10 +371,7 @@ async fn paths_methods_and_parameters_are_checked() {
         ("POST /v1/stats", 405),
         ("DELETE /v1/functions", 405),
         ("PUT /v1/functions/Bad", 400),
-        ("PUT /v1/functions/g?memory=much", 400),
-        ("PUT /v1/functions/g?color=red", 400),
-        ("PUT /v1/functions/g?config=red", 400),
-        ("PUT /v1/functions/g?config=%0a=red", 400),
+        ("PUT /v1/functions/g?memory=1048576", 400),
         ("GET /v1/functions/f/logs?lines=x", 400),
         ("POST /v1/functions/f/invoke?path=nope", 400),
         ("POST /v1/functions/f/invoke?method=G@T", 400),
@@ -390,7 +393,6 @@ async fn paths_methods_and_parameters_are_checked() {
         ("PUT /v1/kv/shared/s/value?key=k", 204),
         ("DELETE /v1/kv/functions/nothere/value?key=k", 204),
         ("POST /v1/kv/functions/f/value?key=k", 405),
-        ("PUT /v1/functions/g?kv=default", 400),
     ] {
         let answer = raw(folder.path(), request).await;
         assert!(
@@ -400,6 +402,27 @@ async fn paths_methods_and_parameters_are_checked() {
         if status >= 400 && status != 418 {
             assert!(answer.contains("application/problem+json"), "{answer}");
         }
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn options_of_a_deployment_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    for (options, part) in [
+        (r#"{"memory": "much"}"#, "much"),
+        (r#"{"colour": "red"}"#, "colour"),
+        (r#"{"configuration": {"\n": "red"}}"#, "configuration"),
+        (r#"{"stores": ["default"]}"#, "default"),
+        ("{}\r\nx-faasw-options: {}", "twice"),
+        ("memory=1048576", "x-faasw-options"),
+    ] {
+        let field = format!("x-faasw-options: {options}\r\n");
+        let answer = raw_with(folder.path(), "PUT /v1/functions/g", &field).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{options}: {answer}");
+        let is_named = answer.contains("urn:faasw:problem:bad-options") && answer.contains(part);
+        assert!(is_named, "{options}: {answer}");
     }
     node.shutdown().await;
 }

@@ -17,9 +17,8 @@ use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 use crate::filter::Filter;
 use crate::group::Group;
 use crate::landlock;
-use crate::level::ConfinementLevel;
+use crate::level::{ConfinementLevel, Network};
 use crate::privileges::{self, Identities};
-use crate::site::Network;
 
 /// Where the empty root is mounted, in mount namespaces that only the maker of jails and its
 /// children see. Any folder that every system has would do.
@@ -186,22 +185,6 @@ impl Plan {
     pub(crate) fn has_empty_folder(self) -> bool {
         self.level == ConfinementLevel::Reduced && self.identities.is_some()
     }
-
-    /// Returns the plan as numbers, for [`Plan::from_numbers`].
-    fn numbers(self) -> [u32; 4] {
-        let [first, count] = self.identities.map_or([0, 0], Identities::numbers);
-        [first, count, self.level.number(), self.network.number()]
-    }
-
-    /// Parses the numbers that [`Plan::numbers`] returned; `None` for numbers that it never
-    /// returns.
-    fn from_numbers([first, count, level, network]: [u32; 4]) -> Option<Self> {
-        Some(Self {
-            identities: Identities::from_numbers([first, count]),
-            level: ConfinementLevel::from_u32(level)?,
-            network: Network::from_u32(network)?,
-        })
-    }
 }
 
 impl Jail {
@@ -261,8 +244,13 @@ impl Jail {
             rustix::process::fchdir(root).map_err(Step::Root.failed())?;
         }
         privileges::keep_through_execution().map_err(Step::Privileges.failed())?;
-        let [first, count, level, network] = self.plan.numbers();
-        let number = self.number;
+        let Plan {
+            identities,
+            level,
+            network,
+        } = self.plan;
+        let [first, count] = identities.map_or([0, 0], Identities::numbers);
+        let (level, network, number) = (level as u64, network as u64, self.number);
         Ok(format!("{first},{count},{level},{network},{number}"))
     }
 
@@ -276,7 +264,12 @@ impl Jail {
             .collect::<Result<_, _>>()
             .ok()?;
         let [first, count, level, network, number] = numbers.try_into().ok()?;
-        let plan = Plan::from_numbers([first, count, level, network])?;
+        let [level, network] = [level, network].map(u64::from);
+        let plan = Plan {
+            identities: Identities::from_numbers([first, count]),
+            level: ConfinementLevel::try_read_from_bytes(level.as_bytes()).ok()?,
+            network: Network::try_read_from_bytes(network.as_bytes()).ok()?,
+        };
         Some(Self::new(maker, plan, number))
     }
 

@@ -99,20 +99,19 @@ impl Filter {
         rules: &[Rule],
         refused: &[(Errno, &[libc::c_long])],
     ) -> Result<Self, seccompiler::BackendError> {
-        let (mut allowed, mut free) = group_by_call(rules)?;
+        let mut allowed = group_by_call(rules)?;
+        let freely = |call: &libc::c_long| (*call, Vec::new());
         let mut programs = Vec::new();
         for (errno, calls) in refused {
             // The kernel takes the most severe action of all filters, and ending the process would
             // be more severe.
-            free.extend(*calls);
+            allowed.extend(calls.iter().map(freely));
             programs.push(program(
-                calls.iter().map(|call| (*call, Vec::new())).collect(),
+                calls.iter().map(freely).collect(),
                 SeccompAction::Allow,
                 SeccompAction::Errno(errno.raw_os_error().unsigned_abs()),
             )?);
         }
-        // Without conditions, any arguments are allowed.
-        allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
         // Installed last: it does not allow others to be installed.
         programs.push(program(
             allowed,
@@ -132,7 +131,7 @@ impl Filter {
         rules: &[Rule],
         dangerous: &[libc::c_long],
     ) -> Result<Self, seccompiler::BackendError> {
-        let (mut allowed, free) = group_by_call(rules)?;
+        let allowed = group_by_call(rules)?;
         let fails = SeccompAction::Errno(Errno::NOSYS.raw_os_error().unsigned_abs());
         let end = |call: &libc::c_long| (*call, SeccompAction::KillProcess);
         let ended: BTreeMap<_, _> = dangerous.iter().map(end).collect();
@@ -140,13 +139,12 @@ impl Filter {
             let program = bpf_tree::program(&answers, &otherwise);
             program.ok_or(seccompiler::BackendError::FilterTooLarge(answers.len()))
         };
-        let let_through = free.iter().map(|call| (*call, SeccompAction::Allow));
-        if allowed.is_empty() {
+        if allowed.values().all(Vec::is_empty) {
+            let let_through = allowed.keys().map(|call| (*call, SeccompAction::Allow));
             // A dangerous call ends the process even if a rule allows it.
             let answers = let_through.chain(ended).collect();
             return Ok(Self(vec![build(answers, fails)?]));
         }
-        allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
         // The kernel takes the most severe of several actions. The first filter allows the second
         // to be installed.
         Ok(Self(vec![
@@ -187,25 +185,25 @@ fn errno(error: seccompiler::Error) -> Errno {
     }
 }
 
-/// Calls with the conditions under which they are allowed, and calls that are allowed freely.
-type RulesByCall = (BTreeMap<i64, Vec<SeccompRule>>, Vec<libc::c_long>);
-
-fn group_by_call(rules: &[Rule]) -> Result<RulesByCall, seccompiler::BackendError> {
-    let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    let mut free: Vec<libc::c_long> = Vec::new();
-    for Rule { call, must, .. } in rules {
+/// Returns the ways in which each call is allowed. A call without ways is allowed freely.
+fn group_by_call(
+    rules: &[Rule],
+) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+    let mut allowed: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for rule in rules {
         let mut conditions = Vec::new();
-        for must in must {
+        for must in &rule.must {
             conditions.extend(must.conditions()?);
         }
-        if conditions.is_empty() {
-            free.push(*call);
-        } else {
-            let ways = allowed.entry(*call).or_default();
+        let ways = allowed.entry(rule.call).or_default();
+        if !conditions.is_empty() {
             ways.push(SeccompRule::new(conditions)?);
         }
     }
-    Ok((allowed, free))
+    for rule in rules.iter().filter(|rule| rule.must.is_empty()) {
+        allowed.insert(rule.call, Vec::new());
+    }
+    Ok(allowed)
 }
 
 fn program(

@@ -6,7 +6,7 @@ use landlock::{
 };
 use rustix::io::Errno;
 
-use crate::site::Network;
+use crate::level::Network;
 
 /// The newest interface with which this was tested. The kernel enforces as much of it as it
 /// supports.

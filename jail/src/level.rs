@@ -1,4 +1,4 @@
-//! How strictly a jail confines its process.
+//! How strictly a jail confines its process: its level, and its network.
 
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
@@ -18,19 +18,13 @@ pub enum ConfinementLevel {
     Reduced = 1,
 }
 
-impl ConfinementLevel {
-    /// Returns the level's number, for [`ConfinementLevel::from_u32`].
-    pub(crate) fn number(self) -> u32 {
-        match self {
-            Self::Full => 0,
-            Self::Reduced => 1,
-        }
-    }
-
-    /// Returns the level with this number; `None` for other numbers.
-    pub(crate) fn from_u32(number: u32) -> Option<Self> {
-        [Self::Full, Self::Reduced]
-            .into_iter()
-            .find(|level| level.number() == number)
-    }
+/// The network of a site's jails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u64)]
+pub enum Network {
+    /// An empty network: for each process that accesses data of a tenant or of a remote server.
+    Empty = 0,
+    /// The host's network: for the process that connects, and reads no data from the servers to
+    /// which it connects.
+    Host = 1,
 }

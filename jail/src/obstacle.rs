@@ -165,30 +165,22 @@ impl Obstacle {
     }
 
     fn advice_by(self, root: &Path) -> Option<String> {
-        let advice = match self {
+        let docker = docker(root);
+        let advice: &str = match self {
             Self::Unknown => return None,
-            Self::SystemCallFilter => {
-                let docker = docker(root);
-                return Some(format!(
-                    "a system-call filter that this process was started with refuses namespaces: \
-                     start the container with `{docker}`; in a unit of systemd set \
-                     RestrictNamespaces=no"
-                ));
-            }
-            Self::AppArmorProfile => {
-                let docker = docker(root);
-                return Some(format!(
-                    "the container's AppArmor profile forbids mounts: start the container with \
-                     `{docker}`"
-                ));
-            }
-            Self::MissingCapability => {
-                let docker = docker(root);
-                return Some(format!(
-                    "root has no CAP_SYS_ADMIN here, and the host denies namespaces without it: \
-                     start the container with `{docker}`, or faasw with `sudo` on the host"
-                ));
-            }
+            Self::SystemCallFilter => &format!(
+                "a system-call filter that this process was started with refuses namespaces: \
+                 start the container with `{docker}`; in a unit of systemd set \
+                 RestrictNamespaces=no"
+            ),
+            Self::AppArmorProfile => &format!(
+                "the container's AppArmor profile forbids mounts: start the container with \
+                 `{docker}`"
+            ),
+            Self::MissingCapability => &format!(
+                "root has no CAP_SYS_ADMIN here, and the host denies namespaces without it: \
+                 start the container with `{docker}`, or faasw with `sudo` on the host"
+            ),
             Self::UserNamespacesOff => {
                 "user.max_user_namespaces is 0, for root, too: allow them with \
                  `sudo sysctl user.max_user_namespaces=15000`"
@@ -224,10 +216,10 @@ impl Obstacle {
 /// system-call profile never allows pivot_root(2), whatever capabilities a container has.
 fn docker(root: &Path) -> String {
     let mut options = "docker run --device /dev/kvm --security-opt seccomp=unconfined".to_owned();
-    if text(root, APPARMOR).trim() == "1" || profile(root).as_deref().is_some_and(is_enforced) {
+    let is = |path, value: &str| text(root, path).trim() == value;
+    if is(APPARMOR, "1") || profile(root).as_deref().is_some_and(is_enforced) {
         options.push_str(" --security-opt apparmor=unconfined");
     }
-    let is = |path, value: &str| text(root, path).trim() == value;
     if is(APPARMOR, "1") || is(UNPRIVILEGED, "0") {
         options.push_str(" --cap-add SYS_ADMIN");
     }

@@ -101,14 +101,9 @@ impl Identities {
         rustix::thread::set_thread_groups(&[])?;
         rustix::thread::set_thread_res_gid(group, group, group)?;
         rustix::thread::set_thread_res_uid(user, user, user)?;
-        let held = rustix::thread::capabilities(None)?;
-        rustix::thread::set_capabilities(
-            None,
-            CapabilitySets {
-                effective: held.permitted,
-                ..held
-            },
-        )
+        let mut sets = rustix::thread::capabilities(None)?;
+        sets.effective = sets.permitted;
+        rustix::thread::set_capabilities(None, sets)
     }
 }
 
@@ -131,15 +126,10 @@ fn range(line: &str) -> Option<std::ops::Range<u32>> {
 /// Makes the capabilities of this process survive the execution of another program, for a user that
 /// is not root.
 pub fn keep_through_execution() -> Result<(), Errno> {
-    let held = rustix::thread::capabilities(None)?;
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets {
-            inheritable: held.permitted,
-            ..held
-        },
-    )?;
-    held.permitted.iter().try_for_each(|capability| {
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.inheritable = sets.permitted;
+    rustix::thread::set_capabilities(None, sets)?;
+    sets.permitted.iter().try_for_each(|capability| {
         rustix::thread::configure_capability_in_ambient_set(capability, true)
     })
 }
@@ -151,13 +141,9 @@ pub fn keep_through_execution() -> Result<(), Errno> {
 /// Returns an error if the privileges cannot be put away or restored.
 pub fn without_privilege<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
     let held = rustix::thread::capabilities(None)?;
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: CapabilitySet::empty(),
-            ..held
-        },
-    )?;
+    let mut sets = held;
+    sets.effective = CapabilitySet::empty();
+    rustix::thread::set_capabilities(None, sets)?;
     let done = act();
     rustix::thread::set_capabilities(None, held)?;
     Ok(done)
@@ -177,16 +163,19 @@ pub fn confine_daemon(kept: CapabilitySet) -> Result<(), Errno> {
         empty_bounding_set()?;
         lock_securebits()?;
     }
+    keep_only(held.permitted.intersection(kept))
+}
+
+/// Gives up all other capabilities, and the inspection of this process by others of its user. A
+/// program that this process executes gets no capability.
+fn keep_only(kept: CapabilitySet) -> Result<(), Errno> {
     rustix::thread::clear_ambient_capability_set()?;
-    let kept = held.permitted.intersection(kept);
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: CapabilitySet::empty(),
-        },
-    )?;
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, sets)?;
     rustix::thread::set_no_new_privs(true)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
@@ -217,18 +206,7 @@ fn lock_securebits() -> Result<(), Errno> {
 pub fn drop_all() -> Result<(), Errno> {
     empty_bounding_set()?;
     lock_securebits()?;
-    rustix::thread::clear_ambient_capability_set()?;
-    let none = CapabilitySet::empty();
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
-        },
-    )?;
-    rustix::thread::set_no_new_privs(true)?;
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+    keep_only(CapabilitySet::empty())
 }
 
 /// Makes the kernel kill this process when the thread that made it ends.

@@ -106,18 +106,18 @@ fn become_program(
         None => file,
     };
     // To high numbers first, so that they do not collide with the final numbers.
-    let mut program = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FD + 10)?;
-    let mut warm = Vec::new();
+    let program = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FD + 10)?;
+    let mut copies = Vec::new();
     for fd in how.descriptors {
-        warm.push(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10)?);
+        copies.push(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10)?);
     }
-    for (number, fd) in (FIRST_FD..).zip(&warm) {
+    for (number, fd) in (FIRST_FD..).zip(&copies) {
         // SAFETY: the previous owner of this number does not use it again in this process.
         if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 {
             return Err(io::Error::last_os_error());
         }
     }
-    let jail_fd = FIRST_FD + i32::try_from(warm.len()).map_err(io::Error::other)?;
+    let jail_fd = FIRST_FD + i32::try_from(copies.len()).map_err(io::Error::other)?;
     let handed = jail.hand_over(jail_fd).map_err(io::Error::other)?;
     let mut arguments = vec![how.name.to_owned()];
     arguments.extend(how.arguments);
@@ -127,16 +127,10 @@ fn become_program(
     if unsafe { libc::dup3(program.as_raw_fd(), program_fd, libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
+    debug_assert!(program.as_raw_fd() > program_fd);
     // Not dropped: all higher numbers are closed below.
-    std::mem::forget(warm);
-    program = {
-        let fd = program.as_fd().as_raw_fd();
-        std::mem::forget(program);
-        close_from((program_fd + 1).unsigned_abs().into())?;
-        debug_assert!(fd > program_fd);
-        // SAFETY: program_fd was made above and has no other owner.
-        unsafe { std::os::fd::FromRawFd::from_raw_fd(program_fd) }
-    };
+    std::mem::forget((copies, program));
+    close_from((program_fd + 1).unsigned_abs().into())?;
     unblock_signals();
     let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
     pointers.push(std::ptr::null());
@@ -145,7 +139,7 @@ fn become_program(
     let mut variables: Vec<*const libc::c_char> = environment.iter().map(|v| v.as_ptr()).collect();
     variables.push(std::ptr::null());
     // SAFETY: both arrays end with null and outlive the call.
-    unsafe { libc::fexecve(program.as_raw_fd(), pointers.as_ptr(), variables.as_ptr()) };
+    unsafe { libc::fexecve(program_fd, pointers.as_ptr(), variables.as_ptr()) };
     Err(io::Error::last_os_error())
 }
 

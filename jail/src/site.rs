@@ -8,13 +8,12 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Gid, Pid, PidfdFlags, Uid};
 use rustix::thread::UnshareFlags;
-use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::close::{EMPTY, Jail, JailError, Plan, Step};
 use crate::descriptors::dup_to_high_fd;
 use crate::empty_folder::empty_folder;
 use crate::group::Group;
-use crate::level::ConfinementLevel;
+use crate::level::{ConfinementLevel, Network};
 use crate::privileges::Identities;
 
 /// The resources of the process that forks all others: it must have one thread.
@@ -35,34 +34,6 @@ pub struct Site {
     /// The root of jails that have an empty root without a mount namespace: a folder without a
     /// name.
     root: Option<OwnedFd>,
-}
-
-/// The network of a site's jails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(u64)]
-pub enum Network {
-    /// An empty network: for each process that accesses data of a tenant or of a remote server.
-    Empty = 0,
-    /// The host's network: for the process that connects, and reads no data from the servers to
-    /// which it connects.
-    Host = 1,
-}
-
-impl Network {
-    /// Returns the network's number, for [`Network::from_u32`].
-    pub(crate) fn number(self) -> u32 {
-        match self {
-            Self::Empty => 0,
-            Self::Host => 1,
-        }
-    }
-
-    /// Returns the network with this number; `None` for other numbers.
-    pub(crate) fn from_u32(number: u32) -> Option<Self> {
-        [Self::Empty, Self::Host]
-            .into_iter()
-            .find(|network| network.number() == number)
-    }
 }
 
 /// Whether this process may give jails users of their own. Otherwise the full level needs a host
@@ -88,18 +59,18 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
 }
 
 /// Calls `unshare` again while it fails because the process has another thread, for at most
-/// `patience`. A process with another thread can make no user namespace (unshare(2)), and threads
+/// `timeout`. A process with another thread can make no user namespace (unshare(2)), and threads
 /// of the kernel count as well: Debian's 6.12 starts one in each process that makes a VM
 /// (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`). It may outlive the VM for a moment, and the
 /// kernel does not report its end.
 fn retry_unshare(
-    patience: Duration,
+    timeout: Duration,
     mut unshare: impl FnMut() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let (began, mut between) = (Instant::now(), Duration::from_millis(1));
     loop {
         match unshare() {
-            Err(Errno::INVAL) if began.elapsed() < patience => {
+            Err(Errno::INVAL) if began.elapsed() < timeout => {
                 std::thread::sleep(between);
                 between = (between * 2).min(Duration::from_millis(50));
             }
@@ -290,9 +261,9 @@ mod tests {
     #[test]
     fn unshare_is_retried_until_a_kernel_thread_has_ended() {
         let mut refused = 0;
-        let mut others = |errno, times, patience| {
+        let mut others = |errno, times, timeout| {
             refused = 0;
-            retry_unshare(Duration::from_secs(patience), || {
+            retry_unshare(Duration::from_secs(timeout), || {
                 refused += 1;
                 if refused <= times { Err(errno) } else { Ok(()) }
             })

@@ -7,13 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use faasw_abi::files::bundle::BUNDLE_MAX;
 use faasw_abi::isa::Isa;
-use faasw_compiler::protocol::contract::{
+use faasw_compiler_protocol::contract::{
     CACHE_MAX, EXIT_MEMORY, EXIT_REPORTED, STATE_MAX, UPLOAD_MAX,
 };
-use faasw_compiler::protocol::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind, Task};
+use faasw_compiler_protocol::{CompileReport, Compiled as Report, REPORT_MAX, RefusalKind, Task};
 use faasw_fri::messages::SpawnHelper;
 use faasw_seedtree::memory_file;
 use rustix::io::Errno;
+use tokio::time::timeout;
 
 use crate::error::{CompileError, PlatformError};
 use crate::sandboxes::{Exit, Spawner};
@@ -54,7 +55,11 @@ pub struct Limits {
     pub memory: u64,
 }
 
-/// The signal that ends a process that has used up its CPU time.
+/// How many times its CPU time a helper may take. It has the lowest priority, so a busy node may
+/// delay it for long; but an attacker who has taken it over could have it wait forever.
+const SLOWNESS_MAX: u32 = 30;
+
+/// The signal that ends a process that has used up its CPU time, among others.
 const SIGKILL: u64 = 9;
 
 fn system(error: Errno) -> PlatformError {
@@ -283,8 +288,13 @@ async fn perform(
     let mut helper = spawner
         .helper(order, [input.as_fd(), output.as_fd(), report.as_fd()])
         .await?;
-    let exit = helper.ended().await?;
-    check_exit(exit, limits)?;
+    let limit = limits.cpu.saturating_mul(SLOWNESS_MAX);
+    let exit = timeout(limit, helper.ended()).await;
+    let exit = exit.map_err(|_| PlatformError::TimedOut {
+        what: "the compile helper",
+        limit,
+    })??;
+    check_exit(exit, helper.account().closed_at(), limits)?;
     let mut json = vec![0; REPORT_MAX + 1];
     let read = rustix::io::pread(&report, json.as_mut_slice(), 0).map_err(system)?;
     json.truncate(read);
@@ -301,11 +311,15 @@ async fn perform(
     })
 }
 
-fn check_exit(exit: Exit, limits: Limits) -> Result<(), CompileError> {
+/// Interprets how a helper ended that had used this much CPU time.
+fn check_exit(exit: Exit, used: Duration, limits: Limits) -> Result<(), CompileError> {
     let code = i32::try_from(exit.code).unwrap_or(-1);
     match exit.signal {
         _ if exit.out_of_memory => Err(PlatformError::from(exit).into()),
-        SIGKILL => Err(CompileError::CpuLimit(limits.cpu)),
+        // The kernel counts towards the limit by ticks, so the exact time may be less.
+        SIGKILL if used >= limits.cpu / 2 => Err(CompileError::CpuLimit(limits.cpu)),
+        // An operator, or a kernel without control groups that lacked memory.
+        SIGKILL => Err(PlatformError::from(exit).into()),
         0 if code == EXIT_REPORTED => Ok(()),
         0 if code == EXIT_MEMORY => Err(CompileError::MemoryLimit(limits.memory)),
         _ => Err(CompileError::Helper(exit.to_string())),
@@ -318,4 +332,65 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
         bytes = bytes.get(written..).unwrap_or_default();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use faasw_fri::messages::{FriGroups, Kill, Spawned};
+
+    use super::*;
+
+    #[test]
+    fn a_killed_helper_has_exceeded_its_cpu_limit_only_if_it_used_so_much() {
+        let limits = Limits {
+            cpu: Duration::from_secs(20),
+            memory: 1 << 30,
+        };
+        let killed = |used, out_of_memory| {
+            let exit = Exit {
+                signal: SIGKILL,
+                code: 0,
+                out_of_memory,
+            };
+            check_exit(exit, Duration::from_secs(used), limits).unwrap_err()
+        };
+        assert!(matches!(killed(20, false), CompileError::CpuLimit(_)));
+        for (used, out_of_memory) in [(0, false), (1, false), (20, true)] {
+            let error = killed(used, out_of_memory);
+            assert!(matches!(error, CompileError::Platform(_)), "{error}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_compile_helper_that_waits_forever_is_ended() {
+        let (spawner, peer) = Spawner::fake();
+        let input = Input::new(&Task::Pack, b"files", None).unwrap();
+        let limits = Limits {
+            cpu: Duration::from_secs(20),
+            memory: 1 << 30,
+        };
+        let packing = pack(&spawner, input, Isa::V2, limits);
+        let making = async {
+            let order: SpawnHelper = peer.receive().await.unwrap().message().unwrap();
+            peer.send(&Spawned {
+                token: order.token,
+                pid: 0,
+                group_nanoseconds: 0,
+                fork_nanoseconds: 0,
+                groups: FriGroups::default(),
+            });
+            order.token
+        };
+        let (packed, token) = tokio::join!(timeout(Duration::from_secs(7200), packing), making);
+        let error = packed.unwrap().unwrap_err();
+        assert!(
+            matches!(
+                error,
+                CompileError::Platform(PlatformError::TimedOut { .. })
+            ),
+            "{error}"
+        );
+        let killed: Kill = peer.receive().await.unwrap().message().unwrap();
+        assert_eq!(killed.token, token);
+    }
 }

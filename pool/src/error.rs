@@ -358,8 +358,8 @@ pub enum InvokeError {
 /// A failure of the node itself, which neither the function nor the caller caused.
 #[derive(Debug, Error, Clone)]
 pub enum PlatformError {
-    /// A sandbox ended by itself.
-    #[error("the sandbox ended unexpectedly: {0}")]
+    /// A sandbox or the compile helper ended by itself, or was killed.
+    #[error("its process ended unexpectedly: {0}")]
     SandboxEnded(String),
     /// The kernel killed a sandbox because memory was short, or refused memory to it.
     #[error(

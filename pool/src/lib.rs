@@ -10,8 +10,7 @@
 //! [`Pool::compile`] and [`Pool::make_seed`].
 //!
 //! The modules, from the top down. Each uses only the modules below it, through their public
-//! interfaces. Exceptions are a few types: `instances` and `sandboxes` use some of `seeds`, and
-//! `stats` uses one of `sandboxes`.
+//! interfaces.
 //!
 //! - `pool`: the interface for the node; `options`: its settings; `compile`: the compile helper.
 //! - `invocation`: one request, from its admission to the retirement of its instance.
@@ -24,7 +23,8 @@
 //! - `mailbox`: the messages between node and guest.
 //! - `opening`: opening files while refusing anything else that may stand in their place.
 //! - `fair_slots`: slots that owners share fairly; `open_files`: how many files may be open.
-//! - `error`, `fault`, `sink`, `stats`, `memory`: types and numbers that all modules use.
+//! - `confinement`, `error`, `fault`, `sink`, `stats`, `memory`: types and numbers that all modules
+//!   use.
 //!
 //! `doctor` examines what the host offers. `ablation` lists the mechanisms that a benchmark may
 //! switch off; `measuring` is the interface for benchmarks. `steps` and `trial` are interfaces for
@@ -34,6 +34,7 @@
 
 mod ablation;
 mod compile;
+mod confinement;
 mod doctor;
 mod error;
 mod fair_slots;
@@ -68,6 +69,7 @@ pub mod trial;
 #[cfg(feature = "ablation")]
 pub use ablation::Mechanism;
 pub use compile::{Compilation, Initialiser};
+pub use confinement::Confinement;
 pub use doctor::{Finding, FindingState, check_kvm, findings};
 pub use error::{
     ClientError, CompileError, InitialiseError, InvokeError, PlatformError, RequestPart, SeedError,
@@ -100,19 +102,19 @@ pub use memory::for_instances as memory_for_instances;
 pub use opening::{TrustedFolder, open_buffered, open_file, open_trusted};
 pub use options::PoolOptions;
 pub use pool::{
-    CompiledFunction, Egress, EgressProcess, InitialisationPlan, Pool, SpawnedConnector,
-    SpawnedWorker, StartingPool,
+    CompileOutput, CompiledFunction, Egress, EgressProcess, InitialisationPlan, InitialisedModule,
+    Pool, SeededVersion, SpawnedConnector, SpawnedWorker, StartingPool,
 };
-pub use sandboxes::{Confinement, Launcher, WallClock};
+pub use sandboxes::{Launcher, WallClock};
 pub use seeds::{
-    EarlierBuild, FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion,
-    LanguageEngine, Script, ScriptFiles, ScriptSource, WarmUp,
+    EarlierBuild, FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Script,
+    ScriptFiles, ScriptSource, WarmUp,
 };
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
     Code as SealedCode, CodeDigest, CodeError, CodeSource, LoadFuture, LoadedCode, Pieces,
 };
 pub use stats::{
-    GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, ResetStats,
-    SeedInfo, ZygotePoolStats,
+    GroupStats, MemoryStats, PollingStats, PoolStats, ResetStats, SeedInfo, ShortfallCause,
+    ShortfallStats, WarmShortfall, ZygotePoolStats,
 };

@@ -35,10 +35,10 @@ impl Sandboxes {
     /// not start.
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
         let pool = Pool::start(options).await?;
-        match pool.sandboxes().await {
-            Ok((zygote_pool, linked)) => Ok(Self {
+        match pool.linked().await {
+            Ok(linked) => Ok(Self {
+                zygote_pool: pool.zygote_pool(),
                 pool,
-                zygote_pool,
                 linked,
             }),
             Err(error) => {

@@ -8,9 +8,10 @@ use faasw_jail::group::FREE_MAX;
 
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
+use crate::confinement::Confinement;
 use crate::images::Images;
 use crate::memory;
-use crate::sandboxes::{Confinement, Launcher, WallClock};
+use crate::sandboxes::{Launcher, WallClock};
 
 /// The settings of a pool.
 #[derive(Clone, Debug)]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-pub use faasw_common::{Lack, Lacking, SeedInfo};
+pub use faasw_common::{SeedInfo, ShortfallCause, WarmShortfall};
 
+use crate::confinement::Confinement;
 use crate::memory::SHORTAGE_PART;
-use crate::sandboxes::Confinement;
 
 /// The number of sandboxes in each state, and the memory that functions hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct PoolStats {
     /// Zygotes that are ready.
     pub zygotes: usize,
     /// The number of those that are specialised for a seed from which functions descend.
-    pub preset: usize,
+    pub specialised: usize,
     /// The number of zygotes wanted, and how often one was ready.
     pub zygote_pool: ZygotePoolStats,
     /// The control groups of jails.
@@ -25,7 +25,7 @@ pub struct PoolStats {
     /// Instances that are warm and wait for a request of their function.
     pub warm: usize,
     /// Instances that should be warm ahead of requests but are missing, by the reason.
-    pub lacking: LackingStats,
+    pub shortfall: ShortfallStats,
     /// Instances that poll for their next request.
     pub polling: PollingStats,
     /// Resets of instances after their requests.
@@ -55,19 +55,19 @@ pub struct PoolStats {
 /// The number of instances that should be warm ahead of requests
 /// ([`PoolOptions::min_warm`](crate::PoolOptions::min_warm)) but are missing, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LackingStats([usize; Lack::ALL.len()]);
+pub struct ShortfallStats([usize; ShortfallCause::ALL.len()]);
 
-impl LackingStats {
+impl ShortfallStats {
     /// Returns how many instances are missing for this reason.
     #[must_use]
-    pub fn of(&self, why: Lack) -> usize {
+    pub fn of(&self, why: ShortfallCause) -> usize {
         self.0.get(why as usize).copied().unwrap_or(0)
     }
 
     /// Adds the missing instances of one function.
-    pub fn add(&mut self, lacking: Lacking) {
-        if let Some(count) = self.0.get_mut(lacking.why as usize) {
-            *count = count.saturating_add(lacking.instances);
+    pub fn add(&mut self, shortfall: WarmShortfall) {
+        if let Some(count) = self.0.get_mut(shortfall.why as usize) {
+            *count = count.saturating_add(shortfall.instances);
         }
     }
 }
@@ -178,13 +178,13 @@ mod tests {
 
     #[test]
     fn missing_instances_are_counted_by_reason() {
-        let mut stats = LackingStats::default();
-        for (count, why) in Lack::ALL.into_iter().enumerate() {
+        let mut stats = ShortfallStats::default();
+        for (count, why) in ShortfallCause::ALL.into_iter().enumerate() {
             let instances = count + 1;
-            stats.add(Lacking { instances, why });
-            stats.add(Lacking { instances, why });
+            stats.add(WarmShortfall { instances, why });
+            stats.add(WarmShortfall { instances, why });
         }
-        let all = Lack::ALL.map(|why| stats.of(why));
+        let all = ShortfallCause::ALL.map(|why| stats.of(why));
         assert_eq!(all, [2, 4, 6, 8, 10, 12, 14]);
     }
 

@@ -15,10 +15,34 @@ use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{CompiledFunction, Pool};
 use crate::sandboxes::{CodePages, SandboxEvent, Zygote, ZygotePool};
 use crate::seeds::{
-    ForkOrigin, FunctionSpec, SeedBuild, SeedBuildContext, SeedHold, SeedPermit, SeedPurpose,
-    SeedSlots, SeedStep, Seeds, TestGuest, TestStep,
+    ForkOrigin, FunctionSpec, SeedBuild, SeedBuildContext, SeedPermit, SeedPurpose, SeedSlots,
+    SeedStep, Seeds, TestGuest, TestStep,
 };
 use crate::snapshots::{SeedSnapshot, ZygoteTemplate};
+
+/// Returns the RAM of a guest of this function.
+fn ram_of(spec: &FunctionSpec) -> Result<u64, SeedError> {
+    ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
+        wanted: spec.memory_limit,
+        most: u64::MAX,
+    })
+}
+
+/// Returns the command that loads this function, without anything else that a guest can have.
+fn load_command(spec: &FunctionSpec, compiled: &CompiledFunction, code_bytes: u64) -> Command {
+    let config = SeedConfig {
+        kind: compiled.kind,
+        tells_state: false,
+        has_entry: false,
+        memory_limit: spec.memory_limit,
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        configuration: Vec::new(),
+        secrets: Vec::new(),
+        files: None,
+    };
+    Command::Load { code_bytes, config }
+}
 
 /// A guest of a function.
 #[derive(Debug)]
@@ -39,30 +63,13 @@ impl Steps {
         compiled: &CompiledFunction,
         least: u64,
     ) -> Result<Self, SeedError> {
-        let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
-            wanted: spec.memory_limit,
-            most: u64::MAX,
-        })?;
-        let (zygote_pool, linked) = pool.sandboxes().await?;
-        let config = SeedConfig {
-            kind: compiled.kind,
-            tells_state: false,
-            has_entry: false,
-            memory_limit: spec.memory_limit,
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            configuration: Vec::new(),
-            secrets: Vec::new(),
-            files: None,
-        };
+        let ram = ram_of(spec)?;
+        let (zygote_pool, linked) = (pool.zygote_pool(), pool.linked().await?);
         let code = compiled.code.get().await?;
         let mut mailbox = Mailbox::new()?;
         mailbox.put_commands(&Commands::of(&[
             Command::Grow { ram_bytes: least },
-            Command::Load {
-                code_bytes: code.bytes(),
-                config,
-            },
+            load_command(spec, compiled, code.bytes()),
         ]))?;
         let log = LogLines::new(spec.log.clone(), 0);
         let permit = Arc::new(SeedPermit::unbounded());
@@ -134,31 +141,15 @@ impl StepTree {
         spec: &FunctionSpec,
         compiled: &CompiledFunction,
     ) -> Result<Self, SeedError> {
-        let ram = ram_bytes(spec.memory_limit).ok_or(SeedError::MemoryTooLarge {
-            wanted: spec.memory_limit,
-            most: u64::MAX,
-        })?;
-        let (zygote_pool, _) = pool.sandboxes().await?;
+        let ram = ram_of(spec)?;
+        let zygote_pool = pool.zygote_pool();
         let slots = SeedSlots::new(1, 1);
         let seeds = Seeds::new(&zygote_pool, slots, u64::MAX.into(), None);
         let booted = seeds.define(None, Owner::Shared, SeedStep::Boot)?.key;
         let load = vec![
             Command::Link,
             Command::Grow { ram_bytes: ram },
-            Command::Load {
-                code_bytes: compiled.code.bytes(),
-                config: SeedConfig {
-                    kind: compiled.kind,
-                    tells_state: false,
-                    has_entry: false,
-                    memory_limit: spec.memory_limit,
-                    arguments: Vec::new(),
-                    environment: Vec::new(),
-                    configuration: Vec::new(),
-                    secrets: Vec::new(),
-                    files: None,
-                },
-            },
+            load_command(spec, compiled, compiled.code.bytes()),
             Command::Instantiate,
         ];
         Ok(Self {
@@ -210,7 +201,7 @@ impl StepTree {
     /// # Errors
     /// Returns the reason why it cannot be made.
     pub async fn make(&self, key: Key) -> Result<(), SeedError> {
-        self.seed(key).await.map(drop)
+        self.seeds.obtain(key).await.map(drop)
     }
 
     /// Makes a node's seed in the background, unless it is there. `owner` owns the node. Runs
@@ -237,10 +228,6 @@ impl StepTree {
     pub fn is_queued(&self, key: Key) -> bool {
         let progress = self.seeds.progress(key);
         progress.is_some_and(|progress| progress.queued_behind().is_some())
-    }
-
-    async fn seed(&self, key: Key) -> Result<SeedHold, SeedError> {
-        self.seeds.obtain(key).await
     }
 
     /// Returns how many callers wait for a node's seed.
@@ -281,7 +268,7 @@ impl StepTree {
         steps: Option<usize>,
         export: &str,
     ) -> Result<ForkMeasurement, SeedError> {
-        let frozen = self.seed(key).await?;
+        let frozen = self.seeds.obtain(key).await?;
         let mut ready = self.zygote_pool.take_generic().await?;
         if let Some(steps) = steps {
             let mut line = std::iter::successors(Some(&*frozen), |at| at.parent());
@@ -290,11 +277,11 @@ impl StepTree {
             })?;
             let template = ZygoteTemplate::new(above);
             let template = template.map_err(|error| PlatformError::System {
-                what: "it is not known what to preset",
+                what: "it is not known what to specialise it for",
                 error,
             })?;
-            let preset = ready.sandbox.specialise(&template, &ready.mailbox).await?;
-            preset.map_err(PlatformError::Protocol)?;
+            let specialised = ready.sandbox.specialise(&template, &ready.mailbox).await?;
+            specialised.map_err(PlatformError::Protocol)?;
         }
         self.run(&frozen, ready, false, export).await
     }
@@ -305,7 +292,7 @@ impl StepTree {
     /// # Errors
     /// Returns an error if the seed cannot be made, or if the guest fails.
     pub async fn serve(&self, key: Key, export: &str) -> Result<ForkMeasurement, SeedError> {
-        let frozen = self.seed(key).await?;
+        let frozen = self.seeds.obtain(key).await?;
         let origin = ForkOrigin::own(frozen.clone());
         let (ready, was_ready) = self.zygote_pool.take(&frozen, origin.parent()).await?;
         self.run(&frozen, ready, was_ready, export).await

@@ -321,7 +321,8 @@ async fn a_call_during_instantiation_prevents_a_later_freeze_point(bench: &Bench
     let mut spec = spec(FreezePolicy::Auto);
     spec.environment.push((b"AT_START".into(), b"1".into()));
     let compiled = bench.compile(PROBE).await;
-    let (seed, report) = bench.pool.make_seed(&spec, &compiled).await.unwrap();
+    let made = bench.pool.make_seed(&spec, &compiled).await.unwrap();
+    let (seed, report) = (made.version, made.report);
     assert!(!report.after_init && report.drew_entropy);
     assert!(report.drawn.contains("outgoing-handler#handle: 1 call"));
     let told = bench.text(&seed, "/at-start").await;

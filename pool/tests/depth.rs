@@ -113,8 +113,8 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
 
     // Each fork continues counting where its ancestors stopped, and its ancestors do not change.
     log.lines.lock().unwrap().clear();
-    // This holds for a sandbox that was preset for any seed between the root and this one, or for
-    // none.
+    // This holds for a sandbox that was specialised for any seed between the root and this one, or
+    // for none.
     for (depth, key) in path.iter().enumerate() {
         let images = (0..=depth + 1).map(Some).chain([None]);
         for steps in images {
@@ -160,8 +160,8 @@ fn faults(all: &[ForkMeasurement]) -> u64 {
     all.iter().map(|fork| fork.page_faults).min().unwrap()
 }
 
-/// Forks each seed of `path` in sandboxes that are preset `steps` above it, and returns the forks
-/// by seed. Each round forks each seed once, beginning with another seed.
+/// Forks each seed of `path` in sandboxes that are specialised `steps` above it, and returns the
+/// forks by seed. Each round forks each seed once, beginning with another seed.
 async fn forks(
     tree: &StepTree,
     path: &[Key],
@@ -182,7 +182,7 @@ async fn forks(
 
 /// The times are printed and not asserted, because they depend on the machine. The assertions are
 /// about counts: what a sandbox does for a fork, and what causes the times.
-async fn a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth(bench: &Bench) {
+async fn a_fork_in_a_sandbox_specialised_for_the_parent_is_the_same_at_any_depth(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let path: Vec<Key> = levels(&tree, 1).into_iter().flatten().collect();
     let pair = forks(&tree, &[path[1], path[4]], Some(1), 120).await;
@@ -190,7 +190,7 @@ async fn a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth(benc
     let rounds = second.iter().zip(fifth);
     let ratios = rounds.map(|(two, five)| five.took.as_secs_f64() / two.took.as_secs_f64());
     println!(
-        "preset for the parent: {:?} at depth two, {:?} at depth five, {:.2} times as long in \
+        "specialised for the parent: {:?} at depth two, {:?} at depth five, {:.2} times as long in \
          the median round of {}",
         took(second),
         took(fifth),
@@ -248,7 +248,7 @@ async fn a_fork_from_a_zygote_of_an_ancestor_is_better_than_from_a_generic_one(b
     }
     for (steps, all) in images.iter().zip(&forked) {
         println!(
-            "preset {steps:?} steps up: {:?}, {} faults",
+            "specialised {steps:?} steps up: {:?}, {} faults",
             took(all),
             faults(all)
         );
@@ -268,7 +268,7 @@ fn main() {
                 a_prewarmed_seed_does_not_block_that_of_a_client,
                 fifty_seeds_are_built_evicted_and_built_again,
                 a_dropped_caller_leaves_the_queue_for_a_seed,
-                a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth,
+                a_fork_in_a_sandbox_specialised_for_the_parent_is_the_same_at_any_depth,
                 a_fork_in_a_bare_sandbox_costs_little_more_a_level,
                 a_fork_from_a_zygote_of_an_ancestor_is_better_than_from_a_generic_one,
             ]);

@@ -49,10 +49,10 @@ async fn requests_are_served_by_threads_without_processes(bench: &Bench) {
     bench.pool.shutdown().await;
 
     let bench = bench.another(support::usual()).await;
-    let loaded = bench.pool.load_code(compiled.kind, &artifact).await;
-    let (loaded, spec) = (loaded.unwrap(), spec(FreezePolicy::Auto));
-    let made = bench.pool.make_seed(&spec, &loaded);
-    let (seed, _) = made.await.unwrap();
+    let loaded = support::load_code(compiled.kind, &artifact);
+    let spec = spec(FreezePolicy::Auto);
+    let made = bench.pool.make_seed(&spec, &loaded).await;
+    let seed = made.unwrap().version;
     for _ in 0..3 {
         assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
     }
@@ -231,12 +231,10 @@ async fn compiled_code_runs_where_no_jails_are_allowed(bench: &Bench) {
 /// The test that the copy runs.
 async fn without_jails(bench: &Bench) {
     let artifact = fs::read(std::env::var_os(ARTIFACT).unwrap()).unwrap();
-    let loaded = bench
-        .pool
-        .load_code(FunctionKind::HttpComponent, &artifact)
-        .await;
-    let (loaded, spec) = (loaded.unwrap(), spec(FreezePolicy::Auto));
-    let (seed, _) = bench.pool.make_seed(&spec, &loaded).await.unwrap();
+    let loaded = support::load_code(FunctionKind::HttpComponent, &artifact);
+    let spec = spec(FreezePolicy::Auto);
+    let made = bench.pool.make_seed(&spec, &loaded).await;
+    let seed = made.unwrap().version;
     for _ in 0..3 {
         assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
     }

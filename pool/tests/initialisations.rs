@@ -123,7 +123,7 @@ async fn initialisations_that_never_end_delay_no_neighbour(bench: &Bench) {
     })
     .await;
 
-    assert!(!bench.pool.has_seed_in_memory(&neighbour));
+    assert!(!neighbour.is_in_memory());
     bench.pool.ensure_in_memory(&neighbour).await.unwrap();
     let fresh = FunctionSpec {
         name: "fresh".to_owned(),

@@ -122,12 +122,14 @@ async fn sandboxes_have_no_access_outside_their_jail(bench: &Bench) {
 
     let _seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     // And none is being made, because a sandbox has its jail only when it is finished.
-    let all_preset = |stats: faasw_pool::PoolStats| {
+    let all_specialised = |stats: faasw_pool::PoolStats| {
         stats.zygotes > 0
-            && stats.preset == stats.zygotes
+            && stats.specialised == stats.zygotes
             && self::sandboxes().len() == stats.zygotes
     };
-    bench.settles("all sandboxes are preset", all_preset).await;
+    bench
+        .settles("all sandboxes are specialised", all_specialised)
+        .await;
     for pid in self::sandboxes() {
         assert_layers_are_read_only(pid);
     }
@@ -182,7 +184,7 @@ async fn a_warm_instance_has_exactly_its_descriptors(bench: &Bench) {
     assert_eq!(descriptors.keys().find(|number| **number > 9), None);
 }
 
-/// Asserts that the layers of a preset sandbox are read-only: writes to them would reach other
+/// Asserts that the layers of a specialised sandbox are read-only: writes to them would reach other
 /// sandboxes.
 fn assert_layers_are_read_only(pid: u32) {
     let mut descriptors = descriptors(pid);

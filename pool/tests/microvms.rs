@@ -239,11 +239,9 @@ async fn an_initialisation_that_draws_entropy_is_not_shared(bench: &Bench) {
         (FreezePolicy::BeforeInit, false, false),
         (FreezePolicy::AfterInit, true, true),
     ] {
-        let (seed, report) = bench
-            .pool
-            .make_seed(&spec(freeze), &compiled)
-            .await
-            .unwrap();
+        let made = bench.pool.make_seed(&spec(freeze), &compiled).await;
+        let made = made.unwrap();
+        let (seed, report) = (made.version, made.report);
         assert_eq!(report.after_init, after_init);
         assert!(report.drew_entropy);
         assert!(

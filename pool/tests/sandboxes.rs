@@ -1,4 +1,4 @@
-//! Zygotes: whatever they were preset with, they serve like sandboxes that were not preset.
+//! Zygotes: whatever they were specialised for, they serve like generic ones.
 //!
 //! Without `/dev/kvm` every test here prints a notice and is ignored.
 
@@ -57,7 +57,7 @@ async fn by_a_zygote(bench: &Bench, seed: &FunctionVersion, path: &str) -> (Stri
 /// Waits until every zygote is specialised for the seed that functions descend from.
 async fn all_are_specialised(bench: &Bench) {
     let all_specialised =
-        |stats: faasw_pool::PoolStats| stats.zygotes > 0 && stats.preset == stats.zygotes;
+        |stats: faasw_pool::PoolStats| stats.zygotes > 0 && stats.specialised == stats.zygotes;
     bench
         .settles("all zygotes are specialised", all_specialised)
         .await;
@@ -103,7 +103,7 @@ async fn an_empty_pool_that_is_dropped_leaves_no_spawner(bench: &Bench) {
     }
 }
 
-async fn a_preset_sandbox_needs_few_page_faults(bench: &Bench) {
+async fn a_specialised_sandbox_needs_few_page_faults(bench: &Bench) {
     let bare = bench.another(without_any()).await;
     let made = bare.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let mut before = u64::MAX;
@@ -123,7 +123,7 @@ async fn a_preset_sandbox_needs_few_page_faults(bench: &Bench) {
     loop {
         let (body, faults) = by_a_zygote(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");
-        // Sandboxes from before the seeds were made are preset one after the other.
+        // Sandboxes from before the seeds were made are specialised one after the other.
         if faults < before / 2 {
             println!("{faults} page faults instead of {before}");
             return;
@@ -166,7 +166,8 @@ async fn functions_of_any_memory_are_served(bench: &Bench) {
     for mib in [8, 128, 600] {
         let mut spec = spec(FreezePolicy::Auto);
         spec.memory_limit = mib << 20;
-        let (seed, _) = bench.pool.make_seed(&spec, &compiled).await.unwrap();
+        let made = bench.pool.make_seed(&spec, &compiled).await;
+        let seed = made.unwrap().version;
         all_are_specialised(bench).await;
         let most = (mib << 20 >> 16) - 64;
         for _ in 0..3 {
@@ -216,12 +217,12 @@ async fn a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &B
     }
     // All sandboxes were ready before the first request, so it found one.
     assert!(hits > 0);
-    // With one parent, each sandbox that was ready was preset with it.
+    // With one parent, each sandbox that was ready was specialised for it.
     let zygote_pool = bench.pool.stats().zygote_pool;
     assert_eq!(zygote_pool.near, zygote_pool.hits);
     // The last ones may just have been taken.
     bench
-        .settles("sandboxes are preset again", |stats| {
+        .settles("sandboxes are specialised again", |stats| {
             stats.zygote_pool.parents == 1
         })
         .await;
@@ -379,7 +380,7 @@ fn main() {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
-                a_preset_sandbox_needs_few_page_faults in forking(),
+                a_specialised_sandbox_needs_few_page_faults in forking(),
                 no_sandbox_serves_twice in forking(),
                 functions_of_any_memory_are_served in forking(),
                 a_large_function_is_served in forking(),

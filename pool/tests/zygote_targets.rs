@@ -62,7 +62,7 @@ impl Family {
         forked
     }
 
-    /// Serves `child` until a sandbox preset with its parent does so. Returns that fork.
+    /// Serves `child` until a sandbox specialised for its parent does so. Returns that fork.
     async fn until_near(&self, bench: &Bench, child: Key) -> ForkMeasurement {
         let deadline = Instant::now() + give_up();
         loop {
@@ -71,21 +71,24 @@ impl Family {
                 assert!(forked.was_ready);
                 return forked;
             }
-            assert!(Instant::now() < deadline, "no sandbox is preset with it");
+            assert!(
+                Instant::now() < deadline,
+                "no sandbox is specialised for it"
+            );
             is_settled(bench).await;
         }
     }
 }
 
-/// Waits until the wanted number of sandboxes is ready, and all of them are preset.
+/// Waits until the wanted number of sandboxes is ready, and all of them are specialised.
 async fn is_settled(bench: &Bench) {
     let is_full = |stats: PoolStats| {
-        stats.zygotes == stats.zygote_pool.wanted && stats.preset == stats.zygotes
+        stats.zygotes == stats.zygote_pool.wanted && stats.specialised == stats.zygotes
     };
     bench.settles("all are ready", is_full).await;
 }
 
-async fn two_popular_parents_have_preset_sandboxes_at_once(bench: &Bench) {
+async fn two_popular_parents_have_specialised_sandboxes_at_once(bench: &Bench) {
     let family = Family::new(bench).await;
     let mut children = Vec::new();
     for number in [1, 2] {
@@ -95,7 +98,7 @@ async fn two_popular_parents_have_preset_sandboxes_at_once(bench: &Bench) {
         family.until_near(bench, child).await;
         children.push((child, bare.page_faults));
     }
-    // Both parents have preset sandboxes now, in each round.
+    // Both parents have specialised sandboxes now, in each round.
     let mut faults = [u64::MAX; 2];
     for _ in 0..4 {
         is_settled(bench).await;
@@ -111,10 +114,10 @@ async fn two_popular_parents_have_preset_sandboxes_at_once(bench: &Bench) {
             *least = forked.page_faults.min(*least);
         }
     }
-    for ((_, bare), preset) in children.iter().zip(faults) {
-        println!("{preset} page faults instead of {bare}");
+    for ((_, bare), specialised) in children.iter().zip(faults) {
+        println!("{specialised} page faults instead of {bare}");
         if *bare >= 16 {
-            assert!(preset < bare / 2, "{preset} and {bare}");
+            assert!(specialised < bare / 2, "{specialised} and {bare}");
         }
     }
 }
@@ -177,7 +180,7 @@ async fn sandboxes_are_taken_from_the_nearest_parent_that_has_any(bench: &Bench)
         .await;
     let deepest = family.tree.define(Some(middle), owner, EXPORT, 0).unwrap();
     family.tree.make(deepest).await.unwrap();
-    // Forks of the middle seed make the pool preset sandboxes with its parent.
+    // Forks of the middle seed make the pool specialise sandboxes for its parent.
     for _ in 0..2 * SANDBOXES {
         family.until_near(bench, middle).await;
     }
@@ -194,7 +197,7 @@ async fn sandboxes_are_taken_from_the_nearest_parent_that_has_any(bench: &Bench)
         assert_eq!(forked.steps, Some(2));
         assert!(
             Instant::now() < deadline,
-            "no sandbox is preset with the nearer"
+            "no sandbox is specialised for the nearer"
         );
     }
     assert!(family.tree.forks(parent).is_some());
@@ -205,7 +208,7 @@ fn main() {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
-                two_popular_parents_have_preset_sandboxes_at_once in several(),
+                two_popular_parents_have_specialised_sandboxes_at_once in several(),
                 a_zygote_specialised_for_one_function_serves_no_other in several(),
                 an_evicted_parents_sandboxes_end_with_it in several(),
                 sandboxes_are_taken_from_the_nearest_parent_that_has_any in several(),

@@ -44,11 +44,6 @@ impl<S> Snapshot<S> {
             }
         }
     }
-
-    /// Iterates over the snapshot and its ancestors, upwards.
-    fn line(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |at| at.parent().map(|parent| &**parent))
-    }
 }
 
 fn joined(one: Difference, other: &Difference) -> Difference {

@@ -42,24 +42,24 @@ pub fn seeds_to_evict(candidates: &[Candidate], budget: u64) -> Vec<usize> {
     let mut gone = vec![false; candidates.len()];
     let mut evicted = Vec::new();
     while total > budget {
-        let free = candidates.iter().enumerate().filter(|(place, seed)| {
-            let is_gone = gone.get(*place).is_some_and(|gone| *gone);
-            let has_children = children.get(*place).is_some_and(|count| *count > 0);
+        let free = candidates.iter().enumerate().filter(|(index, seed)| {
+            let is_gone = gone.get(*index).is_some_and(|gone| *gone);
+            let has_children = children.get(*index).is_some_and(|count| *count > 0);
             !seed.in_use && !is_gone && !has_children
         });
-        let Some((place, seed)) =
+        let Some((index, seed)) =
             free.min_by(|(_, one), (_, other)| one.value().total_cmp(&other.value()))
         else {
             break;
         };
         total -= seed.bytes;
-        if let Some(gone) = gone.get_mut(place) {
+        if let Some(gone) = gone.get_mut(index) {
             *gone = true;
         }
         if let Some(count) = seed.parent.and_then(|parent| children.get_mut(parent)) {
             *count -= 1;
         }
-        evicted.push(place);
+        evicted.push(index);
     }
     evicted
 }

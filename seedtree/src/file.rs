@@ -1,6 +1,6 @@
 //! Files in memory.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -53,6 +53,46 @@ pub fn reopen_read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
         OFlags::RDONLY | OFlags::CLOEXEC,
         Mode::empty(),
     )
+}
+
+/// Writes `content` at `offset`.
+///
+/// # Errors
+/// Returns the error of `pwrite`, for example `FBIG` beyond the end of a sealed size.
+pub fn write_at(file: impl AsFd, mut offset: u64, mut content: &[u8]) -> Result<(), Errno> {
+    while !content.is_empty() {
+        let written = rustix::io::pwrite(&file, content, offset)?;
+        content = content.get(written..).unwrap_or_default();
+        offset += written as u64;
+    }
+    Ok(())
+}
+
+/// Fills `out` from `offset` on.
+///
+/// # Errors
+/// Returns `IO` if the file ends too early, and the errors of `pread`.
+pub fn read_at(file: impl AsFd, mut offset: u64, mut out: &mut [u8]) -> Result<(), Errno> {
+    while !out.is_empty() {
+        let count = rustix::io::pread(&file, &mut *out, offset)?;
+        if count == 0 {
+            return Err(Errno::IO);
+        }
+        out = out.get_mut(count..).unwrap_or_default();
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+/// Returns the bytes of memory that a file takes.
+///
+/// # Errors
+/// Returns the error of `fstat`.
+pub fn held_bytes(file: &OwnedFd) -> Result<u64, Errno> {
+    /// The unit of stat(2), whatever the file's own block size.
+    const BLOCK: u64 = 512;
+    let blocks = rustix::fs::fstat(file)?.st_blocks;
+    Ok(u64::try_from(blocks).unwrap_or(0).saturating_mul(BLOCK))
 }
 
 #[cfg(test)]

@@ -23,6 +23,14 @@ pub(crate) struct SnapshotMetadata {
     pub content: Content,
 }
 
+/// Returns the windows of a snapshot that maps `own` of its layer over its parent's.
+pub(crate) fn windows_over<S>(parent: Option<&Snapshot<S>>, own: &PageSet) -> Vec<Window> {
+    match parent {
+        None => overlay_layer(&[], own, 0),
+        Some(parent) => overlay_layer(&parent.windows, own, parent.depth + 1),
+    }
+}
+
 impl<S> Snapshot<S> {
     /// Makes a snapshot of a guest: its own memory, its vCPU, and its monotonic time in
     /// nanoseconds. `parent` is the snapshot that the guest was forked from, if any. The snapshot
@@ -36,28 +44,8 @@ impl<S> Snapshot<S> {
         state: S,
         monotonic_nanoseconds: u64,
     ) -> Result<Self, Errno> {
-        let (depth, windows) = match &parent {
-            None => (0, overlay_layer(&[], layer.own(), 0)),
-            Some(parent) => {
-                let depth = parent.depth + 1;
-                (depth, overlay_layer(&parent.windows, layer.own(), depth))
-            }
-        };
-        let mut snapshot = Self {
-            parent,
-            depth,
-            layer,
-            state,
-            monotonic_nanoseconds,
-            windows,
-            difference: Difference::default(),
-            prepared: OnceLock::new(),
-            sorted: None,
-            owner: Owner::Shared,
-            working_set: WorkingSet::of(Owner::Shared),
-            forks: AtomicU64::new(0),
-            content: OnceLock::new(),
-        };
+        let windows = windows_over(parent.as_deref(), layer.own());
+        let mut snapshot = Self::over(parent, layer, windows, state, monotonic_nanoseconds);
         if let Some(parent) = &snapshot.parent {
             let private = parent.prepared()?.clone();
             snapshot.difference = Difference::of(&snapshot, private)?;
@@ -76,36 +64,47 @@ impl<S> Snapshot<S> {
         layer: Layer,
         windows: Vec<Window>,
         state: S,
-        told: SnapshotMetadata,
+        metadata: SnapshotMetadata,
     ) -> Result<Self, Errno> {
-        let SnapshotMetadata {
-            monotonic_nanoseconds,
-            difference,
-            sorted,
-            content,
-        } = told;
         let private = match &parent {
             None => PageSet::new(),
             Some(parent) => parent.prepared()?.clone(),
         };
+        let time = metadata.monotonic_nanoseconds;
         Ok(Self {
+            difference: Difference {
+                private,
+                ..metadata.difference
+            },
+            sorted: Some(metadata.sorted),
+            content: OnceLock::from(metadata.content),
+            ..Self::over(parent, layer, windows, state, time)
+        })
+    }
+
+    /// Returns a shared snapshot without a difference from its parent.
+    fn over(
+        parent: Option<Arc<Self>>,
+        layer: Layer,
+        windows: Vec<Window>,
+        state: S,
+        monotonic_nanoseconds: u64,
+    ) -> Self {
+        Self {
             depth: parent.as_ref().map_or(0, |parent| parent.depth + 1),
             parent,
             layer,
             state,
             monotonic_nanoseconds,
             windows,
-            difference: Difference {
-                private,
-                ..difference
-            },
+            difference: Difference::default(),
             prepared: OnceLock::new(),
-            sorted: Some(sorted),
+            sorted: None,
             owner: Owner::Shared,
             working_set: WorkingSet::of(Owner::Shared),
             forks: AtomicU64::new(0),
-            content: OnceLock::from(content),
-        })
+            content: OnceLock::new(),
+        }
     }
 
     /// Sets the owner, whose code the snapshot has run. If that is one function, the working set of

@@ -1,16 +1,15 @@
 //! Layers: guest memory in a file that ends up sealed.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet};
 use rustix::fs::{SealFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::file::{memory_file, reopen_read_only, seal};
+use crate::file::{held_bytes, memory_file, reopen_read_only, seal, write_at};
+use crate::reading::LoadProgress;
 
 /// Ranges that instances map of a root are widened to this unit, so that host and guest can use
 /// huge pages.
@@ -45,13 +44,8 @@ impl LayerBuilder {
     ///
     /// # Errors
     /// Returns the error of `pwrite`, for example `FBIG` beyond the end.
-    pub fn write(&self, mut offset: u64, mut content: &[u8]) -> Result<(), Errno> {
-        while !content.is_empty() {
-            let written = rustix::io::pwrite(&self.file, content, offset)?;
-            content = content.get(written..).unwrap_or_default();
-            offset += written as u64;
-        }
-        Ok(())
+    pub fn write(&self, offset: u64, content: &[u8]) -> Result<(), Errno> {
+        write_at(&self.file, offset, content)
     }
 
     /// Makes the memory immutable as a root, whose instances map it wherever it has pages. No
@@ -76,7 +70,7 @@ impl LayerBuilder {
             bytes: self.bytes,
             data_bytes: data.bytes(),
             own,
-            backing: Backing::Memory,
+            progress: LoadProgress::complete(),
         })
     }
 
@@ -89,14 +83,14 @@ impl LayerBuilder {
         &self,
         own: PageSet,
         data_bytes: u64,
-        progress: Arc<Progress>,
+        progress: LoadProgress,
     ) -> Result<Layer, Errno> {
         Ok(Layer {
             file: reopen_read_only(&self.file)?,
             bytes: self.bytes,
             data_bytes,
             own,
-            backing: Backing::Image(progress),
+            progress,
         })
     }
 
@@ -132,70 +126,6 @@ impl AsFd for LayerBuilder {
     }
 }
 
-/// The source of a layer's pages.
-#[derive(Debug)]
-enum Backing {
-    /// All pages are in memory, and sealed.
-    Memory,
-    /// Some pages still come from an image.
-    Image(Arc<Progress>),
-}
-
-/// Progress of the filling of a layer.
-#[derive(Default)]
-pub(crate) struct Progress {
-    /// Whether the layer is fully loaded, once that is decided. Each request reads it.
-    is_fully_loaded: OnceLock<bool>,
-    /// Callbacks to call with the outcome.
-    callbacks: Mutex<Vec<LoadCallback>>,
-}
-
-type LoadCallback = Box<dyn FnOnce(bool) + Send>;
-
-impl Progress {
-    /// Records that the layer is fully loaded, or never will be. Only the first call counts.
-    pub fn end(&self, is_fully_loaded: bool) {
-        let callbacks = {
-            let mut callbacks = self.callbacks();
-            if self.is_fully_loaded.set(is_fully_loaded).is_err() {
-                return;
-            }
-            std::mem::take(&mut *callbacks)
-        };
-        callbacks
-            .into_iter()
-            .for_each(|callback| callback(is_fully_loaded));
-    }
-
-    /// Returns whether the layer is fully loaded; `None` while it is being filled.
-    fn outcome(&self) -> Option<bool> {
-        self.is_fully_loaded.get().copied()
-    }
-
-    fn notify_when_decided(&self, callback: LoadCallback) {
-        let mut all = self.callbacks();
-        match self.outcome() {
-            None => all.push(callback),
-            Some(is_fully_loaded) => {
-                drop(all);
-                callback(is_fully_loaded);
-            }
-        }
-    }
-
-    fn callbacks(&self) -> MutexGuard<'_, Vec<LoadCallback>> {
-        self.callbacks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Progress").field(&self.outcome()).finish()
-    }
-}
-
 /// Frozen guest memory. Its descriptor is read-only, and its file is sealed once it is fully
 /// loaded.
 #[derive(Debug)]
@@ -204,7 +134,7 @@ pub struct Layer {
     bytes: u64,
     data_bytes: u64,
     own: PageSet,
-    backing: Backing,
+    progress: LoadProgress,
 }
 
 impl Layer {
@@ -224,39 +154,14 @@ impl Layer {
     /// grows as instances read, up to all that they map.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
-        /// The unit of stat(2), whatever the file's own block size.
-        const BLOCK: u64 = 512;
-        let blocks = rustix::fs::fstat(&self.file).map(|stat| stat.st_blocks);
-        let blocks = blocks.ok().and_then(|blocks| u64::try_from(blocks).ok());
-        blocks.map_or(self.data_bytes, |blocks| blocks.saturating_mul(BLOCK))
+        held_bytes(&self.file).unwrap_or(self.data_bytes)
     }
 
     /// Returns whether the layer is fully loaded, and its file sealed. Until then it must not be
     /// read. Instances may only map what is present, or wait for the rest.
     #[must_use]
-    pub fn is_fully_loaded(&self) -> bool {
-        match &self.backing {
-            Backing::Memory => true,
-            Backing::Image(progress) => progress.outcome() == Some(true),
-        }
-    }
-
-    /// Returns whether some pages can never be loaded: nothing is to be forked from the layer.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        match &self.backing {
-            Backing::Memory => false,
-            Backing::Image(progress) => progress.outcome() == Some(false),
-        }
-    }
-
-    /// Calls `callback`, now or later, with `true` when the layer is fully loaded, or with `false`
-    /// when it never will be.
-    pub fn on_fully_loaded(&self, callback: impl FnOnce(bool) + Send + 'static) {
-        match &self.backing {
-            Backing::Memory => callback(true),
-            Backing::Image(progress) => progress.notify_when_decided(Box::new(callback)),
-        }
+    pub fn progress(&self) -> &LoadProgress {
+        &self.progress
     }
 
     /// Returns the pages that an instance must map of the layer; all others are zeroes.

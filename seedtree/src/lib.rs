@@ -33,7 +33,7 @@ mod working_set;
 pub use content::Content;
 pub use difference::Difference;
 pub use eviction::{Candidate, Evictions, evict_to_fit, seeds_to_evict};
-pub use file::{memory_file, reopen_read_only, seal};
+pub use file::{held_bytes, memory_file, read_at, reopen_read_only, seal, write_at};
 pub use graph::Graph;
 pub use key::{Key, Owner, StepDigest};
 pub use layer::{Layer, LayerBuilder};

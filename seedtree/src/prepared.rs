@@ -63,16 +63,15 @@ fn changed<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
     );
     let mut changed = Vec::new();
     let mut compared = 0;
-    let mut next = Some(snapshot);
-    while let Some(at) = next {
+    let is_step = |at: &&Snapshot<S>| at.parent().is_some();
+    let above_root = snapshot.line().skip(1).take_while(is_step);
+    for at in std::iter::once(snapshot).chain(above_root) {
         for own in at.layer().own().intersection(&above.into()).iter() {
             compared += own.count();
             if compared <= COMPARED_PAGES {
                 changed.extend(at.differing(own)?.iter());
             }
         }
-        next = at.parent().map(|parent| &**parent);
-        next = next.filter(|parent| parent.parent().is_some());
     }
     Ok(changed.into_iter().collect())
 }

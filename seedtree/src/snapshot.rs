@@ -53,6 +53,11 @@ impl<S> Snapshot<S> {
         self.parent.as_ref()
     }
 
+    /// Iterates over the snapshot and its ancestors, upwards.
+    pub(crate) fn line(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |snapshot| snapshot.parent.as_deref())
+    }
+
     /// Returns the number of ancestors.
     #[must_use]
     pub fn depth(&self) -> u32 {
@@ -86,8 +91,7 @@ impl<S> Snapshot<S> {
     /// Returns the layers, from the root's to its own.
     #[must_use]
     pub fn layers(&self) -> Vec<&Layer> {
-        let line = std::iter::successors(Some(self), |snapshot| snapshot.parent.as_deref());
-        let mut layers: Vec<&Layer> = line.map(|snapshot| &snapshot.layer).collect();
+        let mut layers: Vec<&Layer> = self.line().map(Self::layer).collect();
         layers.reverse();
         layers
     }
@@ -128,8 +132,7 @@ impl<S> Snapshot<S> {
     /// layer and in its ancestors'.
     #[must_use]
     pub fn hole_bytes(&self) -> u64 {
-        let line = std::iter::successors(Some(self), |snapshot| snapshot.parent.as_deref());
-        let layers = line.map(|snapshot| &snapshot.layer);
+        let layers = self.line().map(Self::layer);
         let holes = layers.map(|layer| layer.own().bytes().saturating_sub(layer.held_bytes()));
         holes.sum()
     }

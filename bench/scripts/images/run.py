@@ -22,7 +22,6 @@ import time
 from pathlib import Path
 
 import ablation
-import crowd
 import disk
 import many
 import restart
@@ -37,11 +36,9 @@ PARTS = {
     "disk": disk.measure,
     "restore": restore.measure,
     "ablation": ablation.measure,
-    "crowd": crowd.measure,
     "restart": restart.measure,
     "many": many.measure,
     "count": many.counts,
-    "sizes": many.sizes,
 }
 # Size of the file for bandwidth measurements, in bytes.
 BIG = 256 << 20
@@ -78,7 +75,7 @@ class Bench:
         self.work, self.rounds, self.seed = work, arguments.rounds, arguments.seed
         self.dice = random.Random(arguments.seed)
         self.minutes, self.scripts, self.fit = arguments.minutes, arguments.scripts, arguments.fit
-        self.counts, self.root = arguments.counts, ROOT
+        self.counts = arguments.counts
         self.components = {f"{name}-component": path for name, path in arguments.component}
         self.deadline, self.numbers = float("inf"), 0
         self.logs = arguments.logs or work / "logs"
@@ -104,11 +101,6 @@ class Bench:
         self.all = self.functions
         if arguments.function:
             self.functions = [one for one in self.all if one.name in arguments.function]
-        self.crowds = arguments.crowd or [
-            "hello",
-            "js-script",
-            "python-component" if self.components else "go",
-        ]
 
     def folder(self, name):
         """Returns an unused path in the work folder."""
@@ -242,7 +234,6 @@ def arguments_of(words):
     )
     add("--only", type=listed, default=list(PARTS), help=f"only these parts of {','.join(PARTS)}")
     add("--function", type=listed, help="only these functions of restore, ablation and restart")
-    add("--crowd", type=listed, help="the functions that are asked at once")
     add("--rounds", type=int, default=15)
     add("--minutes", type=float, default=1, help="of load on each node of many scripts")
     add("--scripts", type=int, default=1000, help="how many")

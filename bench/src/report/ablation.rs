@@ -9,9 +9,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::{
-    document::Section,
     figure::Unit,
     function::Function,
+    section::Section,
     server::Node,
     setting::{DisabledMechanism, Setting},
 };

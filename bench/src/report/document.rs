@@ -11,11 +11,12 @@ use super::{
     figures,
     host::Host,
     measure::Results,
+    section::{Block, Section},
     server::{Reuse, peer_command},
 };
 use crate::{
     contest::{self, Contestant, Summary},
-    table::{Table, TableData},
+    table::TableData,
 };
 
 /// The title of the report and of its data file.
@@ -42,23 +43,6 @@ pub struct Document {
     heading: Heading,
     figures: Vec<Figure>,
     sections: Vec<Section>,
-}
-
-/// Text, tables and plots under a title.
-pub struct Section {
-    title: String,
-    blocks: Vec<Block>,
-}
-
-/// A part of a section.
-enum Block {
-    Text(String),
-    Table {
-        caption: String,
-        table: Table,
-    },
-    /// The name of a plot.
-    Plot(String),
 }
 
 /// A data file under `bench/results`.
@@ -123,52 +107,6 @@ impl Document {
             tables: tables.collect(),
         };
         Ok(serde_json::to_string_pretty(&data)? + "\n")
-    }
-}
-
-impl Section {
-    /// Returns an empty section.
-    pub fn new(title: impl Into<String>) -> Self {
-        Self {
-            title: title.into(),
-            blocks: Vec::new(),
-        }
-    }
-
-    /// Appends a paragraph.
-    pub fn text(&mut self, text: impl Into<String>) {
-        self.blocks.push(Block::Text(text.into()));
-    }
-
-    /// Appends a table. The caption is unique in the report.
-    pub fn table(&mut self, caption: impl Into<String>, table: Table) {
-        self.blocks.push(Block::Table {
-            caption: caption.into(),
-            table,
-        });
-    }
-
-    fn plot(&mut self, name: impl Into<String>) {
-        self.blocks.push(Block::Plot(name.into()));
-    }
-
-    /// Returns the section in Markdown, without plots if there is no folder of them.
-    pub fn markdown(&self, plots: Option<&OsStr>) -> String {
-        let mut text = format!("\n## {}\n", self.title);
-        for block in &self.blocks {
-            match (block, plots) {
-                (Block::Text(paragraph), _) => text.push_str(&format!("\n{paragraph}\n")),
-                (Block::Table { caption, table }, _) => {
-                    text.push_str(&format!("\n{caption}:\n\n{}", table.markdown()));
-                }
-                (Block::Plot(name), Some(folder)) => {
-                    let folder = folder.to_string_lossy();
-                    text.push_str(&format!("\n![{name}]({folder}/{name}.svg)\n"));
-                }
-                (Block::Plot(_), None) => {}
-            }
-        }
-        text
     }
 }
 
@@ -306,6 +244,7 @@ impl Heading {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Table;
 
     fn document(quick: bool) -> Document {
         let results = Results {

@@ -8,7 +8,8 @@
 //! - `server`: the processes, with a `setting` of the node's. `measure`: the parts, each of which
 //!   uses another of this program's benchmarks. `ablation`: the effect of each mechanism.
 //! - `figure`, `figures`: numbers beside their goals. `plot`, `curve`, `charts`: plots. `document`:
-//!   the report as Markdown and as a data file, with the `host` on which it was made.
+//!   the report as Markdown and as a data file, with its `section`s and the `host` on which it was
+//!   made.
 
 mod ablation;
 mod charts;
@@ -20,6 +21,7 @@ pub mod function;
 mod host;
 mod measure;
 mod plot;
+mod section;
 pub mod server;
 pub mod setting;
 

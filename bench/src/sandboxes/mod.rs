@@ -66,7 +66,7 @@ pub const AT_ONCE: [u32; 3] = [1, 12, 24];
 /// The source of sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// Sandboxes that were made ahead and are preset.
+    /// Sandboxes that were made ahead and specialised.
     Ahead,
     /// Sandboxes that are made on demand, in groups that were kept.
     Recycled,

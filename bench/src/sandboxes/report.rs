@@ -189,7 +189,7 @@ fn parts(sandboxes: &[ReceivedSandbox]) -> Option<PartMedians> {
         enter: median(|parts| parts.enter)?,
         vm: median(|parts| parts.vm)?,
         jail: median(|parts| parts.jail)?,
-        preset: median(|parts| parts.preset)?,
+        preset: median(|parts| parts.specialising)?,
     })
 }
 

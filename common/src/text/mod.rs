@@ -100,60 +100,53 @@ impl Write for Escaping<'_, '_> {
     }
 }
 
+/// Displays a text; `spell` displays the characters that may not be shown unchanged.
+fn escape(
+    out: &mut Formatter<'_>,
+    text: &impl Display,
+    spell: fn(&mut Formatter<'_>, char) -> fmt::Result,
+) -> fmt::Result {
+    write!(Escaping { out, spell }, "{text}")
+}
+
 fn spelled(out: &mut Formatter<'_>, character: char) -> fmt::Result {
     write!(out, "{}", character.escape_default())
 }
 
 impl<T: Display> Display for Line<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut escaping = Escaping {
-            out: f,
-            spell: spelled,
-        };
-        write!(escaping, "{}", self.0)
+        escape(f, &self.0, spelled)
     }
 }
 
 impl<T: Display> Display for TabbedLine<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut escaping = Escaping {
-            out: f,
-            spell: |out, character| match character {
-                '\t' => out.write_char('\t'),
-                other => spelled(out, other),
-            },
-        };
-        write!(escaping, "{}", self.0)
+        escape(f, &self.0, |out, character| match character {
+            '\t' => out.write_char('\t'),
+            other => spelled(out, other),
+        })
     }
 }
 
 impl<T: Display> Display for Lines<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut escaping = Escaping {
-            out: f,
-            spell: |out, character| match character {
-                '\t' | '\n' => out.write_char(character),
-                other => spelled(out, other),
-            },
-        };
-        write!(escaping, "{}", self.0)
+        escape(f, &self.0, |out, character| match character {
+            '\t' | '\n' => out.write_char(character),
+            other => spelled(out, other),
+        })
     }
 }
 
 impl<T: Display> Display for Indented<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut escaping = Escaping {
-            out: f,
-            spell: |out, character| match character {
-                '\t' => out.write_char('\t'),
-                '\n' => {
-                    out.write_char('\n')?;
-                    out.write_str(INDENT)
-                }
-                other => spelled(out, other),
-            },
-        };
-        write!(escaping, "{}", self.0)
+        escape(f, &self.0, |out, character| match character {
+            '\t' => out.write_char('\t'),
+            '\n' => {
+                out.write_char('\n')?;
+                out.write_str(INDENT)
+            }
+            other => spelled(out, other),
+        })
     }
 }
 
@@ -171,20 +164,16 @@ impl Display for ByteLines<'_> {
 
 impl<T: Display> Display for Json<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut escaping = Escaping {
-            out: f,
-            spell: |out, character| match character {
-                // Whitespace between values. Within strings, JSON has escaped these already.
-                '\t' | '\n' | '\r' => out.write_char(character),
-                other => {
-                    let mut units = [0; 2];
-                    let units = other.encode_utf16(&mut units);
-                    let mut units = units.iter();
-                    units.try_for_each(|unit| write!(out, "\\u{unit:04x}"))
-                }
-            },
-        };
-        write!(escaping, "{}", self.0)
+        escape(f, &self.0, |out, character| match character {
+            // Whitespace between values. Within strings, JSON has escaped these already.
+            '\t' | '\n' | '\r' => out.write_char(character),
+            other => {
+                let mut units = [0; 2];
+                let units = other.encode_utf16(&mut units);
+                let mut units = units.iter();
+                units.try_for_each(|unit| write!(out, "\\u{unit:04x}"))
+            }
+        })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use thiserror::Error;
+
 use crate::{Host, HostError};
 
 /// The protocol of a server.
@@ -17,13 +19,8 @@ impl Scheme {
     /// Parses a scheme, ignoring case.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        if name.eq_ignore_ascii_case("http") {
-            Some(Self::Http)
-        } else if name.eq_ignore_ascii_case("https") {
-            Some(Self::Https)
-        } else {
-            None
-        }
+        let mut all = [Self::Http, Self::Https].into_iter();
+        all.find(|scheme| scheme.as_str().eq_ignore_ascii_case(name))
     }
 
     /// Returns the scheme's name.
@@ -63,33 +60,24 @@ pub struct Destination {
 }
 
 /// Why a request has no destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RequestError {
     /// The scheme is neither `http` nor `https`.
+    #[error("the scheme is neither http nor https")]
     Scheme,
     /// There is no authority; it is never taken from a client's request.
+    #[error("the request has no authority")]
     NoAuthority,
     /// The authority has user information.
+    #[error("the authority has user information")]
     UserInformation,
     /// The text after the host is not a port.
+    #[error("the port is no number from 1 to 65535")]
     Port,
     /// The host is invalid.
-    Host(HostError),
+    #[error(transparent)]
+    Host(#[from] HostError),
 }
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme => f.write_str("the scheme is neither http nor https"),
-            Self::NoAuthority => f.write_str("the request has no authority"),
-            Self::UserInformation => f.write_str("the authority has user information"),
-            Self::Port => f.write_str("the port is no number from 1 to 65535"),
-            Self::Host(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RequestError {}
 
 impl Destination {
     /// Parses the scheme and authority (`host` or `host:port`) of a request.
@@ -105,14 +93,13 @@ impl Destination {
         if authority.contains(&b'@') {
             return Err(RequestError::UserInformation);
         }
-        let authority =
-            std::str::from_utf8(authority).map_err(|_| RequestError::Host(HostError::NotAscii))?;
+        let authority = std::str::from_utf8(authority).map_err(|_| HostError::NotAscii)?;
         let (host, port) = split_port(authority);
         let port = match port {
             None => scheme.default_port(),
             Some(port) => parse_port(port).ok_or(RequestError::Port)?,
         };
-        let host = Host::parse(host).map_err(RequestError::Host)?;
+        let host = Host::parse(host)?;
         Ok(Self { scheme, host, port })
     }
 

@@ -2,15 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Converts an IPv4-mapped address (`::ffff:0:0/96`) to its IPv4 address; returns any other
-/// unchanged.
-pub fn unmapped(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
-        IpAddr::V4(_) => address,
-    }
-}
-
 /// Returns the IPv4 addresses that an address may lead to.
 pub fn embedded(address: IpAddr) -> impl Iterator<Item = Ipv4Addr> {
     let all = match address {

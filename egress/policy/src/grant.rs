@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::Range;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use thiserror::Error;
 
 use crate::destination::{parse_port, split_port};
-use crate::private::{NetworkError, parse_network};
-use crate::{Destination, Host, HostError, Name, Scheme};
+use crate::{AllowPrivate, Destination, Host, HostError, Name, NetworkError, Scheme};
 
 /// Destinations that a function may reach: `SCHEME://HOST[:PORT]`.
 ///
@@ -49,70 +48,51 @@ enum Ports {
 }
 
 /// Why a text is not a grant. The message says what to write instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum GrantError {
     /// There is no `://`.
+    #[error(
+        "write a scheme and a host, such as `https://api.example.com`; `*://*:*` is everything"
+    )]
     NoScheme,
     /// The scheme is unknown.
+    #[error("write `http`, `https` or `*` before `://`: nothing else is spoken here")]
     Scheme,
     /// There is user information.
+    #[error("leave out the user and `@`: a grant has scheme, host and port")]
     UserInformation,
     /// There is a path, a query or a fragment.
+    #[error("leave out path and query: a grant has scheme, host and port")]
     Path,
     /// A name of the node itself with another scheme or port, after `*.`, or with a function name
     /// that is empty or has dots.
+    #[error(
+        "the node's own functions are asked by `http` and without a port: write `http://self`, or \
+         `http://NAME.spin.internal`"
+    )]
     OwnByOther,
     /// There is a list or a template in braces.
+    #[error("lists and templates in braces are not read: write one grant for each")]
     Braces,
     /// There is a `*` within a name.
+    #[error("`*` stands alone or as the first part of a name, such as `*.example.com`")]
     Wildcard,
     /// The scheme is `*`, and there is no port.
+    #[error("with `*` as scheme, write a port: `:443`, or `:*` for all")]
     NoPort,
     /// The port is invalid.
+    #[error("write the port as a number from 1 to 65535, as `FROM..TO`, or as `*`")]
     Port,
     /// A range of ports is empty.
+    #[error("no port is in that range: `FROM..TO` is without the last")]
     EmptyPorts,
     /// The host is invalid.
-    Host(HostError),
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// The network is invalid.
-    Network(NetworkError),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
 }
-
-impl fmt::Display for GrantError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoScheme => {
-                "write a scheme and a host, such as `https://api.example.com`; `*://*:*` is \
-                 everything"
-            }
-            Self::Scheme => {
-                "write `http`, `https` or `*` before `://`: nothing else is spoken \
-                 here"
-            }
-            Self::UserInformation => {
-                "leave out the user and `@`: a grant has scheme, host and \
-                 port"
-            }
-            Self::Path => "leave out path and query: a grant has scheme, host and port",
-            Self::OwnByOther => {
-                "the node's own functions are asked by `http` and without a port: \
-                 write `http://self`, or `http://NAME.spin.internal`"
-            }
-            Self::Braces => "lists and templates in braces are not read: write one grant for each",
-            Self::Wildcard => {
-                "`*` stands alone or as the first part of a name, such as \
-                 `*.example.com`"
-            }
-            Self::NoPort => "with `*` as scheme, write a port: `:443`, or `:*` for all",
-            Self::Port => "write the port as a number from 1 to 65535, as `FROM..TO`, or as `*`",
-            Self::EmptyPorts => "no port is in that range: `FROM..TO` is without the last",
-            Self::Host(error) => return error.fmt(f),
-            Self::Network(error) => return error.fmt(f),
-        })
-    }
-}
-
-impl std::error::Error for GrantError {}
 
 impl Grant {
     /// Returns whether requests to `destination` are granted.
@@ -187,9 +167,7 @@ impl Hosts {
             if !is_address || !prefix.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(GrantError::Path);
             }
-            return parse_network(text)
-                .map(Self::Network)
-                .map_err(GrantError::Network);
+            return Ok(Self::Network(AllowPrivate::network(text)?));
         }
         if text == "*" {
             return Ok(Self::All);
@@ -198,7 +176,7 @@ impl Hosts {
             if below.contains('*') {
                 return Err(GrantError::Wildcard);
             }
-            return match Name::parse(below).map_err(GrantError::Host)? {
+            return match Name::parse(below)? {
                 name if name.is_all() => Err(GrantError::OwnByOther),
                 name => Ok(Self::Below(name)),
             };
@@ -206,7 +184,7 @@ impl Hosts {
         if text.contains('*') {
             return Err(GrantError::Wildcard);
         }
-        match Host::parse(text).map_err(GrantError::Host)? {
+        match Host::parse(text)? {
             Host::Address(address) => Ok(Self::Network(address.into())),
             Host::Name(name) if name.is_all() => Ok(Self::Own),
             Host::Name(name) if name.function().is_some_and(|label| !is_label(label)) => {
@@ -257,15 +235,10 @@ impl Ports {
         };
         let from = parse_port(from).ok_or(GrantError::Port)?;
         let to = parse_port(to).ok_or(GrantError::Port)?;
-        if (Range {
-            start: from,
-            end: to,
-        })
-        .is_empty()
-        {
-            Err(GrantError::EmptyPorts)
-        } else {
+        if from < to {
             Ok(Self::From(from, to))
+        } else {
+            Err(GrantError::EmptyPorts)
         }
     }
 

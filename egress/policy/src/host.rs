@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use thiserror::Error;
+
 /// Most bytes of a name, without a trailing dot (RFC 1035, 2.3.4).
 pub const NAME_MAX: usize = 253;
 
@@ -23,46 +25,33 @@ pub enum Host {
 }
 
 /// Why a text is not a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum HostError {
     /// The host is empty.
+    #[error("the host is empty: write a name or an address")]
     Empty,
     /// The name is not ASCII.
+    #[error("the name is not ASCII: write it as `xn--…`")]
     NotAscii,
     /// A byte is not allowed in names, or not at its place.
+    #[error("not a name: write letters, digits, `-` and `_`, in parts with dots between")]
     NotAName,
     /// The name or one of its labels is too long.
+    #[error("the name is too long: parts have 63 bytes at most, names 253")]
     TooLong,
     /// An address in another spelling: hexadecimal, octal, fewer parts, or a single number.
+    #[error("an address is written as four decimal numbers, such as `127.0.0.1`")]
     OtherSpelling,
     /// The text within brackets is not an IPv6 address.
+    #[error("within brackets an IPv6 address is written, such as `[2001:db8::1]`")]
     NotIpv6,
     /// An IPv6 address without brackets.
+    #[error("an IPv6 address is written within brackets, such as `[::1]`")]
     NoBrackets,
     /// The address has a zone.
+    #[error("an address has no zone here: leave out `%` and what follows")]
     Zone,
 }
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "the host is empty: write a name or an address",
-            Self::NotAscii => "the name is not ASCII: write it as `xn--…`",
-            Self::NotAName => {
-                "not a name: write letters, digits, `-` and `_`, in parts with dots between"
-            }
-            Self::TooLong => "the name is too long: parts have 63 bytes at most, names 253",
-            Self::OtherSpelling => {
-                "an address is written as four decimal numbers, such as `127.0.0.1`"
-            }
-            Self::NotIpv6 => "within brackets an IPv6 address is written, such as `[2001:db8::1]`",
-            Self::NoBrackets => "an IPv6 address is written within brackets, such as `[::1]`",
-            Self::Zone => "an address has no zone here: leave out `%` and what follows",
-        })
-    }
-}
-
-impl std::error::Error for HostError {}
 
 impl Name {
     /// Parses a name. Case and one trailing dot are ignored.

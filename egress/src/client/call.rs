@@ -1,17 +1,16 @@
 //! A call, from its caller's side.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use faasw_abi::channel::TAIL_MAX;
 use faasw_abi::outgoing::{Failure, FailureCode, Tail};
-use faasw_egress_policy::Prohibited;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
-use super::worker::Shared;
-use crate::credit::{Consumed, Credit};
+use super::table::Part;
+use super::worker_state::WorkerState;
+use crate::credit::{ConsumedBytes, Credit};
 use crate::frames::{FRAME_MAX, LARGE_WINDOW, ToWorker, WINDOW, credit_bytes, frame};
 
 /// How many bytes of a response body pass before its window is enlarged.
@@ -30,32 +29,6 @@ pub struct Call {
     pub receiver: Receiver,
 }
 
-/// An address that the policy refuses, of a destination that the function was granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusedAddress {
-    /// The address.
-    pub address: IpAddr,
-    /// Why it is refused; `None` if it is one of this host's own addresses.
-    pub prohibited: Option<Prohibited>,
-}
-
-/// A part of the response, as the worker encoded it. None of it is trusted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The address that the policy refused. It comes from the node itself, and is for the owner of
-    /// the function only. [`Failed`](Self::Failed) follows.
-    Refused(RefusedAddress),
-    /// The head: an [`Answer`](faasw_abi::outgoing::Answer), at most 64 KiB.
-    Head(Bytes),
-    /// There is no response, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). Nothing
-    /// follows.
-    Failed(Bytes),
-    /// A piece of the body; never empty.
-    Data(Bytes),
-    /// The end: a [`Tail`], at most 16 KiB. Nothing follows.
-    End(Bytes),
-}
-
 /// The request's body is no longer accepted: the call is over, or the response comes without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server does not read the rest of the request")]
@@ -64,7 +37,7 @@ pub struct Closed;
 /// The request's body. If it is dropped before [`finish`](Self::finish), the request fails.
 #[derive(Debug)]
 pub struct Sender {
-    shared: Arc<Shared>,
+    state: Arc<WorkerState>,
     call: u64,
     credit: Arc<Credit>,
     is_finished: bool,
@@ -73,10 +46,10 @@ pub struct Sender {
 /// The response. If it is dropped before its end, the call is cancelled.
 #[derive(Debug)]
 pub struct Receiver {
-    shared: Arc<Shared>,
+    state: Arc<WorkerState>,
     call: u64,
     parts: mpsc::UnboundedReceiver<Part>,
-    consumed: Consumed,
+    consumed: ConsumedBytes,
     /// Bytes of the body that were taken since a large window was last requested.
     taken: usize,
     large: Option<SemaphorePermit<'static>>,
@@ -85,23 +58,23 @@ pub struct Receiver {
 
 impl Call {
     pub(super) fn new(
-        shared: &Arc<Shared>,
+        state: &Arc<WorkerState>,
         call: u64,
         credit: Arc<Credit>,
         parts: mpsc::UnboundedReceiver<Part>,
     ) -> Self {
         Self {
             sender: Sender {
-                shared: shared.clone(),
+                state: state.clone(),
                 call,
                 credit,
                 is_finished: false,
             },
             receiver: Receiver {
-                shared: shared.clone(),
+                state: state.clone(),
                 call,
                 parts,
-                consumed: Consumed::default(),
+                consumed: ConsumedBytes::default(),
                 taken: 0,
                 large: None,
                 is_over: false,
@@ -139,7 +112,7 @@ impl Sender {
                 break;
             }
             let piece = data.split_to(taken);
-            self.shared
+            self.state
                 .send_frame(frame(self.call, ToWorker::Data, &piece));
         }
         if self.credit.is_closed() {
@@ -169,14 +142,13 @@ impl Sender {
             return self.fail(FailureCode::HttpRequestTrailerSectionSize);
         }
         self.is_finished = true;
-        self.shared
-            .send_frame(frame(self.call, ToWorker::End, tail));
+        self.state.send_frame(frame(self.call, ToWorker::End, tail));
     }
 
     fn fail(&mut self, code: FailureCode) {
         self.is_finished = true;
         let tail = Tail::Failed(Failure::new(code)).encode();
-        self.shared
+        self.state
             .send_frame(frame(self.call, ToWorker::End, &tail));
     }
 }
@@ -207,9 +179,9 @@ impl Receiver {
             Some(Part::Data(data)) => {
                 self.widen(data.len());
                 if let Some(bytes) = self.consumed.take(data.len()) {
-                    self.shared.give_back(self.call, bytes);
+                    self.state.give_back(self.call, bytes);
                     let credit = credit_bytes(bytes);
-                    self.shared
+                    self.state
                         .send_frame(frame(self.call, ToWorker::Credit, &credit));
                 }
             }
@@ -237,6 +209,6 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.shared.cancel(self.call);
+        self.state.cancel(self.call);
     }
 }

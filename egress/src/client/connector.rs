@@ -1,27 +1,29 @@
 //! The connector's process, from the node's side.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use faasw_abi::outgoing::{Failure, FailureCode};
-use faasw_egress_policy::{AllowPrivate, Destination};
+use faasw_egress_policy::{AllowPrivate, Destination, Prohibited};
 use ipnet::IpNet;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
-use super::call::RefusedAddress;
-use super::liveness::{Liveness, await_unresponsive};
+use super::process::{Process, ProcessLink, spawn_task};
 use super::queue::{Queue, queue, with_write_timeout};
+use crate::ProtocolViolation;
 use crate::orders::{
-    AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, Names,
+    AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, Names, Order,
     OrderKind, Probe, RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer,
     encode, kind, read,
 };
-use crate::packet::PacketSocket;
+use crate::packet::{Descriptors, PacketSocket};
 
 /// The configuration of a connector.
 #[derive(Clone, Debug)]
@@ -76,12 +78,20 @@ struct Shared {
     orders: Queue<(Vec<u8>, Option<OwnedFd>)>,
     /// Calls that wait for their connection; `None` when the process is gone.
     waiting: Mutex<Option<Waiters>>,
-    liveness: Arc<Liveness>,
-    closed: watch::Sender<bool>,
+    link: ProcessLink,
 }
 
 /// The callers that wait for a connection, by the number of the call.
 type Waiters = HashMap<u64, oneshot::Sender<Result<(), NotConnected>>>;
+
+/// An address that the policy refuses, of a destination that the function was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Why it is refused; `None` if it is one of this host's own addresses.
+    pub prohibited: Option<Prohibited>,
+}
 
 /// Why a call has no connection.
 #[derive(Clone, Debug)]
@@ -119,16 +129,15 @@ impl Connector {
     /// the socket cannot be set up or the file for the known hosts cannot be created.
     pub fn new(socket: OwnedFd, options: &ConnectorOptions) -> io::Result<Self> {
         let socket = Arc::new(PacketSocket::new(socket)?);
-        let (orders, mut outgoing) = queue::<(Vec<u8>, Option<OwnedFd>)>();
+        let (orders, mut outgoing) = queue();
         let shared = Arc::new(Shared {
             private: AllowPrivate::new(options.private.clone()),
             orders,
             waiting: Mutex::new(Some(HashMap::new())),
-            liveness: Arc::default(),
-            closed: watch::Sender::new(false),
+            link: ProcessLink::default(),
         });
         let connector = Self { shared };
-        connector.order((encode(&configuration(options)?), None));
+        connector.shared.order(&configuration(options)?, None);
         connector.send_names(&options.hosts, &options.servers)?;
         let writing = socket.clone();
         let write = async move {
@@ -142,7 +151,7 @@ impl Connector {
         };
         let weak = Arc::downgrade(&connector.shared);
         let listen = async move {
-            while let Some(packet) = socket.receive_without_fds().await? {
+            while let Some(packet) = socket.receive(Descriptors::Reject).await? {
                 match weak.upgrade() {
                     Some(shared) => shared.handle_packet(&packet.bytes)?,
                     None => break,
@@ -150,27 +159,7 @@ impl Connector {
             }
             io::Result::Ok(())
         };
-        let weak = Arc::downgrade(&connector.shared);
-        let lost = await_unresponsive(
-            connector.shared.liveness.clone(),
-            weak.clone(),
-            Shared::is_waited_for,
-            Shared::probe,
-        );
-        let mut closed = connector.shared.closed.subscribe();
-        tokio::spawn(async move {
-            // When any of these ends, the process is of no more use. The socket is closed with this
-            // task, which ends the process.
-            let _ = tokio::select! {
-                written = write => written,
-                heard = listen => heard,
-                () = lost => Ok(()),
-                _ = closed.wait_for(|closed| *closed) => Ok(()),
-            };
-            if let Some(shared) = weak.upgrade() {
-                shared.close();
-            }
-        });
+        spawn_task(&connector.shared, write, listen);
         Ok(connector)
     }
 
@@ -181,25 +170,19 @@ impl Connector {
     /// Returns the system's error if the file for the known hosts cannot be created.
     pub fn send_names(&self, hosts: &[u8], servers: &[SocketAddr]) -> io::Result<()> {
         let (names, hosts) = names(hosts, servers)?;
-        self.order((encode(&names), hosts));
+        self.shared.order(&names, hosts);
         Ok(())
-    }
-
-    fn order(&self, order: (Vec<u8>, Option<OwnedFd>)) {
-        self.shared.order(order);
     }
 
     /// Waits until the process is gone, or was abandoned because it does not answer.
     pub async fn closed(&self) {
-        let mut closed = self.shared.closed.subscribe();
-        // The sender is held by `self`, so this cannot fail.
-        let _ = closed.wait_for(|closed| *closed).await;
+        self.shared.link.closed().await;
     }
 
     /// Returns whether the process is gone or was abandoned.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        *self.shared.closed.borrow()
+        self.shared.link.is_closed()
     }
 
     /// Returns a number for a new worker.
@@ -210,12 +193,13 @@ impl Connector {
     /// Announces a worker of `function`, which receives its connections at the other end of
     /// `socket`.
     pub(super) fn add_worker(&self, worker: u64, function: u64, socket: OwnedFd) {
-        self.order((encode(&AddWorker { worker, function }), Some(socket)));
+        self.shared
+            .order(&AddWorker { worker, function }, Some(socket));
     }
 
     /// Announces that a worker is gone.
     pub(super) fn remove_worker(&self, worker: u64) {
-        self.order((encode(&RemoveWorker { worker }), None));
+        self.shared.order(&RemoveWorker { worker }, None);
     }
 
     /// Has a connection made for a call and passed to a worker. Dropping this future cancels the
@@ -238,7 +222,7 @@ impl Connector {
             Some(waiting) => waiting.insert(call, answer),
             None => return Err(gone()),
         };
-        let mut waiting = Waiting {
+        let mut pending = PendingOrder {
             connector: self,
             call,
             is_answered: false,
@@ -249,34 +233,34 @@ impl Connector {
             timeout,
             host,
         };
-        self.order((encode(&order), None));
-        self.shared.liveness.notify_caller_waits();
+        self.shared.order(&order, None);
+        self.shared.link.liveness.notify_caller_waits();
         // The connector measures the timeout, too, and normally answers first.
         let deadline = Duration::from_nanos(timeout).saturating_add(GRACE);
         let Ok(answer) = tokio::time::timeout(deadline, answered).await else {
-            self.shared.closed.send_replace(true);
+            self.shared.link.abandon();
             return Err(gone());
         };
-        waiting.is_answered = true;
+        pending.is_answered = true;
         answer.unwrap_or_else(|_| Err(gone()))
     }
 }
 
-/// A call that waits for its connection.
-struct Waiting<'a> {
+/// The order of a call that waits for its connection. Dropping it before the answer cancels it.
+struct PendingOrder<'a> {
     connector: &'a Connector,
     call: u64,
     is_answered: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingOrder<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
             if let Some(waiting) = self.connector.shared.waiting().as_mut() {
                 waiting.remove(&self.call);
             }
             let call = self.call;
-            self.connector.order((encode(&Cancel { call }), None));
+            self.connector.shared.order(&Cancel { call }, None);
         }
     }
 }
@@ -286,34 +270,22 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn order(&self, order: (Vec<u8>, Option<OwnedFd>)) {
-        if self.orders.add(order, 1) > QUEUE_MAX {
-            // The task that writes sees this, and closes.
-            self.closed.send_replace(true);
+    fn order<O: Order>(&self, order: &O, fd: Option<OwnedFd>) {
+        if self.orders.add((encode(order), fd), 1) > QUEUE_MAX {
+            self.link.abandon();
         }
-    }
-
-    /// Returns whether a caller waits for a connection.
-    fn is_waited_for(&self) -> bool {
-        self.waiting().as_ref().is_some_and(|all| !all.is_empty())
-    }
-
-    /// Probes the process.
-    fn probe(&self) {
-        self.order((encode(&Probe {}), None));
     }
 
     /// Handles a packet from the connector. An answer to an unknown call is dropped.
     fn handle_packet(&self, packet: &[u8]) -> io::Result<()> {
-        let malformed = || io::Error::from(io::ErrorKind::InvalidData);
-        self.liveness.record_activity();
+        self.link.liveness.record_activity();
         let (call, outcome) = match kind(packet) {
             Some(OrderKind::Connected) => {
-                let connected: Connected = read(packet).ok_or_else(malformed)?;
+                let connected: Connected = read(packet)?;
                 (connected.call, Ok(()))
             }
             Some(OrderKind::Unconnected) => {
-                let unconnected: Unconnected = read(packet).ok_or_else(malformed)?;
+                let unconnected: Unconnected = read(packet)?;
                 let refused = unconnected.refused().map(|address| RefusedAddress {
                     address,
                     prohibited: self.private.permits(address).err(),
@@ -321,8 +293,8 @@ impl Shared {
                 let failure = unconnected.failure();
                 (unconnected.call, Err(NotConnected { failure, refused }))
             }
-            Some(OrderKind::Alive) => return read::<Alive>(packet).map(drop).ok_or_else(malformed),
-            _ => return Err(malformed()),
+            Some(OrderKind::Alive) => return Ok(read::<Alive>(packet).map(drop)?),
+            _ => return Err(ProtocolViolation.into()),
         };
         let waiting = self.waiting().as_mut().and_then(|all| all.remove(&call));
         if let Some(waiting) = waiting {
@@ -331,12 +303,26 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+impl Process for Shared {
+    fn link(&self) -> &ProcessLink {
+        &self.link
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.waiting().as_ref().is_some_and(|all| !all.is_empty())
+    }
+
+    fn probe(&self) {
+        self.order(&Probe {}, None);
+    }
 
     fn close(&self) {
         let waiting = {
             let mut waiting = self.waiting();
             // Set before a caller learns of it from the result of its own order.
-            self.closed.send_replace(true);
+            self.link.abandon();
             waiting.take()
         };
         // Dropping the senders notifies the waiting callers.
@@ -346,9 +332,9 @@ impl Shared {
 
 /// Builds the first order.
 fn configuration(options: &ConnectorOptions) -> io::Result<Configure> {
-    let too_many = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
     if options.private.len() > NETWORKS_MAX {
-        return Err(too_many("more than 64 private networks"));
+        let why = "more than 64 private networks";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut private = [WireNetwork::default(); NETWORKS_MAX];
     for (place, network) in private.iter_mut().zip(&options.private) {
@@ -364,24 +350,17 @@ fn configuration(options: &ConnectorOptions) -> io::Result<Configure> {
 
 /// Builds the order that sets how names are resolved, and a file with the content of `/etc/hosts`.
 fn names(hosts: &[u8], servers: &[SocketAddr]) -> io::Result<(Names, Option<OwnedFd>)> {
-    let mut places = [WireServer::default(); SERVERS_MAX];
-    for (place, server) in places.iter_mut().zip(servers) {
+    let hosts = known(hosts);
+    let mut names = Names {
+        hosts_bytes: hosts.len() as u64,
+        servers: [WireServer::default(); SERVERS_MAX],
+    };
+    for (place, server) in names.servers.iter_mut().zip(servers) {
         *place = (*server).into();
     }
-    let hosts = known(hosts);
-    let hosts_bytes = hosts.len() as u64;
-    let file = match hosts_bytes {
-        0 => None,
-        _ => Some(in_memory(hosts)?),
-    };
-    let servers = places;
-    Ok((
-        Names {
-            hosts_bytes,
-            servers,
-        },
-        file,
-    ))
+    let is_empty = hosts.is_empty();
+    let file = (!is_empty).then(|| in_memory(hosts)).transpose()?;
+    Ok((names, file))
 }
 
 /// Returns the complete lines within the first [`HOSTS_MAX`] bytes.
@@ -398,11 +377,9 @@ fn known(hosts: &[u8]) -> &[u8] {
 
 fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("faasw-hosts", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut at = 0;
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        at += rustix::io::pwrite(&file, rest, at as u64)?;
-    }
-    Ok(file)
+    let file = File::from(file);
+    file.write_all_at(bytes, 0)?;
+    Ok(file.into())
 }
 
 #[cfg(test)]

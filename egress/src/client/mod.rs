@@ -7,11 +7,13 @@
 
 mod call;
 mod connector;
-mod liveness;
+mod process;
 mod queue;
 pub(crate) mod table;
 mod worker;
+mod worker_state;
 
-pub use call::{Call, Closed, Part, Receiver, RefusedAddress, Sender};
-pub use connector::{Connector, ConnectorOptions};
+pub use call::{Call, Closed, Receiver, Sender};
+pub use connector::{Connector, ConnectorOptions, RefusedAddress};
+pub use table::Part;
 pub use worker::Worker;

@@ -8,9 +8,27 @@ use faasw_egress_policy::Destination;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::call::Part;
+use super::connector::RefusedAddress;
+use crate::ProtocolViolation;
 use crate::credit::Credit;
 use crate::frames::{Frame, FromWorker, WINDOW, cost};
+
+/// A part of the response, as the worker encoded it. None of it is trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The address that the policy refused. It comes from the node itself, and is for the owner of
+    /// the function only. [`Failed`](Self::Failed) follows.
+    Refused(RefusedAddress),
+    /// The head: an [`Answer`](faasw_abi::outgoing::Answer), at most 64 KiB.
+    Head(Bytes),
+    /// There is no response, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). Nothing
+    /// follows.
+    Failed(Bytes),
+    /// A piece of the body; never empty.
+    Data(Bytes),
+    /// The end: a [`Tail`](faasw_abi::outgoing::Tail), at most 16 KiB. Nothing follows.
+    End(Bytes),
+}
 
 /// Calls by their numbers.
 pub type Calls = HashMap<u64, Entry>;
@@ -47,46 +65,32 @@ impl Drop for Entry {
     }
 }
 
-/// An action that a frame requires besides being passed on.
-#[derive(Debug)]
-pub enum FrameEffect {
-    /// Nothing.
-    Nothing,
-    /// A connection for this call.
-    NeedsConnection,
-    /// The call is over and was removed from the table.
-    CallEnded,
-}
-
-/// A protocol violation, which no correct worker commits: the node abandons the worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProtocolViolation;
-
-/// Handles a frame. A frame of an unknown call is dropped: the call was cancelled, or is over.
+/// Handles a frame. Returns whether its call needs a connection. A frame of an unknown call is
+/// dropped: the call was cancelled, or is over.
 ///
 /// # Errors
 /// Returns [`ProtocolViolation`] if the frame is not allowed at this point.
 pub fn handle_frame(
     calls: &mut Calls,
     frame: Frame<FromWorker>,
-) -> Result<FrameEffect, ProtocolViolation> {
+) -> Result<bool, ProtocolViolation> {
     let credit = frame.credit();
     let Frame { call, kind, bytes } = frame;
     let Some(entry) = calls.get_mut(&call) else {
-        return Ok(FrameEffect::Nothing);
+        return Ok(false);
     };
     // A receiver that was dropped gets nothing: its cancel is on its way.
-    let tell = |part: Part| drop(entry.parts.send(part));
+    let pass_on = |part: Part| drop(entry.parts.send(part));
     match kind {
         FromWorker::Need => {
             if entry.has_needed || entry.has_head {
                 return Err(ProtocolViolation);
             }
             entry.has_needed = true;
-            return Ok(FrameEffect::NeedsConnection);
+            return Ok(true);
         }
         FromWorker::Head if !entry.has_head => {
-            tell(Part::Head(bytes));
+            pass_on(Part::Head(bytes));
             entry.has_head = true;
         }
         FromWorker::Data if entry.has_head => {
@@ -94,23 +98,21 @@ pub fn handle_frame(
                 .window
                 .checked_sub(cost(bytes.len()))
                 .ok_or(ProtocolViolation)?;
-            tell(Part::Data(bytes));
+            pass_on(Part::Data(bytes));
         }
         FromWorker::Credit => {
             let credit = credit.ok_or(ProtocolViolation)?;
-            entry.credit.add(credit).map_err(|_| ProtocolViolation)?;
+            entry.credit.add(credit)?;
         }
-        FromWorker::Failed if !entry.has_head => {
-            return Ok(end_call(calls, call, Part::Failed(bytes)));
-        }
-        FromWorker::End if entry.has_head => return Ok(end_call(calls, call, Part::End(bytes))),
+        FromWorker::Failed if !entry.has_head => end_call(calls, call, Part::Failed(bytes)),
+        FromWorker::End if entry.has_head => end_call(calls, call, Part::End(bytes)),
         FromWorker::Head
         | FromWorker::Data
         | FromWorker::Failed
         | FromWorker::End
         | FromWorker::Alive => return Err(ProtocolViolation),
     }
-    Ok(FrameEffect::Nothing)
+    Ok(false)
 }
 
 /// Returns whether a frame shows that a server has sent or accepted something. The begin and the
@@ -122,11 +124,11 @@ pub fn is_progress(kind: FromWorker) -> bool {
     }
 }
 
-fn end_call(calls: &mut Calls, call: u64, last: Part) -> FrameEffect {
+/// Removes a call that is over from the table.
+fn end_call(calls: &mut Calls, call: u64, last: Part) {
     if let Some(entry) = calls.remove(&call) {
         entry.end(last);
     }
-    FrameEffect::CallEnded
 }
 
 impl Entry {
@@ -199,7 +201,7 @@ mod tests {
     #[test]
     fn a_worker_that_sends_frames_out_of_order_is_abandoned() {
         const NEED: (FromWorker, &[u8]) = (FromWorker::Need, b"");
-        let insane: &[&[(FromWorker, &[u8])]] = &[
+        let violations: &[&[(FromWorker, &[u8])]] = &[
             &[(FromWorker::Data, b"x")],
             &[(FromWorker::End, b"")],
             &[(FromWorker::Head, b"x"), (FromWorker::Head, b"x")],
@@ -209,16 +211,16 @@ mod tests {
             &[NEED; 2],
             &[(FromWorker::Alive, b"")],
         ];
-        for said in insane {
+        for frames in violations {
             let (mut calls, _received) = calls();
-            let (last, before) = said.split_last().unwrap();
+            let (last, before) = frames.split_last().unwrap();
             for (kind, bytes) in before {
-                assert_eq!(receive(&mut calls, *kind, bytes), Ok(()), "{said:?}");
+                assert_eq!(receive(&mut calls, *kind, bytes), Ok(()), "{frames:?}");
             }
             assert_eq!(
                 receive(&mut calls, last.0, last.1),
                 Err(ProtocolViolation),
-                "{said:?}"
+                "{frames:?}"
             );
         }
     }

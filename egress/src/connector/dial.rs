@@ -40,18 +40,21 @@ pub struct Sockets {
     pub function: u64,
 }
 
-/// Why there is no connection to an address.
+/// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DialError {
+pub struct ConnectFailure {
     pub code: FailureCode,
-    /// The address, if the policy refuses it.
+    /// The response code of a name server.
+    pub rcode: Option<u16>,
+    /// The address that the policy refuses.
     pub refused: Option<IpAddr>,
 }
 
-impl From<FailureCode> for DialError {
+impl From<FailureCode> for ConnectFailure {
     fn from(code: FailureCode) -> Self {
         Self {
             code,
+            rcode: None,
             refused: None,
         }
     }
@@ -66,19 +69,19 @@ pub async fn connect_to_any(
     port: u16,
     sockets: &Sockets,
     private: &Rc<AllowPrivate>,
-) -> Result<TcpStream, DialError> {
+) -> Result<TcpStream, ConnectFailure> {
     let mut rest = addresses.iter().take(ADDRESSES_MAX);
     // If no address has to wait for its turn, each may take the order's whole timeout.
-    let patience = (rest.len() > ATTEMPTS_MAX).then_some(ATTEMPT_TIMEOUT);
+    let time_limit = (rest.len() > ATTEMPTS_MAX).then_some(ATTEMPT_TIMEOUT);
     let mut attempts = JoinSet::new();
-    let mut why = DialError::from(FailureCode::DestinationUnavailable);
+    let mut why = ConnectFailure::from(FailureCode::DestinationUnavailable);
     loop {
         if attempts.len() < ATTEMPTS_MAX {
             match rest.next() {
                 Some(address) => {
                     let address = SocketAddr::new(*address, port);
                     let (sockets, private) = (sockets.clone(), private.clone());
-                    attempts.spawn_local(attempt(address, patience, sockets, private));
+                    attempts.spawn_local(attempt(address, time_limit, sockets, private));
                 }
                 None if attempts.is_empty() => return Err(why),
                 None => {}
@@ -108,15 +111,15 @@ pub async fn connect_to_any(
 
 async fn attempt(
     address: SocketAddr,
-    patience: Option<Duration>,
+    time_limit: Option<Duration>,
     sockets: Sockets,
     private: Rc<AllowPrivate>,
-) -> Result<TcpStream, DialError> {
+) -> Result<TcpStream, ConnectFailure> {
     let _socket = sockets.pool.acquire(sockets.function).await;
     let connecting = TcpStream::connect(address);
-    let connected = match patience {
+    let connected = match time_limit {
         None => connecting.await,
-        Some(patience) => tokio::time::timeout(patience, connecting)
+        Some(time_limit) => tokio::time::timeout(time_limit, connecting)
             .await
             .map_err(|_| FailureCode::ConnectionTimeout)?,
     };
@@ -126,9 +129,9 @@ async fn attempt(
     if is_permitted(ours, theirs, &private) {
         Ok(stream)
     } else {
-        Err(DialError {
-            code: FailureCode::DestinationIpProhibited,
+        Err(ConnectFailure {
             refused: Some(theirs),
+            ..FailureCode::DestinationIpProhibited.into()
         })
     }
 }

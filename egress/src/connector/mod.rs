@@ -13,9 +13,11 @@ pub(crate) mod names;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -24,42 +26,14 @@ use faasw_egress_policy::AllowPrivate;
 use tokio::runtime::Runtime;
 use tokio::task::{AbortHandle, LocalSet};
 
-use self::dial::DialError;
+use self::dial::ConnectFailure;
 use self::fair::{FairLimits, FairPool};
+use crate::ProtocolViolation;
 use crate::orders::{
     AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, Names, Order, OrderKind,
     Passed, Probe, RemoveWorker, Unconnected, WireNetwork, encode, kind, read,
 };
-use crate::packet::{Packet, PacketSocket};
-
-/// Why there is no connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectFailure {
-    code: FailureCode,
-    /// The response code of a name server.
-    rcode: Option<u16>,
-    /// The address that the policy refuses.
-    refused: Option<IpAddr>,
-}
-
-impl From<FailureCode> for ConnectFailure {
-    fn from(code: FailureCode) -> Self {
-        Self {
-            code,
-            rcode: None,
-            refused: None,
-        }
-    }
-}
-
-impl From<DialError> for ConnectFailure {
-    fn from(unreached: DialError) -> Self {
-        Self {
-            refused: unreached.refused,
-            ..unreached.code.into()
-        }
-    }
-}
+use crate::packet::{Descriptors, Packet, PacketSocket};
 
 /// The divisor of the free shared orders: one function alone may have 114 of 1024 beyond its floor.
 const ORDERS_ALPHA: usize = 8;
@@ -94,16 +68,12 @@ struct WorkerEnd {
     function: Rc<names::Function>,
 }
 
-fn malformed() -> io::Error {
-    io::ErrorKind::InvalidData.into()
-}
-
 async fn serve(node: OwnedFd) -> io::Result<()> {
     let node = PacketSocket::new(node)?;
-    let Some(packet) = node.receive().await? else {
+    let Some(packet) = node.receive(Descriptors::Accept).await? else {
         return Ok(());
     };
-    let configure: Configure = read(&packet.bytes).ok_or_else(malformed)?;
+    let configure: Configure = read(&packet.bytes)?;
     let cache = Duration::from_secs(configure.cache_seconds);
     let networks = configure
         .private
@@ -124,7 +94,7 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
         tasks: RefCell::default(),
         trouble: Cell::default(),
     });
-    while let Some(packet) = connector.node.receive().await? {
+    while let Some(packet) = connector.node.receive(Descriptors::Accept).await? {
         connector.handle_packet(packet).await?;
         if let Some(trouble) = connector.trouble.take() {
             return Err(trouble);
@@ -133,16 +103,10 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn contents(file: &OwnedFd, bytes: u64) -> io::Result<Vec<u8>> {
+fn contents(file: OwnedFd, bytes: u64) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(bytes.min(HOSTS_MAX)).map_err(io::Error::other)?;
     let mut contents = vec![0; bytes];
-    let mut at = 0;
-    while let Some(rest) = contents.get_mut(at..).filter(|rest| !rest.is_empty()) {
-        match rustix::io::pread(file, rest, at as u64)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            more => at += more,
-        }
-    }
+    File::from(file).read_exact_at(&mut contents, 0)?;
     Ok(contents)
 }
 
@@ -152,10 +116,10 @@ impl Connector {
         let Packet { bytes, fd } = packet;
         match kind(&bytes) {
             Some(OrderKind::Names) => {
-                let order: Names = read(&bytes).ok_or_else(malformed)?;
+                let order: Names = read(&bytes)?;
                 let hosts = match fd {
-                    Some(file) => contents(&file, order.hosts_bytes)?,
-                    None if order.hosts_bytes > 0 => return Err(malformed()),
+                    Some(file) => contents(file, order.hosts_bytes)?,
+                    None if order.hosts_bytes > 0 => return Err(ProtocolViolation.into()),
                     None => Vec::new(),
                 };
                 let servers = order.servers.into_iter();
@@ -163,11 +127,11 @@ impl Connector {
                 self.resolver.use_sources(hosts, &servers)?;
             }
             Some(OrderKind::Probe) => {
-                let Probe {} = read(&bytes).ok_or_else(malformed)?;
+                let Probe {} = read(&bytes)?;
                 self.send_order(&Alive {}).await?;
             }
             Some(OrderKind::AddWorker) => {
-                let order: AddWorker = read(&bytes).ok_or_else(malformed)?;
+                let order: AddWorker = read(&bytes)?;
                 // A worker whose socket was lost is not added, so that its orders fail.
                 if let Some(socket) = fd {
                     let end = WorkerEnd {
@@ -178,20 +142,20 @@ impl Connector {
                 }
             }
             Some(OrderKind::RemoveWorker) => {
-                let order: RemoveWorker = read(&bytes).ok_or_else(malformed)?;
+                let order: RemoveWorker = read(&bytes)?;
                 self.workers.borrow_mut().remove(&order.worker);
             }
             Some(OrderKind::Connect) => {
-                let order = read(&bytes).ok_or_else(malformed)?;
+                let order = read(&bytes)?;
                 self.begin(order).await?;
             }
             Some(OrderKind::Cancel) => {
-                let order: Cancel = read(&bytes).ok_or_else(malformed)?;
+                let order: Cancel = read(&bytes)?;
                 if let Some(task) = self.tasks.borrow_mut().remove(&order.call) {
                     task.abort();
                 }
             }
-            _ => return Err(malformed()),
+            _ => return Err(ProtocolViolation.into()),
         }
         Ok(())
     }
@@ -199,19 +163,16 @@ impl Connector {
     /// Begins an order, if its function may have one more under way.
     async fn begin(self: &Rc<Self>, order: Connect) -> io::Result<()> {
         let Connect { call, worker, .. } = order;
-        let begun = {
-            let workers = self.workers.borrow();
-            let worker = workers
-                .get(&worker)
-                .ok_or(FailureCode::ConnectionTerminated);
-            worker.and_then(|worker| {
+        let worker = self.workers.borrow().get(&worker).cloned();
+        let accepted = worker
+            .ok_or(FailureCode::ConnectionTerminated)
+            .and_then(|worker| {
                 let permit = self.orders.try_acquire(worker.function.number);
                 let permit = permit.ok_or(FailureCode::ConnectionLimitReached)?;
-                Ok((worker.clone(), permit))
-            })
-        };
-        let (worker, permit) = match begun {
-            Ok(begun) => begun,
+                Ok((worker, permit))
+            });
+        let (worker, permit) = match accepted {
+            Ok(accepted) => accepted,
             Err(code) => return self.send_order(&Unconnected::new(call, code)).await,
         };
         let connector = self.clone();
@@ -219,19 +180,16 @@ impl Connector {
             let outcome = connector.connect(order, &worker).await;
             drop(permit);
             connector.tasks.borrow_mut().remove(&call);
-            let said = match outcome {
+            let sent_answer = match outcome {
                 Ok(()) => connector.send_order(&Connected { call }).await,
-                Err(ConnectFailure {
-                    code,
-                    rcode,
-                    refused,
-                }) => {
-                    let unconnected = Unconnected::new(call, code);
-                    let unconnected = unconnected.with_rcode(rcode).with_refused(refused);
+                Err(why) => {
+                    let unconnected = Unconnected::new(call, why.code)
+                        .with_rcode(why.rcode)
+                        .with_refused(why.refused);
                     connector.send_order(&unconnected).await
                 }
             };
-            if let Err(error) = said {
+            if let Err(error) = sent_answer {
                 connector.trouble.set(Some(error));
             }
         });

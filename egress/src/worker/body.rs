@@ -15,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use super::{RequestPart, Worker};
-use crate::credit::Consumed;
+use crate::credit::ConsumedBytes;
 use crate::frames::{FromWorker, credit_bytes};
 
 /// How long a head waits for the first part of its body. A body that is empty or complete by then
@@ -48,7 +48,7 @@ pub struct BodySource {
     /// Whether an attempt has taken any of it, or its end.
     is_begun: Cell<bool>,
     is_done: Cell<bool>,
-    consumed: RefCell<Consumed>,
+    consumed: RefCell<ConsumedBytes>,
     failure: RefCell<Option<Failure>>,
 }
 
@@ -124,14 +124,14 @@ impl BodySource {
 
     /// Records which trailers this attempt can send: those with these names, or all if `places` is
     /// `None`.
-    pub fn is_sent_with(&self, places: Option<Vec<HeaderName>>) {
+    pub fn restrict_trailers(&self, places: Option<Vec<HeaderName>>) {
         *self.places.borrow_mut() = places;
     }
 
     /// Records that the end of the body has been sent, without trailers.
-    pub fn ends(&self) {
+    pub fn mark_ended(&self) {
         self.is_done.set(true);
-        self.is_sent_with(Some(Vec::new()));
+        self.restrict_trailers(Some(Vec::new()));
     }
 
     /// Returns whether there are trailers that cannot be sent: they would be lost.

@@ -11,8 +11,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::BodySource;
 use super::request::RequestHead;
-use super::upstream_connection::{BodyFrame, ResponseBody, UpstreamConnection};
-use super::{RequestPart, Worker, response};
+use super::response::{self, BodyFrame};
+use super::upstream_connection::{ResponseBody, UpstreamConnection};
+use super::{RequestPart, Worker};
 use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, FromWorker};
 

@@ -1,10 +1,20 @@
-//! Maps errors of libraries and of the system to the error codes of wasi:http.
+//! Failures of a call: maps errors of libraries and of the system to the error codes of wasi:http.
 
 use std::error::Error;
 use std::io;
 
 use faasw_abi::outgoing::{Failure, FailureCode};
 use h2::Reason;
+
+/// Why a request has no response.
+pub struct SendError {
+    pub failure: Failure,
+    /// Whether the request has not been sent at all, or the peer reports that it has not processed
+    /// it.
+    pub is_unsent: bool,
+    /// Whether any of the response has arrived, or a reset in its place.
+    pub has_answer: bool,
+}
 
 /// Finds the first error of this type among an error and its causes, including the contents of an
 /// `io::Error`.

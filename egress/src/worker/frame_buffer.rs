@@ -56,11 +56,11 @@ mod tests {
 
     #[tokio::test]
     async fn frames_are_written_in_order_while_others_are_added() {
-        let said = FrameBuffer::default();
+        let frames = FrameBuffer::default();
         let (writer, mut reader) = tokio::io::duplex(100);
         let adding = async {
             for number in 0..1000_u64 {
-                said.add(number, FromWorker::Data, &[7; 300]);
+                frames.add(number, FromWorker::Data, &[7; 300]);
                 if number % 7 == 0 {
                     tokio::task::yield_now().await;
                 }
@@ -79,17 +79,17 @@ mod tests {
             }
         };
         tokio::select! {
-            written = said.write_to(writer) => panic!("{written:?}"),
+            written = frames.write_to(writer) => panic!("{written:?}"),
             _ = async { tokio::join!(adding, reading) } => {}
         }
     }
 
     #[tokio::test]
     async fn a_closed_reader_is_reported() {
-        let said = FrameBuffer::default();
+        let frames = FrameBuffer::default();
         let (writer, reader) = tokio::io::duplex(100);
         drop(reader);
-        said.add(1, FromWorker::Need, &[]);
-        assert!(said.write_to(writer).await.is_err());
+        frames.add(1, FromWorker::Need, &[]);
+        assert!(frames.write_to(writer).await.is_err());
     }
 }

@@ -15,10 +15,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
-use super::failure;
+use super::failure::{self, SendError};
 use super::response::FIELDS_MAX;
-use super::stream::Counted;
-use super::upstream_connection::SendError;
+use super::stream::CountingStream;
 
 /// A connection. Dropping it closes it.
 pub struct Connection {
@@ -40,7 +39,7 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let received = Rc::new(Cell::new(0));
-        let stream = Counted::new(stream, received.clone());
+        let stream = CountingStream::new(stream, received.clone());
         // The buffer holds a head of the size that can be passed to the function, and no more.
         let handshake = http1::Builder::new()
             .max_headers(FIELDS_MAX)

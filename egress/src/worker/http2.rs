@@ -9,30 +9,24 @@
 //! - Small pieces are bounded by the library's budget. It suffices for the data that arrives in one
 //!   turn, because calls take in at once what has arrived.
 
-use std::cell::Cell;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use faasw_abi::channel::HEAD_MAX;
 use faasw_abi::outgoing::Failure;
-use faasw_egress_policy::Destination;
-use h2::client::{self, SendRequest};
+use h2::client::{self, Connection, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
 use http::response::Parts;
 use http_body::Frame;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use super::body::BodySource;
+use super::failure::{self, SendError};
 use super::request::RequestHead;
-use super::stream::Counted;
-use super::upstream_connection::{BodyFrame, SendError};
-use super::usage::{UNKNOWN_LIMIT, Usage};
-use super::{Worker, failure};
+use super::response::BodyFrame;
 use crate::frames::{FRAME_MAX, WINDOW};
 
 /// Most requests that share a connection. Further requests use another connection.
@@ -51,164 +45,80 @@ pub const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
 const HEADER_LIST_MAX: u32 = 2 * HEAD_MAX as u32;
 
 /// Budget for small pieces that no call has taken in yet. A piece of less than 256 bytes costs the
-/// difference to 256. The budget covers as many pieces as arrive in one turn of [`Counted`], and
-/// those in the library's own buffer.
+/// difference to 256. The budget covers as many pieces as arrive in one turn of
+/// [`CountingStream`](super::stream::CountingStream), and those in the library's own buffer.
 const SMALL_PIECES: usize = 4 << 20;
 
 /// Most reset streams whose end the peer may not know of yet.
 const RESET_MAX: usize = 256;
 
-/// A connection. It is closed when all that share it have dropped it.
-pub struct Connection {
-    /// When it was made.
-    pub made: Instant,
-    /// How it is used.
-    pub usage: Rc<Usage>,
-    sender: SendRequest<Bytes>,
-    task: AbortHandle,
+/// Stream limit of a server that has not announced one. No announced limit has this value.
+pub const UNKNOWN_LIMIT: usize = usize::MAX - 1;
+
+/// Performs the HTTP/2 handshake over `stream`. The second value drives the connection.
+///
+/// # Errors
+/// Returns the failure if the connection cannot be used.
+pub async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+) -> Result<(SendRequest<Bytes>, Connection<S, Bytes>), Failure> {
+    client::Builder::new()
+        .enable_push(false)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_max_send_streams(UNKNOWN_LIMIT)
+        .max_header_list_size(HEADER_LIST_MAX)
+        .max_send_buffer_size(FRAME_MAX)
+        .max_concurrent_reset_streams(RESET_MAX)
+        .data_frame_budget(SMALL_PIECES)
+        .handshake(stream)
+        .await
+        .map_err(|error| failure::of_http2(&error, false))
 }
 
-impl Connection {
-    /// Performs the HTTP/2 handshake with `origin` over `stream`.
+/// A request that has been sent, except for the rest of its body.
+pub struct SentRequest {
+    response: ResponseFuture,
+    sending: Option<BodySender>,
+}
+
+impl SentRequest {
+    /// Sends a request.
     ///
     /// # Errors
-    /// Returns the failure if the connection cannot be used.
-    pub async fn over<S>(
-        worker: &Rc<Worker>,
-        origin: &Destination,
-        stream: S,
-    ) -> Result<Rc<Self>, Failure>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + 'static,
-    {
-        let received = Rc::new(Cell::new(0));
-        let handshake = client::Builder::new()
-            .enable_push(false)
-            .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .initial_max_send_streams(UNKNOWN_LIMIT)
-            .max_header_list_size(HEADER_LIST_MAX)
-            .max_send_buffer_size(FRAME_MAX)
-            .max_concurrent_reset_streams(RESET_MAX)
-            .data_frame_budget(SMALL_PIECES)
-            .handshake(Counted::new(stream, received.clone()));
-        let (sender, connection) = handshake
-            .await
-            .map_err(|error| failure::of_http2(&error, false))?;
-        let usage = Rc::new(Usage::new(received));
-        let driven = drive(worker.clone(), origin.clone(), usage.clone(), connection);
-        Ok(Rc::new(Self {
-            made: Instant::now(),
-            usage,
-            sender,
-            task: tokio::task::spawn_local(driven).abort_handle(),
-        }))
-    }
-
-    /// Returns whether the peer accepts requests, as far as is known.
-    pub fn is_usable(&self) -> bool {
-        // A new handle has no pending stream, and fails if the peer goes away.
-        let mut sender = self.sender.clone();
-        let ready = sender.poll_ready(&mut Context::from_waker(std::task::Waker::noop()));
-        !self.task.is_finished() && matches!(ready, Poll::Ready(Ok(())))
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Drives a connection until it ends, or has been idle for too long. The streams report an error to
-/// the tasks that wait for a response.
-async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
-    worker: Rc<Worker>,
-    origin: Destination,
-    usage: Rc<Usage>,
-    mut connection: client::Connection<Counted<S>, Bytes>,
-) {
-    let shared = &worker.shared;
-    let ended = std::future::poll_fn(|context| {
-        let polled = Pin::new(&mut connection).poll(context);
-        let most = connection.max_concurrent_send_streams();
-        if usage.allow(most) {
-            shared.has_room_for(&origin, most);
+    /// Returns why it cannot be sent. If that is the connection's fault, the error is
+    /// [`is_unsent`](SendError::is_unsent), and the connection takes no more requests.
+    pub fn send(
+        mut sender: SendRequest<Bytes>,
+        head: &RequestHead,
+        source: &Rc<BodySource>,
+    ) -> Result<Self, SendError> {
+        let failed = |failure, is_unsent| SendError {
+            failure,
+            is_unsent,
+            has_answer: false,
+        };
+        let request = head.http2_request(source.size());
+        let request = request.map_err(|failure| failed(failure, false))?;
+        // Trailers of HTTP/2 need not be announced.
+        source.restrict_trailers(None);
+        let is_whole = source.is_done();
+        if is_whole {
+            source.mark_ended();
         }
-        if usage.is_flooded() {
-            Poll::Ready(())
-        } else {
-            polled.map(|_| ())
-        }
-    });
-    tokio::select! {
-        () = ended => {}
-        () = usage.idle_for(shared.idle_time) => {}
-    }
-    shared.forget(&origin, &usage);
-}
-
-/// A request's slot on a connection.
-pub struct Slot {
-    worker: Rc<Worker>,
-    origin: Destination,
-    connection: Rc<Connection>,
-}
-
-impl Slot {
-    /// Takes a slot on this connection, which must have room.
-    pub fn new(worker: &Rc<Worker>, origin: &Destination, connection: &Rc<Connection>) -> Self {
-        connection.usage.enter();
-        Self {
-            worker: worker.clone(),
-            origin: origin.clone(),
-            connection: connection.clone(),
-        }
+        let sent = sender.send_request(request, is_whole);
+        let (response, stream) =
+            sent.map_err(|error| failed(failure::of_http2(&error, false), true))?;
+        let sending = (!is_whole).then(|| BodySender::new(source.clone(), stream));
+        Ok(Self { response, sending })
     }
 
-    /// Takes a slot on any connection to `origin` that has room; with `than`, on a younger one.
-    pub fn take(worker: &Rc<Worker>, origin: &Destination, than: Option<Instant>) -> Option<Self> {
-        let connection = worker.shared.take(origin, than)?;
-        Some(Self::new(worker, origin, &connection))
-    }
-
-    /// Sends a request, and waits for the head of its response.
+    /// Waits for the head of the response.
     ///
     /// # Errors
     /// Returns why there is no response.
-    pub async fn send(
-        self,
-        head: &RequestHead,
-        source: &Rc<BodySource>,
-    ) -> Result<(Parts, ReceivedBody), SendError> {
-        let request = head.http2_request(source.size());
-        let request = request.map_err(|failure| SendError {
-            failure,
-            is_unsent: false,
-            has_answer: false,
-        })?;
-        // Trailers of HTTP/2 need not be announced.
-        source.is_sent_with(None);
-        let is_whole = source.is_done();
-        if is_whole {
-            source.ends();
-        }
-        let sent = self
-            .connection
-            .sender
-            .clone()
-            .send_request(request, is_whole);
-        let (answer, stream) = sent.map_err(|error| {
-            let usage = &self.connection.usage;
-            self.worker.shared.forget(&self.origin, usage);
-            SendError {
-                failure: failure::of_http2(&error, false),
-                is_unsent: true,
-                has_answer: false,
-            }
-        })?;
-        let sending = (!is_whole).then(|| BodySender::new(source.clone(), stream));
-        let answer = answer.await.map_err(|error| {
+    pub async fn response(self) -> Result<(Parts, ReceivedBody), SendError> {
+        let response = self.response.await.map_err(|error| {
             let is_unsent = failure::is_unprocessed(&error);
             SendError {
                 failure: failure::of_http2(&error, false),
@@ -217,22 +127,14 @@ impl Slot {
                 has_answer: !is_unsent && !error.is_io(),
             }
         })?;
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let received = ReceivedBody {
             body,
             buffer: BytesMut::new(),
             end: None,
-            _sending: sending,
-            _slot: self,
+            _sending: self.sending,
         };
         Ok((parts, received))
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let shared = &self.worker.shared;
-        shared.left(&self.worker, &self.origin, &self.connection);
     }
 }
 
@@ -296,7 +198,7 @@ async fn send_data(
         let piece = data.split_to(room.min(data.len()));
         let is_last = data.is_empty() && source.is_done();
         if is_last {
-            source.ends();
+            source.mark_ended();
         }
         stream.send_data(piece, is_last).ok()?;
     }
@@ -312,7 +214,6 @@ pub struct ReceivedBody {
     /// The trailers or the failure after the data; `None` until the end has arrived.
     end: Option<Result<Option<HeaderMap>, Failure>>,
     _sending: Option<BodySender>,
-    _slot: Slot,
 }
 
 impl ReceivedBody {

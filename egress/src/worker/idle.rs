@@ -15,13 +15,10 @@ use crate::frames::WorkerOptions;
 const READY: Duration = Duration::from_secs(1);
 
 /// Idle connections of one function, the most recently used one last.
-pub struct Idle {
+pub struct IdleConnections {
     all: RefCell<Vec<Entry>>,
     next: Cell<u64>,
-    most: usize,
-    most_per_origin: usize,
-    idle: Duration,
-    age: Duration,
+    limits: IdleLimits,
 }
 
 struct Entry {
@@ -30,16 +27,35 @@ struct Entry {
     connection: Connection,
 }
 
-impl Idle {
+/// How many connections may be idle, and for how long.
+#[derive(Clone, Copy)]
+pub struct IdleLimits {
+    pub most: usize,
+    pub most_per_origin: usize,
+    /// How long a connection may be idle.
+    pub time: Duration,
+    /// How old a connection may be when it is reused.
+    pub age: Duration,
+}
+
+impl IdleLimits {
     pub fn new(options: &WorkerOptions) -> Self {
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         Self {
-            all: RefCell::default(),
-            next: Cell::new(0),
             most: count(options.idle_max),
             most_per_origin: count(options.idle_per_origin),
-            idle: Duration::from_nanos(options.idle),
+            time: Duration::from_nanos(options.idle),
             age: Duration::from_nanos(options.age),
+        }
+    }
+}
+
+impl IdleConnections {
+    pub fn new(limits: IdleLimits) -> Self {
+        Self {
+            all: RefCell::default(),
+            next: Cell::new(0),
+            limits,
         }
     }
 
@@ -49,7 +65,7 @@ impl Idle {
         loop {
             let at = all.iter().rposition(|entry| entry.origin == *origin)?;
             let connection = all.remove(at).connection;
-            if connection.is_ready() && connection.made.elapsed() < self.age {
+            if connection.is_ready() && connection.made.elapsed() < self.limits.age {
                 return Some(connection);
             }
         }
@@ -63,7 +79,9 @@ impl Idle {
     /// Adds a connection, and drops an older one if a limit is reached; `others` is how many
     /// shared connections are idle. Returns its number, or `None` if it was not kept.
     fn put(&self, origin: Destination, connection: Connection, others: usize) -> Option<u64> {
-        if connection.made.elapsed() >= self.age || self.most == 0 || self.most_per_origin == 0 {
+        let limits = self.limits;
+        let is_none_kept = limits.most == 0 || limits.most_per_origin == 0;
+        if connection.made.elapsed() >= limits.age || is_none_kept {
             return None;
         }
         let mut all = self.all.borrow_mut();
@@ -72,11 +90,11 @@ impl Idle {
             .enumerate()
             .filter(|(_, entry)| entry.origin == origin);
         let oldest = of_origin.next().map(|(at, _)| at);
-        if of_origin.count() + usize::from(oldest.is_some()) >= self.most_per_origin {
+        if of_origin.count() + usize::from(oldest.is_some()) >= limits.most_per_origin {
             if let Some(at) = oldest {
                 all.remove(at);
             }
-        } else if all.len() + others >= self.most {
+        } else if all.len() + others >= limits.most {
             if all.is_empty() {
                 return None;
             }
@@ -115,9 +133,12 @@ pub async fn keep(worker: Rc<Worker>, origin: Destination, mut connection: Conne
 
 /// Keeps a connection until it has been idle for too long, or is closed.
 fn watch(worker: Rc<Worker>, origin: Destination, connection: Connection) {
-    let until = Instant::now() + worker.idle.idle;
+    let until = Instant::now() + worker.idle.limits.time;
     let closed = connection.closed();
-    if let Some(number) = worker.idle.put(origin, connection, worker.shared.idle()) {
+    if let Some(number) = worker
+        .idle
+        .put(origin, connection, worker.shared.idle_count())
+    {
         tokio::task::spawn_local(async move {
             // Whichever comes first. If the connection has been taken meanwhile, `forget` finds
             // nothing.

@@ -40,10 +40,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, LocalSet};
 use zerocopy::FromBytes as _;
 
+use crate::ProtocolViolation;
 use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, Frame, FromWorker, LARGE_WINDOW, ToWorker, WorkerOptions};
 use crate::orders::{Passed, read};
-use crate::packet::PacketSocket;
+use crate::packet::{Descriptors, PacketSocket};
 use frame_buffer::FrameBuffer;
 
 /// Serves the node's frames until the node closes `node`. Connections arrive on `connections`.
@@ -61,10 +62,10 @@ pub fn run(runtime: &Runtime, node: OwnedFd, connections: OwnedFd) -> io::Result
 struct Worker {
     options: WorkerOptions,
     tls: tls::Tls,
-    idle: idle::Idle,
-    shared: shared::Shared,
+    idle: idle::IdleConnections,
+    shared: shared::SharedConnections,
     calls: RefCell<HashMap<u64, Call>>,
-    said: FrameBuffer,
+    frames: FrameBuffer,
 }
 
 /// A call under way, as other tasks reach it.
@@ -86,7 +87,7 @@ enum RequestPart {
 
 impl Worker {
     fn send_frame(&self, call: u64, kind: FromWorker, bytes: &[u8]) {
-        self.said.add(call, kind, bytes);
+        self.frames.add(call, kind, bytes);
     }
 
     /// Requests a new connection to the call's destination from the node, and waits for it.
@@ -126,11 +127,10 @@ impl Worker {
 
     /// Handles a frame. A frame of a call that is over is dropped.
     fn handle_frame(self: &Rc<Self>, frame: Frame<ToWorker>) -> io::Result<()> {
-        let malformed = || io::Error::from(io::ErrorKind::InvalidData);
         let credit = frame.credit();
         let Frame { call, kind, bytes } = frame;
         match kind {
-            ToWorker::Authority | ToWorker::Configure => return Err(malformed()),
+            ToWorker::Authority | ToWorker::Configure => return Err(ProtocolViolation.into()),
             ToWorker::Begin => self.begin(call, bytes),
             ToWorker::Probe => self.send_frame(call, FromWorker::Alive, &[]),
             ToWorker::Cancel => {
@@ -143,7 +143,7 @@ impl Worker {
             }
             ToWorker::Unconnected => match Answer::decode(&bytes) {
                 Ok(Answer::Failed(failure)) => self.connected(call, Err(failure)),
-                _ => return Err(malformed()),
+                _ => return Err(ProtocolViolation.into()),
             },
             ToWorker::Data | ToWorker::End | ToWorker::Credit => {
                 let calls = self.calls.borrow();
@@ -160,8 +160,8 @@ impl Worker {
                         RequestPart::End(Tail::decode(&bytes).unwrap_or_else(failed))
                     }
                     _ => {
-                        let credit = credit.ok_or_else(malformed)?;
-                        return call.credit.add(credit).map_err(|_| malformed());
+                        let credit = credit.ok_or(ProtocolViolation)?;
+                        return Ok(call.credit.add(credit)?);
                     }
                 };
                 // A call that has its response may need no more of its request.
@@ -175,75 +175,84 @@ impl Worker {
 async fn serve(node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
     let node = StdUnixStream::from(node);
     node.set_nonblocking(true)?;
-    let (mut reading, writing) = UnixStream::from_std(node)?.into_split();
+    let (socket, writing) = UnixStream::from_std(node)?.into_split();
     let connections = PacketSocket::new(connections)?;
-    let mut received = BytesMut::new();
-    let Some((options, authorities)) = configuration(&mut reading, &mut received).await? else {
+    let mut frames = FrameReader {
+        socket,
+        received: BytesMut::new(),
+    };
+    let Some((options, authorities)) = configuration(&mut frames).await? else {
         return Ok(());
     };
+    let limits = idle::IdleLimits::new(&options);
     let worker = Rc::new(Worker {
         options,
         tls: tls::Tls::new(&authorities)?,
-        idle: idle::Idle::new(&options),
-        shared: shared::Shared::new(&options),
+        idle: idle::IdleConnections::new(limits),
+        shared: shared::SharedConnections::new(limits),
         calls: RefCell::default(),
-        said: FrameBuffer::default(),
+        frames: FrameBuffer::default(),
     });
     // The first that ends ends all: the node has no use for part of a worker.
     tokio::select! {
-        heard = listen(&worker, reading, received) => heard,
-        written = worker.said.write_to(writing) => written,
+        listened = listen(&worker, frames) => listened,
+        written = worker.frames.write_to(writing) => written,
         passed = take_connections(&worker, connections) => passed,
+    }
+}
+
+/// Reads the frames of the node.
+struct FrameReader {
+    socket: OwnedReadHalf,
+    received: BytesMut,
+}
+
+impl FrameReader {
+    /// Returns the next frame; `None` when the node has closed the socket.
+    async fn next(&mut self) -> io::Result<Option<Frame<ToWorker>>> {
+        loop {
+            let frame = Frame::take(&mut self.received)?;
+            if frame.is_some() {
+                return Ok(frame);
+            }
+            self.received.reserve(FRAME_MAX);
+            if self.socket.read_buf(&mut self.received).await? == 0 {
+                return Ok(None);
+            }
+        }
     }
 }
 
 /// Reads the configuration, which comes first. Returns `None` if the node closes the socket before.
 async fn configuration(
-    socket: &mut OwnedReadHalf,
-    received: &mut BytesMut,
+    frames: &mut FrameReader,
 ) -> io::Result<Option<(WorkerOptions, Vec<Bytes>)>> {
-    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let mut authorities = Vec::new();
-    loop {
-        while let Some(frame) = Frame::<ToWorker>::take(received).map_err(io::Error::other)? {
-            match frame.kind {
-                ToWorker::Authority => authorities.push(frame.bytes),
-                ToWorker::Configure => {
-                    let options = WorkerOptions::read_from_bytes(&frame.bytes);
-                    let options = options.map_err(|_| malformed())?;
-                    return Ok(Some((options, authorities)));
-                }
-                _ => return Err(malformed()),
+    while let Some(frame) = frames.next().await? {
+        match frame.kind {
+            ToWorker::Authority => authorities.push(frame.bytes),
+            ToWorker::Configure => {
+                let options = WorkerOptions::read_from_bytes(&frame.bytes);
+                let options = options.map_err(|_| ProtocolViolation)?;
+                return Ok(Some((options, authorities)));
             }
-        }
-        received.reserve(FRAME_MAX);
-        if socket.read_buf(received).await? == 0 {
-            return Ok(None);
+            _ => return Err(ProtocolViolation.into()),
         }
     }
+    Ok(None)
 }
 
-async fn listen(
-    worker: &Rc<Worker>,
-    mut socket: OwnedReadHalf,
-    mut received: BytesMut,
-) -> io::Result<()> {
-    loop {
-        while let Some(frame) = Frame::<ToWorker>::take(&mut received).map_err(io::Error::other)? {
-            worker.handle_frame(frame)?;
-        }
-        received.reserve(FRAME_MAX);
-        if socket.read_buf(&mut received).await? == 0 {
-            return Ok(());
-        }
+async fn listen(worker: &Rc<Worker>, mut frames: FrameReader) -> io::Result<()> {
+    while let Some(frame) = frames.next().await? {
+        worker.handle_frame(frame)?;
     }
+    Ok(())
 }
 
 /// Receives connections, and hands each to its call.
 async fn take_connections(worker: &Rc<Worker>, socket: PacketSocket) -> io::Result<()> {
-    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
-    while let Some(packet) = socket.receive().await? {
-        let passed: Passed = read(&packet.bytes).ok_or_else(malformed)?;
+    while let Some(packet) = socket.receive(Descriptors::Accept).await? {
+        let passed: Passed = read(&packet.bytes)?;
         let Some(stream) = packet.fd else {
             // The descriptor was lost because this process had no free one.
             let code = FailureCode::ConnectionLimitReached;

@@ -1,7 +1,7 @@
 //! The head of a request, as it is sent to the upstream.
 
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
-use faasw_egress_policy::{Destination, Scheme};
+use faasw_egress_policy::Destination;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri, Version};
@@ -165,12 +165,8 @@ impl RequestHead {
     /// # Errors
     /// Fails with `HttpRequestUriInvalid` if the destination cannot be expressed as a URI.
     pub fn http2_request(&self, size: Option<u64>) -> Result<Request<()>, Failure> {
-        let scheme = match self.destination.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
         let uri = Uri::builder()
-            .scheme(scheme)
+            .scheme(self.destination.scheme.as_str())
             .authority(self.destination.authority())
             .path_and_query(self.path_and_query.clone())
             .build()
@@ -274,7 +270,7 @@ mod tests {
         assert_eq!(fields, [("accept", "a"), ("te", "trailers")]);
         assert_eq!(request.uri(), "http://example.com/a?b");
         // A known length is sent, and so is 0 if the method usually has a body.
-        for (method, declared, size, said) in [
+        for (method, declared, size, expected) in [
             ("GET", None, Some(0), None),
             ("POST", None, Some(0), Some("0")),
             ("GET", None, Some(3), Some("3")),
@@ -296,7 +292,7 @@ mod tests {
             let length = request.headers().get("content-length");
             assert_eq!(
                 length.map(|value| value.to_str().unwrap()),
-                said,
+                expected,
                 "{method}"
             );
         }

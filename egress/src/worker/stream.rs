@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const TURN: usize = 64 << 10;
 
 /// Counts received bytes, in a counter that it shares.
-pub struct Counted<S> {
+pub struct CountingStream<S> {
     stream: S,
     received: Rc<Cell<u64>>,
     /// Bytes that were read in this turn.
     taken: usize,
 }
 
-impl<S> Counted<S> {
+impl<S> CountingStream<S> {
     pub fn new(stream: S, received: Rc<Cell<u64>>) -> Self {
         Self {
             stream,
@@ -30,7 +30,7 @@ impl<S> Counted<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountingStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountingStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_abi::outgoing::Failure;
+use faasw_abi::outgoing::{Failure, FailureCode};
 use faasw_egress_policy::Host;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -64,13 +64,9 @@ impl Tls {
             Host::Name(name) => ServerName::try_from(name.as_str().to_owned()),
             Host::Address(address) => Ok(ServerName::from(*address)),
         };
-        let name = name.map_err(|_| certificate_error())?;
+        // No certificate can be valid for any other name.
+        let name = name.map_err(|_| Failure::new(FailureCode::TlsCertificateError))?;
         let connected = self.0.connect(name, stream).await;
         connected.map_err(|error| failure::of_io(&error))
     }
-}
-
-/// The failure for a name that no certificate can be valid for.
-fn certificate_error() -> Failure {
-    Failure::new(faasw_abi::outgoing::FailureCode::TlsCertificateError)
 }

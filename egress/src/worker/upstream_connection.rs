@@ -5,19 +5,20 @@ use std::rc::Rc;
 use std::task::Context;
 use std::time::Duration;
 
-use bytes::Bytes;
 use faasw_abi::outgoing::Failure;
 use faasw_egress_policy::Scheme;
-use http::HeaderMap;
 use http::response::Parts;
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
 use super::body::{BodySource, RequestBody};
+use super::failure::{self, SendError};
+use super::http2::ReceivedBody;
 use super::request::{RequestHead, announced};
-use super::shared::{Dial, Plan};
-use super::{Worker, failure, http1, http2, idle, tls};
+use super::response::BodyFrame;
+use super::shared::{Dial, Plan, Slot};
+use super::{Worker, http1, idle, tls};
 
 /// How long a request waits for a connection that another request makes, before it makes its own.
 /// The server that the other request has connected to may never answer.
@@ -26,30 +27,17 @@ const SHARED_DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection or stream that a request can be sent on.
 pub enum UpstreamConnection {
     Own(http1::Connection),
-    Shared(http2::Slot),
-}
-
-/// Why there is no response.
-pub struct SendError {
-    pub failure: Failure,
-    /// Whether the request has not been sent at all, or the peer reports that it has not processed
-    /// it.
-    pub is_unsent: bool,
-    /// Whether any of the response has arrived, or a reset in its place.
-    pub has_answer: bool,
+    Shared(Slot),
 }
 
 /// A response body that is being received.
 pub enum ResponseBody {
     Own(http1::Connection, Incoming),
-    Shared(http2::ReceivedBody),
-}
-
-/// The next part of a body.
-pub enum BodyFrame {
-    Data(Bytes),
-    /// The last part.
-    Trailers(HeaderMap),
+    Shared {
+        received: ReceivedBody,
+        /// Left after the stream has ended.
+        _slot: Slot,
+    },
 }
 
 impl UpstreamConnection {
@@ -79,7 +67,7 @@ impl UpstreamConnection {
         let mut failed = None;
         let patient_until = Instant::now() + SHARED_DIAL_TIMEOUT;
         loop {
-            if let Some(slot) = http2::Slot::take(worker, origin, than) {
+            if let Some(slot) = Slot::take(worker, origin, than) {
                 return Ok((Self::Shared(slot), true));
             }
             if let Some(own) = own() {
@@ -108,8 +96,7 @@ impl UpstreamConnection {
         let stream = worker.connection(call).await?;
         let stream = worker.tls.connect(&head.destination.host, stream).await?;
         if tls::has_chosen_http2(&stream) {
-            let connection = http2::Connection::over(worker, &head.destination, stream).await?;
-            return Ok(Self::Shared(dial.share(connection)));
+            return dial.share(stream).await.map(Self::Shared);
         }
         let connection = http1::Connection::over(stream).await?;
         dial.mark_unshareable();
@@ -128,13 +115,17 @@ impl UpstreamConnection {
         match self {
             Self::Own(mut connection) => {
                 let request = head.request(RequestBody(source.clone()), &source.trailer_names());
-                source.is_sent_with(Some(announced(request.headers())));
+                source.restrict_trailers(Some(announced(request.headers())));
                 let (parts, body) = connection.send(request).await?.into_parts();
                 Ok((parts, ResponseBody::Own(connection, body)))
             }
             Self::Shared(slot) => {
                 let (parts, received) = slot.send(head, source).await?;
-                Ok((parts, ResponseBody::Shared(received)))
+                let body = ResponseBody::Shared {
+                    received,
+                    _slot: slot,
+                };
+                Ok((parts, body))
             }
         }
     }
@@ -148,7 +139,7 @@ impl ResponseBody {
     pub async fn next(&mut self) -> Option<Result<BodyFrame, Failure>> {
         let (_, body) = match self {
             Self::Own(connection, body) => (connection, body),
-            Self::Shared(received) => return received.next().await,
+            Self::Shared { received, .. } => return received.next().await,
         };
         loop {
             let frame =
@@ -171,14 +162,14 @@ impl ResponseBody {
     /// Buffers the data that has arrived while its call does not take it, so that other streams on
     /// the same connection do not wait for that.
     pub fn prefetch(&mut self, context: &mut Context<'_>) {
-        if let Self::Shared(received) = self {
+        if let Self::Shared { received, .. } = self {
             received.prefetch(context);
         }
     }
 
     /// Records that this much of the body has been passed on: the upstream may send as much again.
     pub fn credit_passed_on(&mut self, bytes: usize) {
-        if let Self::Shared(received) = self {
+        if let Self::Shared { received, .. } = self {
             received.credit_passed_on(bytes);
         }
     }

@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::http2::{CONNECTION_WINDOW, STREAMS_MAX};
-
-/// Stream limit of a server that has not announced one. No announced limit has this value.
-pub const UNKNOWN_LIMIT: usize = usize::MAX - 1;
+use super::http2::{CONNECTION_WINDOW, STREAMS_MAX, UNKNOWN_LIMIT};
 
 /// Shortest interval at which a connection in use is checked for becoming idle.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

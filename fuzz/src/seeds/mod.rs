@@ -17,13 +17,13 @@ use faasw_abi::wire::{
     FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, SeedFiles, encode_trailers,
 };
 use faasw_abi::{script, state, store};
-use faasw_compiler::protocol::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
+use faasw_compiler_protocol::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::messages::{
     Activate, Answer, BackgroundGroupReport, Ended, Failed, Failure, Fork, Forked, Image,
     Introduced, KeepGroups, Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin,
-    PacketHeader, Prepared, Preset, Rang, Reset, Resume, SandboxStarted, Seal, Sealed,
-    SetBackgroundGroup, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper, SpawnSandbox, Spawned,
-    Survey, Used, VcpuState, Wake, WarmReport,
+    PacketHeader, Prepared, Rang, Reset, Resume, SandboxStarted, Seal, Sealed, SetBackgroundGroup,
+    SetPriority, SpawnEgress, SpawnFailed, SpawnHelper, SpawnSandbox, Spawned, Specialise, Survey,
+    Used, VcpuState, Wake, WarmReport,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -259,7 +259,7 @@ fn packet_of(kind: Kind) -> Seed {
         Kind::OpenNames => ("open-names", zeroes::<OpenNames>()),
         Kind::WarmReport => ("warm", zeroes::<WarmReport>()),
         Kind::Prepared => ("prepared", zeroes::<Prepared>()),
-        Kind::Preset => ("preset", zeroes::<Preset>()),
+        Kind::Specialise => ("specialise", zeroes::<Specialise>()),
         Kind::Rang => ("rang", packet(&rang())),
         Kind::Reset => ("reset", zeroes::<Reset>()),
         Kind::Resume => ("resume", zeroes::<Resume>()),
@@ -309,7 +309,7 @@ fn fork() -> Fork {
         mapped: Ranges::default(),
         forgets_tables: Answer::No,
         code_set: Ranges::default(),
-        tells_addresses: Answer::No,
+        reports_addresses: Answer::No,
         has_small_code: Answer::No,
     }
 }

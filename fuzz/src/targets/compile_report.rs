@@ -1,6 +1,6 @@
 //! The compile helper's report. Input: the report.
 
-use faasw_compiler::protocol::{
+use faasw_compiler_protocol::{
     CompileReport, IMPORTS_MAX, MESSAGE_MAX, NAME_MAX, REPORT_MAX, ReportError,
 };
 

@@ -68,21 +68,21 @@ fn packets(packet: &[u8]) -> bool {
     ];
     let taken = taken.iter().filter(|is_taken| **is_taken).count();
     assert!(taken <= 1);
-    if let Some(order) = orders::read::<Unconnected>(packet) {
+    if let Ok(order) = orders::read::<Unconnected>(packet) {
         let text = order.failure().text.unwrap_or_default();
         assert!(text.len() < 32 && text.is_ascii());
     }
-    if let Some(order) = orders::read::<Connect>(packet)
+    if let Ok(order) = orders::read::<Connect>(packet)
         && let Some((host, port)) = order.host.read()
     {
         assert_eq!(WireHost::new(&host, port), Some(order.host));
     }
-    if let Some(order) = orders::read::<Configure>(packet) {
+    if let Ok(order) = orders::read::<Configure>(packet) {
         for network in order.private.into_iter().filter_map(WireNetwork::read) {
             assert_eq!(WireNetwork::from(network).read(), Some(network));
         }
     }
-    if let Some(order) = orders::read::<Names>(packet) {
+    if let Ok(order) = orders::read::<Names>(packet) {
         for server in order.servers.into_iter().filter_map(WireServer::read) {
             assert_eq!(WireServer::from(server).read(), Some(server));
         }
@@ -91,7 +91,7 @@ fn packets(packet: &[u8]) -> bool {
 }
 
 fn is<O: Order>(packet: &[u8]) -> bool {
-    let Some(order) = orders::read::<O>(packet) else {
+    let Ok(order) = orders::read::<O>(packet) else {
         return false;
     };
     assert_eq!(orders::kind(packet), Some(O::KIND));

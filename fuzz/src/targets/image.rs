@@ -47,6 +47,7 @@ static OVER: LazyLock<Option<Node>> = LazyLock::new(|| restored(Bytes(PARENT), N
 type Node = Arc<Snapshot<Vec<u8>>>;
 
 /// A disk with these bytes.
+#[derive(Debug)]
 struct Bytes<'a>(&'a [u8]);
 
 impl Source for Bytes<'_> {

@@ -32,13 +32,8 @@ pub struct Clock {
 impl Clock {
     /// Returns clocks that stand still, for a guest that has not been activated yet.
     #[must_use]
-    pub const fn stopped() -> Self {
-        Self {
-            base: 0,
-            scale: 0,
-            monotonic: 0,
-            wall: Duration::ZERO,
-        }
+    pub fn stopped() -> Self {
+        Self::default()
     }
 
     /// Returns the clocks that `activation` starts when the counter reads `ticks`. Returns `None`

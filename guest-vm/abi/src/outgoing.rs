@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 
 use zerocopy::TryFromBytes;
 
-use crate::wire::{Pair, Reader, ResponseHead, WireError, Writer};
+use crate::wire::{
+    Pair, Reader, ResponseHead, WireError, Writer, decode_trailers, encode_trailers,
+};
 
 /// The head of an outbound request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -155,21 +157,20 @@ impl OutgoingHead {
     /// # Errors
     /// Returns a [`WireError`] if `bytes` are not exactly one head.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(bytes);
-        let head = Self {
-            method: reader.string()?,
-            scheme: reader.string()?,
-            authority: reader.string()?,
-            path_and_query: reader.string()?,
-            headers: reader.pairs()?,
-            timeouts: Timeouts {
-                connect: u64::from_le_bytes(reader.array()?),
-                first_byte: u64::from_le_bytes(reader.array()?),
-                between_bytes: u64::from_le_bytes(reader.array()?),
-            },
-        };
-        reader.end()?;
-        Ok(head)
+        Reader::decode(bytes, |reader| {
+            Ok(Self {
+                method: reader.string()?,
+                scheme: reader.string()?,
+                authority: reader.string()?,
+                path_and_query: reader.string()?,
+                headers: reader.pairs()?,
+                timeouts: Timeouts {
+                    connect: u64::from_le_bytes(reader.array()?),
+                    first_byte: u64::from_le_bytes(reader.array()?),
+                    between_bytes: u64::from_le_bytes(reader.array()?),
+                },
+            })
+        })
     }
 }
 
@@ -178,11 +179,7 @@ impl Answer {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Response(head) => {
-                let mut bytes = alloc::vec![WHOLE];
-                bytes.extend_from_slice(&head.encode());
-                bytes
-            }
+            Self::Response(head) => [&[WHOLE], head.encode().as_slice()].concat(),
             Self::Failed(failure) => failure.encode(),
         }
     }
@@ -207,12 +204,7 @@ impl Tail {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Trailers(fields) if fields.is_empty() => Vec::new(),
-            Self::Trailers(fields) => {
-                let mut writer = Writer::default();
-                writer.bytes(&[WHOLE]);
-                writer.pairs(fields);
-                writer.into_bytes()
-            }
+            Self::Trailers(fields) => [&[WHOLE], encode_trailers(fields).as_slice()].concat(),
             Self::Failed(failure) => failure.encode(),
         }
     }
@@ -224,16 +216,8 @@ impl Tail {
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         match bytes.split_first() {
             None => Ok(Self::Trailers(Vec::new())),
-            Some((&WHOLE, fields)) => {
-                let mut reader = Reader::new(fields);
-                let fields = reader.pairs()?;
-                reader.end()?;
-                if fields.is_empty() {
-                    Err(WireError::BadValue)
-                } else {
-                    Ok(Self::Trailers(fields))
-                }
-            }
+            Some((&WHOLE, [])) => Err(WireError::Truncated),
+            Some((&WHOLE, fields)) => decode_trailers(fields).map(Self::Trailers),
             Some((&FAILED, failure)) => Failure::decode(failure).map(Self::Failed),
             Some(_) => Err(WireError::BadValue),
         }
@@ -272,11 +256,10 @@ impl Failure {
 
     /// Decodes the bytes behind the byte that marks a failure.
     fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(bytes);
-        let [code, has] = reader.array()?;
-        let text = reader.string()?;
-        let number = u64::from_le_bytes(reader.array()?);
-        reader.end()?;
+        let ([code, has], text, number) = Reader::decode(bytes, |reader| {
+            let (head, text) = (reader.array()?, reader.string()?);
+            Ok((head, text, u64::from_le_bytes(reader.array()?)))
+        })?;
         let has_nothing_else =
             (has & 1 != 0 || text.is_empty()) && (has & 2 != 0 || number == 0) && has < 4;
         match FailureCode::try_read_from_bytes(&[code]) {

@@ -238,10 +238,10 @@ impl PageSet {
     /// order, not empty, and within `within`. The first invalid range and all that follow it are
     /// dropped.
     #[must_use]
-    pub fn from_reported_clipped(told: &[PageRange], within: PageRange) -> Self {
+    pub fn from_reported_clipped(reported: &[PageRange], within: PageRange) -> Self {
         let mut set = Self::new();
         let mut end = within.start;
-        for range in told {
+        for range in reported {
             if range.is_empty() || range.start < end || !within.holds(*range) {
                 break;
             }
@@ -253,10 +253,10 @@ impl PageSet {
 
     /// Returns the ranges from an untrusted source as a set, if all of them are valid.
     #[must_use]
-    pub fn from_reported(told: &[PageRange], within: PageRange) -> Option<Self> {
-        let set = Self::from_reported_clipped(told, within);
-        let all: u64 = told.iter().map(|range| range.count()).sum();
-        let has_empty = told.iter().any(|range| range.is_empty());
+    pub fn from_reported(reported: &[PageRange], within: PageRange) -> Option<Self> {
+        let set = Self::from_reported_clipped(reported, within);
+        let all: u64 = reported.iter().map(|range| range.count()).sum();
+        let has_empty = reported.iter().any(|range| range.is_empty());
         (!has_empty && set.count() == all).then_some(set)
     }
 
@@ -454,11 +454,11 @@ impl<const MOST: usize> Ranges<MOST> {
         } else {
             set
         };
-        let mut told = Self::default();
-        for (slot, range) in told.0.iter_mut().zip(set.iter()) {
+        let mut reported = Self::default();
+        for (slot, range) in reported.0.iter_mut().zip(set.iter()) {
             *slot = range;
         }
-        told
+        reported
     }
 
     /// Returns the ranges of a set, if there is space for all.

@@ -110,8 +110,8 @@ mod rules {
     pub fn believed(written: u8, read: u8, size: u8) {
         let there = i16::from(written) - i16::from(read);
         let is_possible = there >= 0 && there <= i16::from(size);
-        let told = used(written, read, size).map(i16::from);
-        assert_eq!(told, is_possible.then_some(there));
+        let found = used(written, read, size).map(i16::from);
+        assert_eq!(found, is_possible.then_some(there));
     }
 
     pub fn apart(size: u8, at: u8, length: u8) {

@@ -60,7 +60,7 @@ pub enum ScriptError {
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(error) => write!(f, "this is no script: {error}"),
+            Self::Malformed(error) => write!(f, "the script is malformed: {error}"),
             Self::Empty => f.write_str("the script has no files"),
             Self::TooManyFiles => write!(f, "the script has more than {FILES_MAX} files"),
             Self::TooLarge(bytes) => {
@@ -68,9 +68,8 @@ impl fmt::Display for ScriptError {
             }
             Self::BadPath(path) => write!(
                 f,
-                "{path:?} is no path of a script's file: such are relative, in UTF-8, with / \
-                 between their parts, at most {PATH_MAX} bytes long, and have no part that is \
-                 empty, . or .."
+                "{path:?} is not a valid path of a script's file: a path is relative UTF-8 with / \
+                 between its parts, has at most {PATH_MAX} bytes, and no part is empty, . or .."
             ),
             Self::Twice(path) => write!(f, "the script has {path:?} twice"),
         }

@@ -30,10 +30,7 @@ pub fn encoded_len(secrets: &[(&[u8], &[u8])]) -> usize {
 pub fn encode(secrets: &[(&[u8], &[u8])]) -> Vec<u8> {
     // The final capacity is allocated at once, because a vector that grows leaves copies behind.
     let mut writer = Writer::with_capacity(encoded_len(secrets));
-    writer.list(secrets, |writer, (name, value)| {
-        writer.string(name);
-        writer.string(value);
-    });
+    writer.pairs(secrets);
     writer.into_bytes()
 }
 
@@ -57,10 +54,7 @@ pub fn find<'a>(bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 /// # Errors
 /// Returns a [`WireError`] if `bytes` are not exactly one list.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
-    let mut reader = Reader::new(bytes);
-    let pairs = reader.pairs()?;
-    reader.end()?;
-    Ok(pairs)
+    Reader::decode(bytes, Reader::pairs)
 }
 
 #[cfg(test)]

@@ -165,14 +165,14 @@ impl Writer {
         }
     }
 
-    fn strings(&mut self, strings: &[Vec<u8>]) {
-        self.list(strings, |writer, string| writer.string(string));
+    pub(crate) fn strings(&mut self, strings: &[impl AsRef<[u8]>]) {
+        self.list(strings, |writer, string| writer.string(string.as_ref()));
     }
 
-    pub(crate) fn pairs(&mut self, pairs: &[Pair]) {
+    pub(crate) fn pairs<S: AsRef<[u8]>>(&mut self, pairs: &[(S, S)]) {
         self.list(pairs, |writer, (name, value)| {
-            writer.string(name);
-            writer.string(value);
+            writer.string(name.as_ref());
+            writer.string(value.as_ref());
         });
     }
 }
@@ -242,11 +242,16 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    pub(crate) fn end(self) -> Result<(), WireError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(WireError::TrailingBytes)
+    /// Decodes a message, of which `read` must leave nothing.
+    pub(crate) fn decode<T>(
+        bytes: &'a [u8],
+        read: impl FnOnce(&mut Self) -> Result<T, WireError>,
+    ) -> Result<T, WireError> {
+        let mut reader = Self::new(bytes);
+        let message = read(&mut reader)?;
+        match reader.left() {
+            0 => Ok(message),
+            _ => Err(WireError::TrailingBytes),
         }
     }
 }
@@ -276,19 +281,18 @@ impl RequestHead {
     /// # Errors
     /// Returns a [`WireError`] if `bytes` are not exactly one head.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(bytes);
-        let head = Self {
-            method: reader.string()?,
-            scheme: reader.string()?,
-            authority: reader.string()?,
-            path_and_query: reader.string()?,
-            script_name: reader.string()?,
-            remote_address: reader.string()?,
-            protocol: reader.string()?,
-            headers: reader.pairs()?,
-        };
-        reader.end()?;
-        Ok(head)
+        Reader::decode(bytes, |reader| {
+            Ok(Self {
+                method: reader.string()?,
+                scheme: reader.string()?,
+                authority: reader.string()?,
+                path_and_query: reader.string()?,
+                script_name: reader.string()?,
+                remote_address: reader.string()?,
+                protocol: reader.string()?,
+                headers: reader.pairs()?,
+            })
+        })
     }
 }
 
@@ -307,13 +311,12 @@ impl ResponseHead {
     /// # Errors
     /// Returns a [`WireError`] if `bytes` are not exactly one head.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::new(bytes);
-        let head = Self {
-            status: u16::from_le_bytes(reader.array()?),
-            headers: reader.pairs()?,
-        };
-        reader.end()?;
-        Ok(head)
+        Reader::decode(bytes, |reader| {
+            Ok(Self {
+                status: u16::from_le_bytes(reader.array()?),
+                headers: reader.pairs()?,
+            })
+        })
     }
 }
 
@@ -335,13 +338,9 @@ pub fn decode_trailers(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
-    let mut reader = Reader::new(bytes);
-    let fields = reader.pairs()?;
-    reader.end()?;
-    if fields.is_empty() {
-        Err(WireError::BadValue)
-    } else {
-        Ok(fields)
+    match Reader::decode(bytes, Reader::pairs)? {
+        fields if fields.is_empty() => Err(WireError::BadValue),
+        fields => Ok(fields),
     }
 }
 

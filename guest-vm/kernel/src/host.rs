@@ -54,7 +54,7 @@ pub fn boot_page() -> BootPage {
 pub fn check_boot_page(page: &BootPage) {
     if page.magic != BOOT_MAGIC || page.abi_version != faasw_abi::ABI_VERSION {
         fatal(format_args!(
-            "the host speaks version {} of the boundary, this guest {}",
+            "the host has ABI version {}, this guest {}",
             page.abi_version,
             faasw_abi::ABI_VERSION
         ));
@@ -118,18 +118,18 @@ pub fn host_counter(word: HostWord) -> u64 {
 }
 
 /// Reads a word that the host writes once, or that has one of a few values.
-macro_rules! host_says {
+macro_rules! read_host_word {
     ($field:ident) => {{
         let words = $crate::host::host_words();
         // SAFETY: the host maps the mailbox here; every bit pattern is a number.
         unsafe { core::ptr::read_volatile(core::ptr::addr_of!((*words).$field)) }
     }};
 }
-pub(crate) use host_says;
+pub(crate) use read_host_word;
 
 /// Returns the host's words of a channel. Its counters may be in the middle of a change, see
 /// [`host_counter`].
-pub fn host_says_of(channel: Channel) -> ChannelWords {
+pub fn host_channel_words(channel: Channel) -> ChannelWords {
     // SAFETY: the host maps the mailbox here; every bit pattern is valid.
     unsafe { ptr::read_volatile(host_words_of(channel)) }
 }
@@ -138,7 +138,7 @@ pub fn host_says_of(channel: Channel) -> ChannelWords {
 /// the read sees everything that was published before.
 pub fn is_listening() -> bool {
     fence(Ordering::SeqCst);
-    host_says!(listening) != 0
+    read_host_word!(listening) != 0
 }
 
 /// Changes one of the guest's words. A reader that sees the new value also sees everything that was
@@ -215,22 +215,14 @@ pub fn write_ring(ring: RingBuffer, at: u64, bytes: &[u8]) {
     }
 }
 
-/// Copies up to `out.len()` bytes from an area of the mailbox; fewer if the area is shorter.
-pub fn read_area(area: Area, offset: usize, out: &mut [u8]) -> usize {
-    let room = (area.size as usize).saturating_sub(offset);
-    let count = out.len().min(room);
-    let from = ptr::with_exposed_provenance::<u8>((MAILBOX + area.offset) as usize + offset);
-    // SAFETY: offset + count lies within the area, the area within the mailbox,
-    // and `out` is the guest's own memory.
-    unsafe { ptr::copy_nonoverlapping(from, out.as_mut_ptr(), count) };
-    count
-}
-
 /// Returns a copy of `length` bytes of an area of the mailbox; fewer if the area is shorter.
 pub fn take_area(area: Area, offset: usize, length: usize) -> Vec<u8> {
     let room = (area.size as usize).saturating_sub(offset);
     let mut bytes = vec![0; length.min(room)];
-    read_area(area, offset, &mut bytes);
+    let from = ptr::with_exposed_provenance::<u8>((MAILBOX + area.offset) as usize + offset);
+    // SAFETY: the offset and the length lie within the area, the area within the mailbox, and
+    // `bytes` is the guest's own memory.
+    unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
     bytes
 }
 

@@ -19,7 +19,7 @@ use faasw_runtime::platform::{Incoming, LogStream, Platform, SendError};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
-use crate::host::{HostWord, host_says, publish, publish_of};
+use crate::host::{HostWord, publish, publish_of, read_host_word};
 use crate::{cpu, host};
 
 /// The platform that the runtime runs on, see [`Platform`].
@@ -50,7 +50,7 @@ struct Position {
     /// Bytes read of the incoming message, including its head.
     read: u64,
     /// The value of `read` of which the node was notified last.
-    read_told: u64,
+    read_notified: u64,
     /// Bytes written of the outgoing message.
     written: u64,
     /// How often the channel was used before.
@@ -89,7 +89,7 @@ impl Instance {
         }
         self.clock = clock;
         self.generator = ChaCha20Rng::from_seed(activation.entropy);
-        self.open = host_says!(open);
+        self.open = read_host_word!(open);
         self.channels = PerChannel::default();
         self.logged = 0;
         self.unseen = false;
@@ -112,7 +112,7 @@ impl Instance {
                 self.step_begun = self.age();
                 Some(command)
             }
-            Err(error) => host::fatal(format_args!("a command: {error}")),
+            Err(error) => host::fatal(format_args!("a command is invalid: {error}")),
         }
     }
 
@@ -128,7 +128,7 @@ impl Instance {
     }
 
     /// Reports the draws of the function so far, and the duration of this step.
-    pub fn tell_draws(&self, draws: &Draws) {
+    pub fn report_draws(&self, draws: &Draws) {
         let drawn = host::write_report(format_args!("{draws}"));
         publish!(draws, draws.bits());
         publish!(report_len, drawn);
@@ -148,7 +148,7 @@ impl Instance {
     }
 
     /// Rings at a freeze point, with the current time for a seed that is frozen there.
-    pub fn stand(&mut self, why: Doorbell) {
+    pub fn ring_at_freeze_point(&mut self, why: Doorbell) {
         let now = self.monotonic();
         publish!(monotonic_nanoseconds, now);
         host::ring(why);
@@ -188,7 +188,7 @@ impl Instance {
     }
 
     /// Rings for bytes that the node has not seen, if the host listens.
-    fn tell(&mut self) {
+    fn notify_node(&mut self) {
         if self.unseen && host::is_listening() {
             self.unseen = false;
             host::ring_progress();
@@ -220,7 +220,7 @@ fn wait_for_request(ticks: u64) {
     loop {
         let begun = cpu::tsc();
         while cpu::tsc().wrapping_sub(begun) < ticks {
-            if host_says!(go) != 0 {
+            if read_host_word!(go) != 0 {
                 // Bytes that the host wrote before this word are visible from here on.
                 compiler_fence(Ordering::Acquire);
                 return;
@@ -246,8 +246,8 @@ impl Platform for Instance {
 
     fn freeze(&mut self, draws: &Draws) {
         if !self.has_request() {
-            self.tell_draws(draws);
-            self.stand(Doorbell::Entry);
+            self.report_draws(draws);
+            self.ring_at_freeze_point(Doorbell::Entry);
             self.begin();
         }
     }
@@ -270,7 +270,7 @@ impl Platform for Instance {
         for piece in bytes.chunks(LOG_PIECE) {
             self.log_record(stream, piece);
         }
-        self.tell();
+        self.notify_node();
     }
 
     fn is_open(&self, channel: Channel) -> bool {
@@ -278,7 +278,7 @@ impl Platform for Instance {
     }
 
     fn is_free(&self, channel: Channel) -> bool {
-        let said = host::host_says_of(channel);
+        let said = host::host_channel_words(channel);
         self.is_open(channel) && said.turn == self.channels[channel].turn && said.is_untouched()
     }
 
@@ -296,18 +296,18 @@ impl Platform for Instance {
         publish_of!(channel, head, 0);
         publish_of!(channel, end, 0);
         self.unseen = true;
-        self.tell();
+        self.notify_node();
     }
 
     fn has_head(&self, channel: Channel) -> bool {
-        self.is_open(channel) && host::host_says_of(channel).head != 0
+        self.is_open(channel) && host::host_channel_words(channel).head != 0
     }
 
     fn head(&mut self, channel: Channel) -> Vec<u8> {
         if !self.is_open(channel) {
             return Vec::new();
         }
-        let length = u64::from(host::host_says_of(channel).head);
+        let length = u64::from(host::host_channel_words(channel).head);
         fence(Ordering::Acquire);
         let mut head = vec![0; length.min(HEAD_MAX) as usize];
         host::read_ring(channel.to_guest(), 0, &mut head);
@@ -321,7 +321,7 @@ impl Platform for Instance {
             return Incoming::End;
         }
         // The end is read before the count, because a count that is read first could be older.
-        let end = host::host_says_of(channel).end;
+        let end = host::host_channel_words(channel).end;
         fence(Ordering::Acquire);
         if host::host_counter(HostWord::Written(channel)) > self.channels[channel].read {
             Incoming::Ready
@@ -345,16 +345,16 @@ impl Platform for Instance {
         position.read += count as u64;
         publish_of!(channel, read, position.read);
         // Half of the ring is free: the node has time to fill it while this guest continues.
-        if position.read - position.read_told >= ring.size() / 2 {
-            position.read_told = position.read;
+        if position.read - position.read_notified >= ring.size() / 2 {
+            position.read_notified = position.read;
             self.unseen = true;
-            self.tell();
+            self.notify_node();
         }
         count
     }
 
     fn tail(&self, channel: Channel) -> Vec<u8> {
-        let words = host::host_says_of(channel);
+        let words = host::host_channel_words(channel);
         let length = u64::from(words.tail().unwrap_or(0));
         let mut tail = vec![0; length.min(TAIL_MAX) as usize];
         host::read_ring(channel.to_guest(), words.written, &mut tail);
@@ -395,14 +395,14 @@ impl Platform for Instance {
             self.put(channel, taken);
             // Half of the ring is full: the node has time to empty it while this guest continues.
             if (self.room(channel) as u64) < channel.to_host().size() / 2 {
-                self.tell();
+                self.notify_node();
             }
         }
         count
     }
 
     fn flush(&mut self) {
-        self.tell();
+        self.notify_node();
     }
 
     fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), SendError> {
@@ -412,7 +412,7 @@ impl Platform for Instance {
         host::write_ring(channel.to_host(), self.channels[channel].written, tail);
         publish_of!(channel, end, ChannelWords::end_with(tail.len() as u32));
         self.unseen = true;
-        self.tell();
+        self.notify_node();
         Ok(())
     }
 }

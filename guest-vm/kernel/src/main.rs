@@ -62,7 +62,7 @@ extern "C" fn guest_main() -> ! {
             }
         } else {
             let ring = stage.ring();
-            stage.platform_mut().stand(ring);
+            stage.platform_mut().ring_at_freeze_point(ring);
         }
     }
 }

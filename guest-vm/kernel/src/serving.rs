@@ -11,7 +11,7 @@ use faasw_runtime::failure::Failure;
 use faasw_runtime::function::Ready;
 use faasw_runtime::platform::Platform as _;
 
-use crate::host::{self, host_says, publish};
+use crate::host::{self, publish, read_host_word};
 use crate::instance::Instance;
 
 /// Serves the only request of this instance, and ends the guest.
@@ -19,7 +19,7 @@ pub fn serve(mut ready: Ready<Instance>) -> ! {
     let head = ready.platform_mut().head(Channel::INVOCATION);
     let request = match RequestHead::decode(&head) {
         Ok(request) => request,
-        Err(error) => host::fatal(format_args!("the request head: {error}")),
+        Err(error) => host::fatal(format_args!("the request head is invalid: {error}")),
     };
     ready.platform_mut().begin();
     let answered = ready.handle(request);
@@ -51,7 +51,7 @@ fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
     // After this fence, either a host that sets `tell_end` sees the outcome, or the guest sees the
     // set word.
     fence(Ordering::SeqCst);
-    if host_says!(tell_end) != 0 {
+    if read_host_word!(tell_end) != 0 {
         host::ring_progress();
     }
     loop {

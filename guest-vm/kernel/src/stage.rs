@@ -5,7 +5,6 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::mem;
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -15,7 +14,7 @@ use faasw_abi::command::Command;
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::files::bundle::BUNDLE_MAX;
 use faasw_abi::memory_map::{CODE, LARGE_PAGE};
-use faasw_abi::wire::{RequestHead, SeedConfig, SeedFiles};
+use faasw_abi::wire::{SeedConfig, SeedFiles};
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
 use faasw_runtime::platform::receive;
@@ -97,12 +96,17 @@ impl Stage {
                 Self::Loaded(load(linkers, platform, code_bytes, config)?)
             }
             (Self::Loaded(prepared), Command::Instantiate) => Self::Ready(instantiate(prepared)?),
-            (Self::Ready(ready), Command::Evaluate { export }) => {
-                Self::Ready(evaluate(ready, &export)?)
+            (Self::Ready(mut ready), Command::Evaluate { export }) => {
+                ready.evaluate(&export)?;
+                Self::Ready(with_draws_reported(ready))
             }
-            (Self::Ready(ready), Command::Script { config }) => Self::Ready(script(ready, config)?),
-            (Self::Ready(ready), Command::WarmUp { request, body }) => {
-                Self::Ready(warm_up(ready, request, body)?)
+            (Self::Ready(mut ready), Command::Script { config }) => {
+                ready.take_script(config)?;
+                Self::Ready(with_draws_reported(ready))
+            }
+            (Self::Ready(mut ready), Command::WarmUp { request, body }) => {
+                ready.warm_up(request, body)?;
+                Self::Ready(with_draws_reported(ready))
             }
             (Self::Ready(ready), Command::Run) => serving::run(ready),
             (stage, command) => host::fatal(format_args!(
@@ -158,7 +162,7 @@ fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
     // and never freed.
     let bundle = unsafe { slice::from_raw_parts_mut(start, files.bytes as usize) };
     if !receive(platform, Channel::SCRIPT, bundle) {
-        host::fatal(format_args!("files came without their length"));
+        host::fatal(format_args!("the files have no length"));
     }
     bundle
 }
@@ -191,31 +195,11 @@ fn load(
 /// Instantiates the function, which runs the code that it runs before any request.
 fn instantiate(prepared: Prepared<Instance>) -> Result<Ready<Instance>, Failure> {
     let ready = prepared.instantiate().map_err(|unready| unready.failure)?;
-    ready.platform().tell_draws(ready.draws());
-    Ok(ready)
+    Ok(with_draws_reported(ready))
 }
 
-/// Calls an export of a ready function, which is ready again afterwards.
-fn evaluate(mut ready: Ready<Instance>, export: &str) -> Result<Ready<Instance>, Failure> {
-    ready.evaluate(export)?;
-    ready.platform().tell_draws(ready.draws());
-    Ok(ready)
-}
-
-/// Passes a script to a ready engine, which then is a ready function.
-fn script(mut ready: Ready<Instance>, config: SeedConfig) -> Result<Ready<Instance>, Failure> {
-    ready.take_script(config)?;
-    ready.platform().tell_draws(ready.draws());
-    Ok(ready)
-}
-
-/// Lets a ready function answer a warm-up request.
-fn warm_up(
-    mut ready: Ready<Instance>,
-    request: RequestHead,
-    body: Vec<u8>,
-) -> Result<Ready<Instance>, Failure> {
-    ready.warm_up(request, body)?;
-    ready.platform().tell_draws(ready.draws());
-    Ok(ready)
+/// Reports the draws of a function whose code has run.
+fn with_draws_reported(ready: Ready<Instance>) -> Ready<Instance> {
+    ready.platform().report_draws(ready.draws());
+    ready
 }

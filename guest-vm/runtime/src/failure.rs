@@ -76,6 +76,37 @@ impl fmt::Display for RunEnd {
 
 impl core::error::Error for RunEnd {}
 
+/// The reason why a host function failed.
+#[derive(Debug)]
+pub enum HostFailure<C> {
+    /// The function receives this code.
+    Code(C),
+    /// The function broke the rules.
+    Trap(Error),
+}
+
+impl<C> HostFailure<C> {
+    /// Returns the code for the function; a trap otherwise.
+    pub(crate) fn into_code(self) -> Result<C, Error> {
+        match self {
+            Self::Code(code) => Ok(code),
+            Self::Trap(error) => Err(error),
+        }
+    }
+}
+
+impl<C> From<Error> for HostFailure<C> {
+    fn from(error: Error) -> Self {
+        Self::Trap(error)
+    }
+}
+
+impl<C> From<ResourceTableError> for HostFailure<C> {
+    fn from(error: ResourceTableError) -> Self {
+        Self::Trap(error.into())
+    }
+}
+
 impl Failure {
     /// Returns a failure with a report and without an exit code.
     pub(crate) fn new(outcome: Outcome, report: impl Into<String>) -> Self {

@@ -41,7 +41,7 @@ impl fmt::Display for StartMemoryTooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "function asks for {} at start; its memory limit is {}",
+            "the function needs {} at start; its memory limit is {}",
             size(self.asked),
             size(self.limit)
         )
@@ -256,7 +256,7 @@ mod tests {
         let error = limit.memory_growing(0, 256 << 20, None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "function asks for 256 MiB at start; its memory limit is 128 MiB"
+            "the function needs 256 MiB at start; its memory limit is 128 MiB"
         );
     }
 

@@ -39,7 +39,7 @@ impl<P> PlatformProxy<P> {
     }
 
     /// Makes the invocation's channel that of a synthetic request with this body.
-    pub(crate) fn make_up(&mut self, body: Vec<u8>) {
+    pub(crate) fn begin_synthetic(&mut self, body: Vec<u8>) {
         self.synthetic = Some(SyntheticRequest {
             body,
             read: 0,
@@ -49,7 +49,7 @@ impl<P> PlatformProxy<P> {
 
     /// Returns the channel to the platform, and returns the status of the response, if there was
     /// one.
-    pub(crate) fn end_made_up(&mut self) -> Option<u16> {
+    pub(crate) fn end_synthetic(&mut self) -> Option<u16> {
         self.synthetic.take()?.status
     }
 

@@ -20,13 +20,16 @@ pub(crate) struct SecretsNotReady;
 pub(crate) struct Secrets {
     names: Vec<Vec<u8>>,
     /// The secrets of the request, once one was read.
-    given: Option<Vec<Pair>>,
+    received: Option<Vec<Pair>>,
 }
 
 impl Secrets {
     /// Returns secrets with these names, whose values are not present yet.
     pub(crate) fn named(names: Vec<Vec<u8>>) -> Self {
-        Self { names, given: None }
+        Self {
+            names,
+            received: None,
+        }
     }
 
     /// Returns whether there are no secrets, and never will be.
@@ -44,15 +47,15 @@ impl Secrets {
     /// # Errors
     /// Returns [`SecretsNotReady`] before a request.
     pub(crate) fn all(&mut self, platform: &mut impl Platform) -> Result<&[Pair], SecretsNotReady> {
-        if self.given.is_none() {
+        if self.received.is_none() {
             if !platform.is_open(Channel::SECRETS) {
                 return Err(SecretsNotReady);
             }
             // The node sent it, so it is a valid list.
-            let told = decode(&platform.head(Channel::SECRETS)).unwrap_or_default();
-            self.given = Some(told);
+            let secrets = decode(&platform.head(Channel::SECRETS)).unwrap_or_default();
+            self.received = Some(secrets);
         }
-        Ok(self.given.as_deref().unwrap_or_default())
+        Ok(self.received.as_deref().unwrap_or_default())
     }
 
     /// Returns the value of a secret, if it has one.

@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use faasw_abi::channel::Channel;
 use faasw_abi::wire::{Pair, RequestHead, SeedConfig};
@@ -14,7 +13,7 @@ use crate::cgi::{self, Output};
 use crate::descriptors::Descriptors;
 use crate::draws::{Draws, Kind};
 use crate::failure::RunEnd;
-use crate::files::Files;
+use crate::files::{FileError, FileSystem, Files};
 use crate::invocation::Invocation;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
@@ -106,12 +105,14 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// Returns the function's files, the account that pays for them, and the time. Returns `None`
-    /// if there are no files.
-    pub(crate) fn file_system(&mut self) -> Option<(&mut Files, &mut MemoryLimit, Duration)> {
+    /// Returns the function's files for changes.
+    ///
+    /// # Errors
+    /// Returns [`FileError::NoFiles`] if the function was deployed without files.
+    pub(crate) fn file_system(&mut self) -> Result<FileSystem<'_>, FileError> {
         let now = self.platform.wall();
-        let files = self.files.as_mut()?;
-        Some((files, &mut self.memory, now))
+        let files = self.files.as_mut().ok_or(FileError::NoFiles)?;
+        Ok(files.with(&mut self.memory, now))
     }
 
     /// Begins a command's request: its environment then has CGI's variables, too.
@@ -143,7 +144,7 @@ impl<P: Platform> State<P> {
 
     /// Discards the present bytes of the body that arrives on a channel, and returns the state
     /// afterwards.
-    pub(crate) fn rest_of(&mut self, channel: Channel) -> Incoming {
+    pub(crate) fn discard_rest(&mut self, channel: Channel) -> Incoming {
         let mut chunk = [0; READ_CHUNK];
         loop {
             match self.platform.incoming(channel) {
@@ -200,7 +201,9 @@ impl<P: Platform> State<P> {
         count: u64,
     ) -> Result<Vec<u8>> {
         let Some(length) = usize::try_from(count).ok().filter(|_| count <= MAX_RANDOM) else {
-            wasmtime::bail!("{import}: {count} bytes asked for; at most {MAX_RANDOM} a call");
+            wasmtime::bail!(
+                "{import}: {count} bytes requested; the maximum per call is {MAX_RANDOM}"
+            );
         };
         let mut bytes = vec![0; length];
         self.platform.random(&mut bytes);

@@ -79,6 +79,6 @@ fn a_refusal_has_a_reason_and_the_function_continues() {
 fn a_refusal_without_an_error_type_traps_with_the_reason() {
     let answer = get(HttpComponent, "/refused/postgres4-builder").run(&PROBE);
     let told = answer.failure(Outcome::Trap);
-    let expected = "spin:postgres/postgres@4.2.0 is refused: functions make no connections here";
+    let expected = "spin:postgres/postgres@4.2.0 is refused: such connections are not supported";
     assert!(told.contains(expected), "{told}");
 }

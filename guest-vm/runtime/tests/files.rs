@@ -164,6 +164,41 @@ fn written_files_count_against_the_functions_memory() {
     }
 }
 
+/// Opens a new file with a pointer outside of memory, with flags that do not exist, and correctly.
+/// The file must not be there before the last call. Writes the digits of the three results.
+const OPENS_WRONGLY: &str = r#"(module
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_write"
+    (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "new")
+  (func $digits (param $at i32) (param $flags i32) (param $to i32)
+    (local $errno i32)
+    ;; Created, and only if it does not exist.
+    (local.set $errno
+      (call $open (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 3) (i32.const 5)
+        (i64.const 66) (i64.const 0) (local.get $flags) (local.get $to)))
+    (i32.store8 (local.get $at)
+      (i32.add (i32.const 48) (i32.div_u (local.get $errno) (i32.const 10))))
+    (i32.store8 offset=1 (local.get $at)
+      (i32.add (i32.const 48) (i32.rem_u (local.get $errno) (i32.const 10)))))
+  (func (export "_start")
+    (call $digits (i32.const 32) (i32.const 0) (i32.const 65533))
+    (call $digits (i32.const 34) (i32.const 65536) (i32.const 8))
+    (call $digits (i32.const 36) (i32.const 0) (i32.const 8))
+    (i32.store (i32.const 16) (i32.const 32))
+    (i32.store (i32.const 20) (i32.const 6))
+    (drop (call $write (i32.const 1) (i32.const 16) (i32.const 1) (i32.const 24)))))"#;
+
+#[test]
+fn a_call_with_wrong_arguments_opens_no_file() {
+    let code = compile(CgiModule, OPENS_WRONGLY.as_bytes());
+    let answer = get(CgiModule, "/").files("/", &SOME).run(&code);
+    // A fault, an invalid argument, and success.
+    assert_eq!(answer.text(), "212800");
+}
+
 #[test]
 fn arguments_come_behind_the_name() {
     both_answer(

@@ -216,7 +216,7 @@ fn too_much_memory_at_the_start_names_both_sizes() {
     let report = refusal(CgiModule, "tests/fixtures/wat/big-memory.wasm");
     assert_eq!(
         report,
-        "function asks for 256 MiB at start; its memory limit is 128 MiB"
+        "the function needs 256 MiB at start; its memory limit is 128 MiB"
     );
 }
 

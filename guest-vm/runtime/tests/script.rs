@@ -100,7 +100,7 @@ fn an_invalid_script_or_engine_is_refused() {
     let script = script::write(&[("a.lua", b"return print")]).unwrap();
     let cut = script[..script.len() - 1].to_vec();
     let report = refused(given(&LUA, cut, &call), Outcome::LoadFailed);
-    assert!(report.contains("no script"), "{report}");
+    assert!(report.contains("the script is malformed"), "{report}");
     let none = get(HttpComponent, "/").ready(&LUA).unwrap();
     let mut none = none;
     let failure = none.take_script(call.config.clone()).unwrap_err();

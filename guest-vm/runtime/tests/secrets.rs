@@ -87,7 +87,7 @@ fn reading_a_secret_before_a_request_is_a_refused_draw() {
     let told = ready.draws().to_string();
     assert_eq!(told, "wasi:config/store#get: 1 read");
     let told = answered(&early, Some(&[("colour", "red")]));
-    assert!(told.contains("there are none before"), "{told}");
+    assert!(told.contains("only while a request is answered"), "{told}");
     // A secret that is read while the values are present belongs to the request.
     let told = answered(&secretive("/at-start"), Some(&[]));
     assert_eq!(told, "none");
@@ -101,7 +101,7 @@ fn a_request_without_the_channel_has_none() {
     assert!(told.starts_with("error "), "{told}");
     let told = answered(&secretive("/variable/api_key"), None);
     assert!(
-        told.contains("Provider") && told.contains("secrets come with a request"),
+        told.contains("Provider") && told.contains("secrets are available"),
         "{told}"
     );
 }

@@ -90,7 +90,7 @@ fn each_draft_has_its_types() {
     check("/draft/s/increment/n/2", &add, Answer::Number(7), "7");
     check("/draft2/s/increment/n/2", &add, Answer::Number(-7), "-7");
     let negative =
-        "error Error::Other(\"it was counted, and is -7: this draft has no type for that\")";
+        "error Error::Other(\"the number is now -7, which this draft cannot represent\")";
     check("/draft/s/increment/n/2", &add, Answer::Number(-7), negative);
     let many = Operation::Get(vec![b"a", b"b"]);
     let values = || Answer::Values(vec![None, Some(b"2")]);
@@ -194,7 +194,7 @@ fn refusals_have_their_case() {
         (Answer::Failed("full"), "error Error::Other(\"full\")"),
         (
             Answer::Number(1),
-            "error Error::Other(\"the node answered something else\")",
+            "error Error::Other(\"the node's answer belongs to another request\")",
         ),
     ] {
         let mut ready = call.ready(&PROBE).unwrap();
@@ -224,7 +224,7 @@ fn before_a_request_a_call_is_a_draw_and_refused() {
     let answer = early.run(&PROBE);
     let told = answer.text();
     assert!(
-        told.contains("there is no key-value store before a request"),
+        told.contains("key-value stores are available only"),
         "{told}"
     );
     let none = get(HttpComponent, "/at-start").ready(&PROBE).unwrap();

@@ -1,11 +1,11 @@
 //! `engine`: the running node's language engines.
 
-use faasw_client::{Client, EngineInfo, FunctionName};
+use faasw_client::{EngineInfo, FunctionName};
 
 use super::{
     args::{Engine, EngineAdd, EngineName, Ls},
     exit::Exit,
-    output::{self, data_dir, print, print_json, read_module, say, with_progress},
+    output::{self, print, print_json, read_module, say, with_progress},
 };
 
 /// Runs a command about engines.
@@ -24,7 +24,7 @@ async fn add(args: EngineAdd) -> Result<(), Exit> {
         None => FunctionName::from_file(&args.file)
             .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
     };
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let component = read_module(&args.file)?;
     let size = output::size(component.len() as u64);
     say(format_args!("{name}: adding a language engine of {size}…"));
@@ -40,7 +40,7 @@ async fn add(args: EngineAdd) -> Result<(), Exit> {
 }
 
 async fn list(args: Ls) -> Result<(), Exit> {
-    let engines = Client::new(&data_dir(args.node)?).engines().await?;
+    let engines = args.node.client()?.engines().await?;
     if args.format.json {
         return print_json(&engines);
     }
@@ -49,7 +49,7 @@ async fn list(args: Ls) -> Result<(), Exit> {
 
 async fn warm(args: EngineName) -> Result<(), Exit> {
     let name = &args.name;
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     with_progress(name, client.warm_engine(name))
         .await
         .map_err(|error| Exit::from(error).of(name, "was not warmed"))?;
@@ -59,7 +59,7 @@ async fn warm(args: EngineName) -> Result<(), Exit> {
 
 async fn remove(args: EngineName) -> Result<(), Exit> {
     let name = &args.name;
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     client.remove_engine(name).await?;
     say(format_args!("{name}: removed"));
     Ok(())

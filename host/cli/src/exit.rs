@@ -1,12 +1,9 @@
 //! Results of commands: exit codes, and errors that state what to do next.
 
-use std::{fmt::Display, process::ExitCode};
+use std::{fmt::Display, path::Path};
 
 use faasw::{PlatformError, PoolStartError, StartError};
 use faasw_client::{ClientError, FunctionName};
-use faasw_common::text::Indented;
-
-use super::output::say;
 
 /// The section of the help about exit codes.
 pub const HELP: &str = "\
@@ -30,10 +27,10 @@ const BAD_STATUS: u8 = 22;
 /// The reason why a command fails.
 #[derive(Debug)]
 pub struct Exit {
-    code: u8,
-    message: Option<String>,
+    pub code: u8,
+    pub message: Option<String>,
     /// A hint at what the user can do next.
-    hint: Option<String>,
+    pub hint: Option<String>,
 }
 
 impl Exit {
@@ -45,29 +42,36 @@ impl Exit {
         }
     }
 
+    fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
     pub fn usage(message: impl Display) -> Self {
-        Self {
-            code: USAGE,
-            ..Self::failure(message)
-        }
+        Self::failure(message).with_code(USAGE)
+    }
+
+    /// Returns the failure that a file or folder cannot be read.
+    pub fn unreadable(path: &Path, error: impl Display) -> Self {
+        Self::failure(format_args!("{} cannot be read: {error}", path.display()))
+    }
+
+    /// Returns the failure that a file cannot be written.
+    pub fn unwritable(path: &Path, error: impl Display) -> Self {
+        Self::failure(format_args!(
+            "{} cannot be written: {error}",
+            path.display()
+        ))
     }
 
     /// Returns the failure of an invocation whose response has a bad status. The command has
     /// printed the response already.
     pub fn bad_status() -> Self {
-        Self {
-            code: BAD_STATUS,
-            message: None,
-            hint: None,
-        }
+        Self::failure("").with_code(BAD_STATUS).silent()
     }
 
     /// Returns the failure for an entry that a store does not have. Callers can work without it.
     pub fn not_shared(message: impl Display) -> Self {
-        Self {
-            code: NOT_SHARED,
-            ..Self::failure(message)
-        }
+        Self::failure(message).with_code(NOT_SHARED)
     }
 
     /// Keeps only the exit code, because the command has printed the rest.
@@ -91,17 +95,6 @@ impl Exit {
         self.hint = Some(hint.to_string());
         self
     }
-
-    /// Prints the message and the hint to standard error, and returns the exit code.
-    pub fn report(&self) -> ExitCode {
-        if let Some(message) = &self.message {
-            say(format_args!("faasw: {}", Indented(message)));
-        }
-        if let Some(hint) = &self.hint {
-            say(format_args!("  {}", Indented(hint)));
-        }
-        ExitCode::from(self.code)
-    }
 }
 
 impl Display for Exit {
@@ -122,11 +115,9 @@ impl From<StartError> for Exit {
                 | PoolStartError::KvmLacks(_)
                 | PoolStartError::IsaMissing(_)
                 | PoolStartError::Sandbox(PlatformError::Jail { .. }),
-            ) => Self {
-                code: NO_MICROVMS,
-                ..exit
-            }
-            .hint("`faasw doctor` reports what this host supports and lacks"),
+            ) => exit
+                .with_code(NO_MICROVMS)
+                .hint("`faasw doctor` reports what this host supports and lacks"),
             StartError::Listen { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
                 exit.hint(
                     "stop the program that listens there, or choose another address: \
@@ -145,11 +136,7 @@ impl From<ClientError> for Exit {
     fn from(error: ClientError) -> Self {
         let exit = Self::failure(&error);
         match error {
-            ClientError::NotRunning(data_dir) => Self {
-                code: NOT_RUNNING,
-                ..exit
-            }
-            .hint(format_args!(
+            ClientError::NotRunning(data_dir) => exit.with_code(NOT_RUNNING).hint(format_args!(
                 "start one with: faasw serve --data-dir {}\n  `faasw up` prints the --data-dir of \
                  its node",
                 data_dir.display()

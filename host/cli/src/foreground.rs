@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use faasw::{DeployOutcome, Extension, FunctionName, FunctionOptions, Limits, Node};
+use bytes::Bytes;
+use faasw::{DeployOutcome, Extension, FunctionName, FunctionOptions, Limits, Node, NodeBuilder};
 use faasw_common::text::Indented;
 use serde::Serialize;
 
@@ -19,11 +20,9 @@ use super::{
     events::start_tracing,
     exit::Exit,
     files,
-    output::{
-        data_dir, deployed, print, print_json, read_module, stage_of, with_progress, with_stages,
-    },
+    output::{deployed, print, print_json, read_module, with_progress},
     printer::Printer,
-    running::{access_log, builder, needs, run_until_stopped, stop_node},
+    running::{access_log, builder, deploy, needs, run_until_stopped, stop_node},
     script,
     serving::LogFormat,
     signals::{Hangup, Stop},
@@ -98,7 +97,7 @@ pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
 /// # Errors
 /// Returns a usage error if there is no data directory.
 pub fn needs_of_serve(args: &Serve, inputs: &StartupInputs) -> Result<Needs, Exit> {
-    let data_dir = data_dir(args.node.clone())?;
+    let data_dir = args.node.clone().path()?;
     let mut needs = needs(&args.serving, args.addresses.all(), inputs, Some(data_dir));
     needs.files.read.extend(certificates(&args.addresses));
     Ok(needs)
@@ -150,16 +149,9 @@ pub async fn up(
         }
         (None, None) => return Err(Exit::failure("the admin socket has no folder")),
     };
-    let hangup = hangup(&args.addresses)?;
-    let node = tokio::select! {
-        node = builder.start() => node?,
-        () = stop.requested() => return Ok(()),
+    let Some(node) = start(builder, &args.addresses, &confinement, &mut stop).await? else {
+        return Ok(());
     };
-    confinement.complete()?;
-    if let Some(hangup) = hangup {
-        hangup.reload(node.clone());
-    }
-    tokio::spawn(trim::run());
     let folder = args.folder().map(Path::to_path_buf);
     let options = FunctionOptions::from(args.options);
     let deploying = async {
@@ -173,23 +165,18 @@ pub async fn up(
             return Ok(());
         }
     };
-    let result = match deployed {
-        Ok(deployed) => {
-            let shown = (&args.addresses, log, &args.format);
-            ready(&node, &deployed, shown, admin)
-        }
-        Err(exit) => Err(exit),
-    };
+    let addresses = &args.addresses;
+    let result =
+        deployed.and_then(|deployed| ready(&node, &deployed, addresses, log, &args.format, admin));
     if let Err(exit) = result {
         node.shutdown().await;
         return Err(exit);
     }
     if args.watch {
         let mut watch = Watch::default();
-        for (name, path, module) in modules {
-            let entry = args.entry.clone().filter(|_| path.is_dir());
-            let files = folder.clone();
-            watch.add(name, path, (entry, files), &module);
+        for Module { name, file, upload } in modules {
+            let entry = args.entry.clone().filter(|_| file.is_dir());
+            watch.add(name, file, entry, folder.clone(), &upload);
         }
         log.say("watching for changes");
         tokio::select! {
@@ -214,7 +201,6 @@ pub async fn serve(
 ) -> Result<(), Exit> {
     let log = args.serving.log_format;
     let _summaries = start_tracing(log, "info");
-    let hangup = hangup(&args.addresses)?;
     let access_log = access_log(&args.serving)?;
     let builder = builder(&args.serving, Limits::from(args.own), inputs, &confinement);
     let builder = args
@@ -222,28 +208,37 @@ pub async fn serve(
         .apply(builder)?
         .timing(args.timing)
         .verbose_errors(args.verbose_errors)
-        .data_dir(data_dir(args.node)?)
+        .data_dir(args.node.path()?)
         .admin(true);
     let builder = with_event_output(builder, None, access_log.as_ref());
+    let Some(node) = start(builder, &args.addresses, &confinement, &mut stop).await? else {
+        return Ok(());
+    };
+    let data_dir = node.data_dir().unwrap_or("".as_ref());
+    ready(&node, &[], &args.addresses, log, &args.format, data_dir)?;
+    run_until_stopped(&node, Duration::ZERO, stop, log, &confinement).await
+}
+
+/// Starts a node and what runs beside it. Returns `None` if a signal stops the program first.
+async fn start(
+    builder: NodeBuilder,
+    addresses: &Addresses,
+    confinement: &Confinement,
+    stop: &mut Stop,
+) -> Result<Option<Node>, Exit> {
+    // SIGHUP is handled before the node starts, so that an early signal does not end the process.
+    let has_certificates = !addresses.tls_cert.is_empty();
+    let hangup = has_certificates.then(Hangup::new).transpose()?;
     let node = tokio::select! {
         node = builder.start() => node?,
-        () = stop.requested() => return Ok(()),
+        () = stop.requested() => return Ok(None),
     };
     confinement.complete()?;
     if let Some(hangup) = hangup {
         hangup.reload(node.clone());
     }
     tokio::spawn(trim::run());
-    let data_dir = node.data_dir().unwrap_or("".as_ref());
-    ready(&node, &[], (&args.addresses, log, &args.format), data_dir)?;
-    run_until_stopped(&node, Duration::ZERO, stop, log, &confinement).await
-}
-
-/// Starts to handle SIGHUP before the node starts, so that an early signal does not end the
-/// process.
-fn hangup(addresses: &Addresses) -> Result<Option<Hangup>, Exit> {
-    let has_certificates = !addresses.tls_cert.is_empty();
-    has_certificates.then(Hangup::new).transpose()
+    Ok(Some(node))
 }
 
 /// Reads the files that `serve` needs, before the node can no longer read them.
@@ -251,12 +246,16 @@ fn hangup(addresses: &Addresses) -> Result<Option<Hangup>, Exit> {
 /// # Errors
 /// Returns an error if there is no data directory, or if a file cannot be read or is invalid.
 pub fn startup_inputs_of_serve(args: &Serve) -> Result<StartupInputs, Exit> {
-    let data_dir = data_dir(args.node.clone())?;
+    let data_dir = args.node.clone().path()?;
     StartupInputs::read(&args.serving, Some(&data_dir))
 }
 
-/// A function's name, its file, and the upload.
-type Module = (FunctionName, PathBuf, bytes::Bytes);
+/// A function that `up` deploys.
+struct Module {
+    name: FunctionName,
+    file: PathBuf,
+    upload: Bytes,
+}
 
 /// Reads the names and uploads of all files, before anything starts.
 fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
@@ -267,47 +266,53 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
     }
     let mut modules: Vec<Module> = Vec::new();
     for file in &args.files {
-        let name = match &args.name {
-            Some(name) => name.clone(),
-            None => script::name_of(file)
-                .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
-        };
-        if modules.iter().any(|(other, ..)| *other == name) {
+        let name = script::name_of(args.name.clone(), file)?;
+        if modules.iter().any(|other| other.name == name) {
             return Err(Exit::usage(format_args!(
                 "two files have the function name {name}"
             )));
         }
-        modules.push((
+        modules.push(Module {
             name,
-            file.clone(),
-            files::read_upload(file, args.entry_of(file), args.folder())?,
-        ));
+            file: file.clone(),
+            upload: files::read_upload(file, args.entry_of(file), args.folder())?,
+        });
     }
     Ok(modules)
 }
 
-/// An engine's name, its component, and the extensions of its scripts.
-type NewEngine = (FunctionName, bytes::Bytes, Vec<Extension>);
+/// An engine that `up` adds.
+struct NewEngine {
+    name: FunctionName,
+    component: Bytes,
+    /// The extensions of its scripts.
+    extensions: Vec<Extension>,
+}
 
 fn engines(args: &Up) -> Result<Vec<NewEngine>, Exit> {
     let mut engines: Vec<NewEngine> = Vec::new();
     for engine in &args.engines {
         let name = FunctionName::from_file(&engine.file).map_err(Exit::usage)?;
-        if engines.iter().any(|(other, ..)| *other == name) {
+        if engines.iter().any(|other| other.name == name) {
             return Err(Exit::usage(format_args!(
                 "two engines have the name {name}; several extensions of one are \
                  .EXT,.EXT=FILE"
             )));
         }
-        engines.push((name, read_module(&engine.file)?, engine.extensions.clone()));
+        engines.push(NewEngine {
+            name,
+            component: read_module(&engine.file)?,
+            extensions: engine.extensions.clone(),
+        });
     }
     Ok(engines)
 }
 
 async fn add_all(node: &Node, engines: Vec<NewEngine>) -> Result<(), Exit> {
-    for (name, component, extensions) in engines {
-        let adding = node.add_engine(name.as_str(), component, extensions);
-        with_progress(&name, adding).await.map_err(|error| {
+    for engine in engines {
+        let name = &engine.name;
+        let adding = node.add_engine(name.as_str(), engine.component, engine.extensions);
+        with_progress(name, adding).await.map_err(|error| {
             Exit::failure(format_args!("the engine {name} was not added: {error}"))
         })?;
     }
@@ -321,14 +326,8 @@ async fn deploy_all(
     log: LogFormat,
 ) -> Result<Vec<DeployOutcome>, Exit> {
     let mut all = Vec::new();
-    for (name, _, module) in modules {
-        let deploying = node.deploy(name.as_str(), module.clone(), options.clone());
-        let stage = async || stage_of(name, node.deployments());
-        let done = with_stages(&name, deploying, stage)
-            .await
-            .map_err(|error| Exit::failure(format_args!("{name} was not deployed: {error}")))?;
-        log.say(deployed(&done));
-        all.push(done);
+    for Module { name, upload, .. } in modules {
+        all.push(deploy(node, name, upload.clone(), options.clone(), log).await?);
     }
     Ok(all)
 }
@@ -365,7 +364,9 @@ async fn redeploy(
 fn ready(
     node: &Node,
     deployed: &[DeployOutcome],
-    (addresses, log, format): (&Addresses, LogFormat, &Format),
+    addresses: &Addresses,
+    log: LogFormat,
+    format: &Format,
     data_dir: &Path,
 ) -> Result<(), Exit> {
     let Some(address) = node.address() else {

@@ -1,12 +1,12 @@
 //! `deploy`, `ls`, `rollback` and `rm`: the running node's functions.
 
-use faasw_client::{Client, FunctionOptions};
+use faasw_client::FunctionOptions;
 
 use super::{
     args::{Deploy, Ls, Rm, Rollback},
     exit::Exit,
     files, oci,
-    output::{self, data_dir, print, print_json, say, stage_of, with_stages},
+    output::{self, print, print_json, say, stage_of, with_stages},
     script,
 };
 
@@ -21,12 +21,8 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
         )
         .hint("to follow a file: faasw up FILE --watch"));
     }
-    let name = match args.name {
-        Some(name) => name,
-        None => script::name_of(&args.file)
-            .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
-    };
-    let client = Client::new(&data_dir(args.node)?);
+    let name = script::name_of(args.name, &args.file)?;
+    let client = args.node.client()?;
     let files = args.options.files.as_ref();
     let files = files.map(|files| files.folder.as_path());
     let module = files::read_upload(&args.file, args.entry.as_deref(), files)?;
@@ -50,7 +46,7 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
 
 /// Lists functions.
 pub async fn list(args: Ls) -> Result<(), Exit> {
-    let functions = Client::new(&data_dir(args.node)?).list().await?;
+    let functions = args.node.client()?.list().await?;
     if args.format.json {
         return print_json(&functions);
     }
@@ -59,16 +55,14 @@ pub async fn list(args: Ls) -> Result<(), Exit> {
 
 /// Removes a function.
 pub async fn remove(args: Rm) -> Result<(), Exit> {
-    Client::new(&data_dir(args.node)?)
-        .remove(&args.name)
-        .await?;
+    args.node.client()?.remove(&args.name).await?;
     say(format_args!("{}: removed", args.name));
     Ok(())
 }
 
 /// Makes an earlier version the current one.
 pub async fn rollback(args: Rollback) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let name = &args.name;
     say(format_args!("{name}: making the version's seed…"));
     let function = client

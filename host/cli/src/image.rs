@@ -18,7 +18,7 @@ use tokio::{fs, io::AsyncRead, net::UnixStream};
 use super::{
     args::{Image, ImageExport, ImageImport, Inspect},
     exit::Exit,
-    output::{self, data_dir, duration, print, print_json, say, size, with_progress},
+    output::{self, duration, print, print_json, say, size, with_progress},
 };
 
 /// The size of a page in bytes.
@@ -34,7 +34,7 @@ pub async fn image(command: Image) -> Result<(), Exit> {
 }
 
 async fn inspect(args: Inspect) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let image = client.image(&args.name).await?;
     if args.format.json {
         return print_json(&image);
@@ -43,15 +43,12 @@ async fn inspect(args: Inspect) -> Result<(), Exit> {
 }
 
 async fn export(args: ImageExport) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let (name, file) = (&args.name, &args.output);
     let bytes = with_progress(name, write_atomically(&client, name, file))
         .await
         .map_err(|error| match error {
-            ClientError::File(error) => Exit::failure(format_args!(
-                "{} cannot be written: {error}",
-                file.display()
-            )),
+            ClientError::File(error) => Exit::unwritable(file, error),
             error => Exit::from(error).of(name, "was not exported"),
         })?;
     let size = size(bytes);
@@ -99,11 +96,11 @@ fn temporary_path(path: &Path) -> PathBuf {
 }
 
 async fn import(args: ImageImport) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let file = args.file.display();
     let (export, bytes) = open(&args.file)
         .await
-        .map_err(|error| Exit::failure(format_args!("{file} cannot be read: {error}")))?;
+        .map_err(|error| Exit::unreadable(&args.file, error))?;
     match bytes {
         Some(bytes) => say(format_args!("{file}: importing {}…", size(bytes))),
         None => say(format_args!("{file}: importing…")),
@@ -112,9 +109,7 @@ async fn import(args: ImageImport) -> Result<(), Exit> {
     let imported = with_progress(&file, importing)
         .await
         .map_err(|error| match error {
-            ClientError::File(error) => {
-                Exit::failure(format_args!("{file} cannot be read: {error}"))
-            }
+            ClientError::File(error) => Exit::unreadable(&args.file, error),
             error => error.into(),
         })?;
     if args.format.json {
@@ -168,24 +163,17 @@ fn text(image: &ImageInfo) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "  {what:12} {value}");
     };
+    let (file, header) = (size(image.file_bytes), size(image.header_bytes));
+    let (format, chunks, each) = (image.format, image.chunks, size(image.chunk_bytes));
     line(
         "file",
-        format!(
-            "{}, of which {} header; format {}, {} chunks of {}",
-            size(image.file_bytes),
-            size(image.header_bytes),
-            image.format,
-            image.chunks,
-            size(image.chunk_bytes)
-        ),
+        format!("{file}, of which {header} header; format {format}, {chunks} chunks of {each}"),
     );
+    let dump = size(image.dump_bytes);
+    let ratio = ratio(image.dump_bytes, image.file_bytes, "as much");
     line(
         "dump",
-        format!(
-            "{} would be a plain dump of its memory: {}",
-            size(image.dump_bytes),
-            ratio(image.dump_bytes, image.file_bytes, "as much")
-        ),
+        format!("{dump} would be a plain dump of its memory: {ratio}"),
     );
     line("content", image.content.clone());
     let parent = image.parent.clone();
@@ -228,40 +216,40 @@ fn text(image: &ImageInfo) -> String {
 }
 
 fn working_set(set: &ImageWorkingSet, stored: u64, line: &mut impl FnMut(&str, String)) {
+    let ImageWorkingSet {
+        used,
+        written,
+        changed,
+        read,
+        stored: useful,
+        zero,
+        ancestors,
+        runs,
+        longest_run,
+        ..
+    } = *set;
+    let bytes = size(used * PAGE);
     line(
         "working set",
         format!(
-            "{} pages, {}: {} written, of which {} changed, {} read",
-            set.used,
-            size(set.used * PAGE),
-            set.written,
-            set.changed,
-            set.read
+            "{used} pages, {bytes}: {written} written, of which {changed} changed, {read} read"
         ),
     );
     line(
         "",
-        format!(
-            "{} in the file, {} empty, {} its ancestors'",
-            set.stored, set.zero, set.ancestors
-        ),
+        format!("{useful} in the file, {zero} empty, {ancestors} its ancestors'"),
     );
+    let mean = used as f64 / runs.max(1) as f64;
     line(
         "runs",
         format!(
-            "{} in memory, of {:.1} pages each, {} the longest; in the file one",
-            set.runs,
-            set.used as f64 / set.runs.max(1) as f64,
-            set.longest_run
+            "{runs} in memory, of {mean:.1} pages each, {longest_run} the longest; in the file one"
         ),
     );
+    let ratio = ratio(stored, useful, "as many");
     line(
         "restore",
-        format!(
-            "reads {stored} pages of which requests use {}: {}",
-            set.stored,
-            ratio(stored, set.stored, "as many")
-        ),
+        format!("reads {stored} pages of which requests use {useful}: {ratio}"),
     );
 }
 

@@ -1,22 +1,22 @@
 //! `inspect`: a function and its versions.
 
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
 
 use faasw_client::{
-    Client, FunctionDetails, FunctionInfo, HostName, Initialisation, Lacking, RequestLimits,
-    SecretName, StoreName, spelling,
+    FunctionDetails, FunctionInfo, FunctionOptions, Initialisation, RequestLimits, WarmShortfall,
+    spelling,
 };
 use faasw_common::text::Line;
 
 use super::{
     args::Inspect,
     exit::Exit,
-    output::{data_dir, duration, frozen, kind, print, print_json, size},
+    output::{duration, frozen, kind, print, print_json, size},
 };
 
 /// Prints everything that the node reports about a function.
 pub async fn inspect(args: Inspect) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let details = client.inspect(&args.name).await?;
     if args.format.json {
         return print_json(&details);
@@ -34,7 +34,7 @@ fn text(details: &FunctionDetails) -> String {
     line("kind", kind(function));
     line("deployed", time(function));
     line("digest", function.digest.to_string());
-    if let Some(source) = &function.source {
+    if let Some(source) = function.options.own_source() {
         line("from", Line(source).to_string());
     }
     match &function.engine {
@@ -69,7 +69,7 @@ fn text(details: &FunctionDetails) -> String {
         format!(
             "{}, requested: {}; initialisation takes {}",
             frozen(function),
-            spelling::freeze::word(function.freeze),
+            spelling::freeze::word(function.options.freeze_policy()),
             duration(function.instantiation)
         ),
     );
@@ -103,32 +103,13 @@ fn text(details: &FunctionDetails) -> String {
     line("drew", list(function.drawn.lines()));
     line("memory", size(function.memory));
     line("times", times(&function.limits));
-    let at_once = function
-        .concurrency
-        .map_or("the node's limit".into(), |most| most.to_string());
-    line(
-        "at once",
-        format!("{at_once}; {} under way", details.under_way),
-    );
-    if let Some(most) = function.poll_us {
-        let most = Duration::from_micros(most);
-        line("polls", spelling::poll::word(most));
-    }
-    if let Some(Lacking { instances, why }) = details.lacking {
+    line("under way", details.under_way.to_string());
+    if let Some(WarmShortfall { instances, why }) = details.lacking {
         line(
             "missing",
             format!("{instances} instances of --min-warm: {}", why.description()),
         );
     }
-    line("hosts", list(function.hosts.iter().map(HostName::as_str)));
-    line(
-        "environment",
-        list(function.environment.iter().map(String::as_str)),
-    );
-    line(
-        "arguments",
-        list(function.arguments.iter().map(String::as_str)),
-    );
     if let Some(files) = &function.files {
         line(
             "files",
@@ -141,32 +122,13 @@ fn text(details: &FunctionDetails) -> String {
                 files.digest
             ),
         );
-        if let Some(path) = &files.freeze_at {
-            line("freeze at", Line(path).to_string());
-        }
     }
-    let pairs = function.configuration.iter();
-    let pairs: Vec<_> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
-    match pairs.split_first() {
-        None => line("config", "nothing".into()),
-        Some((first, others)) => {
-            line("config", Line(first).to_string());
-            for other in others {
-                line("", Line(other).to_string());
-            }
-        }
-    }
-    let secrets = function.secrets.iter().map(SecretName::as_str);
-    line("secrets", list(secrets));
-    for (name, hosts) in &function.bound_secrets {
-        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-        line("bound", format!("{} to {}", Line(name), hosts.join(", ")));
-    }
-    let stores = function.stores.iter().map(StoreName::as_str);
-    line("shared kv", list(stores));
-    let grants: Vec<String> = function.outbound.iter().map(ToString::to_string).collect();
-    line("outbound", list(grants.iter().map(String::as_str)));
+    line(
+        "environment",
+        list(function.environment.iter().map(String::as_str)),
+    );
     line("imports", list(function.imports.iter().map(String::as_str)));
+    text.push_str(&options(&function.options));
     text.push_str("versions\n");
     for version in &details.versions {
         let mark = if version.version == function.version {
@@ -184,6 +146,21 @@ fn text(details: &FunctionDetails) -> String {
             size(version.module_bytes),
             frozen(version),
         );
+    }
+    text
+}
+
+/// Lists the options that the function sets, each value in a line of its own.
+fn options(options: &FunctionOptions) -> String {
+    let values = options.values();
+    let mut text = String::from(if values.is_empty() { "" } else { "options\n" });
+    let mut last = "";
+    for value in &values {
+        let name = value.name();
+        let shown = if name == last { "" } else { name };
+        last = name;
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {shown:14} {}", Line(&value.text));
     }
     text
 }

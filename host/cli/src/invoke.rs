@@ -3,14 +3,13 @@
 use std::io::Read as _;
 
 use bytes::Bytes;
-use faasw_client::Client;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use serde::Serialize;
 
 use super::{
     args::Invoke,
     exit::Exit,
-    output::{ContentForm, data_dir, print_content, print_json, say},
+    output::{ContentForm, print_content, print_json, say},
 };
 
 /// Requests the timing of a request from the node.
@@ -31,7 +30,7 @@ pub async fn invoke(args: Invoke) -> Result<(), Exit> {
     let json = args.format.json;
     let form = ContentForm::of_stdout(args.raw);
     let name = args.name.clone();
-    let client = Client::new(&data_dir(args.node.clone())?);
+    let client = args.node.clone().client()?;
     let response = client.invoke(&name, request(args)?).await?;
     let status = response.status();
     if verbose {

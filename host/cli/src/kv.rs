@@ -7,7 +7,7 @@ use super::{
     args::{Kv, KvGet, KvLs, KvRm, KvSet},
     exit::Exit,
     invoke::read_data,
-    output::{self, ContentForm, data_dir, print, print_content, print_json, say},
+    output::{self, ContentForm, print, print_content, print_json, say},
 };
 
 /// Runs a command about stores.
@@ -21,7 +21,7 @@ pub async fn kv(command: Kv) -> Result<(), Exit> {
 }
 
 async fn list(args: KvLs) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.which.node.clone())?);
+    let client = args.which.node.clone().client()?;
     let Some(name) = args.store else {
         let stores = client.stores().await?;
         return if args.format.json {
@@ -54,7 +54,7 @@ async fn keys(client: &Client, store: &Store) -> Result<Vec<String>, Exit> {
 }
 
 async fn get(args: KvGet) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.which.node.clone())?);
+    let client = args.which.node.clone().client()?;
     let store = args.which.store(&args.store)?;
     match client.store_value(&store, &args.key).await? {
         Some(value) => print_content(&value, ContentForm::of_stdout(args.raw)),
@@ -66,14 +66,14 @@ async fn get(args: KvGet) -> Result<(), Exit> {
 }
 
 async fn set(args: KvSet) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.which.node.clone())?);
+    let client = args.which.node.clone().client()?;
     let (store, value) = (args.which.store(&args.store)?, read_data(&args.value)?);
     client.set_store_value(&store, &args.key, value).await?;
     Ok(())
 }
 
 async fn remove(args: KvRm) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.which.node.clone())?);
+    let client = args.which.node.clone().client()?;
     let store = args.which.store(&args.store)?;
     let keys = if args.all {
         keys(&client, &store).await?

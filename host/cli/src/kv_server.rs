@@ -1,29 +1,13 @@
 //! `--kv-server`: the Redis server for key-value stores, and the password for it.
 
-use std::{convert::Infallible, fmt, fs};
+use std::{fmt, fs};
 
 use faasw::KeyValueServer;
 
-use super::{exit::Exit, private_file::PrivateFile, serving::Serving};
+use super::{exit::Exit, private_file::PrivateFile, serving::Serving, values::Hidden};
 
 /// Maximum size of a password file in bytes.
 const PASSWORD_BYTES: usize = 4 << 10;
-
-/// A text that may contain a password and is never printed.
-#[derive(Clone)]
-pub struct Hidden(String);
-
-impl fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hidden")
-    }
-}
-
-/// Accepts any text. Errors must not be reported by the parser of the command line, because it
-/// would print the text with them.
-pub fn hidden(text: &str) -> Result<Hidden, Infallible> {
-    Ok(Hidden(text.to_owned()))
-}
 
 /// Returns the configured server with its password.
 ///

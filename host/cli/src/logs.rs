@@ -1,16 +1,16 @@
 //! `logs`: prints a function's log, and follows it.
 
-use faasw_client::{Client, LogPage};
+use faasw_client::LogPage;
 
 use super::{
     args::Logs,
     exit::Exit,
-    output::{self, data_dir, print, print_json, say},
+    output::{self, print, print_json, say},
 };
 
 /// Prints the newest lines of a log, and with `-f` also further lines as they arrive.
 pub async fn logs(args: Logs) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let mut page = client.logs(&args.name, args.lines).await?;
     let json = args.format.json;
     if !args.follow {

@@ -12,6 +12,7 @@ mod args;
 mod background_writer;
 mod clients;
 mod confine;
+mod data_dir;
 mod doctor;
 mod engines;
 mod event_output;
@@ -51,16 +52,14 @@ mod values;
 mod watch;
 mod wizen;
 
-use std::{env, ffi::OsString, process::ExitCode};
+use std::{env, ffi::OsString, future::ready, pin::Pin, process::ExitCode};
 
 use clap::Parser as _;
 
-use args::{Cli, Command, Pod, Serve, Share, ShareAdd, Up};
+use args::{Cli, Command, Share};
 use confine::Confinement;
 use exit::Exit;
-use foreground::Prepared;
 use signals::Stop;
-use startup_inputs::StartupInputs;
 
 /// Runs the command line of this process.
 fn main() -> ExitCode {
@@ -77,33 +76,27 @@ fn main() -> ExitCode {
     if let Command::DialKv(args) = &cli.command {
         return confine::run_dialer(args);
     }
-    let task = match begin(cli.command, stop) {
-        Ok(task) => task,
-        Err(exit) => return exit.report(),
+    let work = match begin(cli.command, stop) {
+        Ok(work) => work,
+        Err(exit) => return output::report(&exit),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(dispatch(task)),
+        Ok(runtime) => runtime.block_on(work),
         Err(error) => Err(Exit::failure(format!(
             "cannot start the async runtime: {error}"
         ))),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(exit) => exit.report(),
+        Err(exit) => output::report(&exit),
     }
 }
 
-/// The work that the command line requests.
-enum Task {
-    Up(Box<Up>, Prepared, Confinement, Stop),
-    Serve(Box<Serve>, StartupInputs, Confinement, Stop),
-    Pod(Box<Pod>, Box<pod::Prepared>, Confinement, Stop),
-    ShareAdd(Box<ShareAdd>, share::Prepared, Confinement),
-    Other(Command),
-}
+/// The work of a command, which needs the runtime.
+type Work = Pin<Box<dyn Future<Output = Result<(), Exit>>>>;
 
 /// Returns whether a command runs until a signal stops it.
 fn stops_on_signal(command: &OsString) -> bool {
@@ -124,9 +117,9 @@ fn runs_node(command: &Command) -> bool {
     )
 }
 
-/// Reads the inputs of commands that serve, and then starts their confinement. `stop` receives the
-/// signals that stop them.
-fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exit> {
+/// Returns the work of a command. Of a command that serves, the inputs are read and the confinement
+/// begins here, while the process has one thread. `stop` receives the signals that stop it.
+fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Work, Exit> {
     if runs_node(&command) {
         running::raise_open_files();
     }
@@ -134,69 +127,47 @@ fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exi
     Ok(match command {
         Command::Up(args) => {
             let stop = stop()?;
-            let prepared = Prepared::new(&args)?;
-            let needs = foreground::needs_of_up(&args, &prepared);
-            Task::Up(args, prepared, Confinement::begin(&needs)?, stop)
+            let prepared = foreground::Prepared::new(&args)?;
+            let confinement = Confinement::begin(&foreground::needs_of_up(&args, &prepared))?;
+            Box::pin(foreground::up(*args, prepared, confinement, stop))
         }
         Command::Serve(args) => {
             let stop = stop()?;
             let inputs = foreground::startup_inputs_of_serve(&args)?;
-            let needs = foreground::needs_of_serve(&args, &inputs)?;
-            let confinement = Confinement::begin(&needs)?;
-            Task::Serve(args, inputs, confinement, stop)
+            let confinement = Confinement::begin(&foreground::needs_of_serve(&args, &inputs)?)?;
+            Box::pin(foreground::serve(*args, inputs, confinement, stop))
         }
         Command::Pod(args) => {
             let stop = stop()?;
             let prepared = pod::Prepared::new(&args)?;
-            let needs = pod::needs(&args, &prepared);
-            Task::Pod(args, Box::new(prepared), Confinement::begin(&needs)?, stop)
+            let confinement = Confinement::begin(&pod::needs(&args, &prepared))?;
+            Box::pin(pod::pod(*args, prepared, confinement, stop))
         }
         Command::Share(Share::Add(args)) => {
             let prepared = share::Prepared::new(&args)?;
             let confinement = Confinement::begin(&prepared.needs())?;
-            Task::ShareAdd(args, prepared, confinement)
+            Box::pin(share::add(*args, prepared, confinement))
         }
-        other => Task::Other(other),
+        Command::Share(command) => Box::pin(ready(share::share(command))),
+        Command::Deploy(args) => Box::pin(functions::deploy(*args)),
+        Command::Push(args) => Box::pin(oci::push(*args)),
+        Command::Pull(args) => Box::pin(oci::pull(args)),
+        Command::Invoke(args) => Box::pin(invoke::invoke(args)),
+        Command::Ls(args) => Box::pin(functions::list(args)),
+        Command::Inspect(args) => Box::pin(inspect::inspect(args)),
+        Command::Rollback(args) => Box::pin(functions::rollback(args)),
+        Command::Rm(args) => Box::pin(functions::remove(args)),
+        Command::Logs(args) => Box::pin(logs::logs(args)),
+        Command::Stats(args) => Box::pin(stats::stats(args)),
+        Command::Tree(args) => Box::pin(tree::tree(args)),
+        Command::Image(command) => Box::pin(image::image(command)),
+        Command::Kv(command) => Box::pin(kv::kv(command)),
+        Command::Secret(command) => Box::pin(secret::secret(command)),
+        Command::Engine(command) => Box::pin(engines::engine(command)),
+        Command::Wizen(args) => Box::pin(wizen::wizen(args)),
+        Command::New(args) => Box::pin(ready(new::new(&args))),
+        Command::Doctor(args) => Box::pin(doctor::doctor(args)),
+        // `main` runs the dialer before.
+        Command::DialKv(_) => Box::pin(ready(Ok(()))),
     })
-}
-
-async fn dispatch(task: Task) -> Result<(), Exit> {
-    let command = match task {
-        Task::Up(args, prepared, confinement, stop) => {
-            return foreground::up(*args, prepared, confinement, stop).await;
-        }
-        Task::Serve(args, inputs, confinement, stop) => {
-            return foreground::serve(*args, inputs, confinement, stop).await;
-        }
-        Task::Pod(args, prepared, confinement, stop) => {
-            return pod::pod(*args, *prepared, confinement, stop).await;
-        }
-        Task::ShareAdd(args, prepared, confinement) => {
-            return share::add(*args, prepared, confinement).await;
-        }
-        Task::Other(command) => command,
-    };
-    match command {
-        // These commands were handled above.
-        Command::Up(_) | Command::Serve(_) | Command::Pod(_) | Command::DialKv(_) => Ok(()),
-        Command::Deploy(args) => functions::deploy(*args).await,
-        Command::Push(args) => oci::push(*args).await,
-        Command::Pull(args) => oci::pull(args).await,
-        Command::Invoke(args) => invoke::invoke(args).await,
-        Command::Ls(args) => functions::list(args).await,
-        Command::Inspect(args) => inspect::inspect(args).await,
-        Command::Rollback(args) => functions::rollback(args).await,
-        Command::Rm(args) => functions::remove(args).await,
-        Command::Logs(args) => logs::logs(args).await,
-        Command::Stats(args) => stats::stats(args).await,
-        Command::Tree(args) => tree::tree(args).await,
-        Command::Image(command) => image::image(command).await,
-        Command::Kv(command) => kv::kv(command).await,
-        Command::Share(command) => share::share(command),
-        Command::Secret(command) => secret::secret(command).await,
-        Command::Engine(command) => engines::engine(command).await,
-        Command::Wizen(args) => wizen::wizen(args).await,
-        Command::New(args) => new::new(&args),
-        Command::Doctor(args) => doctor::doctor(args).await,
-    }
 }

@@ -11,7 +11,7 @@ use faasw_client::{
 
 use super::files;
 use super::table_file::{self, TableFile};
-use super::values::{at_least_one, host, time};
+use super::values::{at_least_one, time};
 
 /// The groups of options in `--help`.
 const CONFIGURATION: &str = "Configuration";
@@ -81,7 +81,7 @@ pub struct Options {
     /// Allow the function to read this secret, like its configuration (repeatable)
     ///
     /// `faasw secret set` sets the value.
-    #[arg(long = "secret", value_name = "NAME", value_parser = secret, help_heading = GRANTS)]
+    #[arg(long = "secret", value_name = "NAME", help_heading = GRANTS)]
     pub secrets: Vec<SecretName>,
     /// Send this secret to HOST without showing it to the function (repeatable)
     ///
@@ -97,7 +97,7 @@ pub struct Options {
     /// Grant access to a shared key-value store (repeatable)
     ///
     /// The function's own store, "default", needs no grant.
-    #[arg(long = "kv", value_name = "STORE", value_parser = store, help_heading = GRANTS)]
+    #[arg(long = "kv", value_name = "STORE", help_heading = GRANTS)]
     pub stores: Vec<StoreName>,
     /// Allow outbound calls to this destination, such as https://api.example.com (repeatable)
     ///
@@ -107,12 +107,12 @@ pub struct Options {
     #[arg(
         long = "allow-outbound",
         value_name = "GRANT",
-        value_parser = outbound,
+        value_parser = |text: &str| Outbound::new(text),
         help_heading = GRANTS
     )]
     pub outbound: Vec<Outbound>,
     /// Serve the function at this host, with the whole path (repeatable)
-    #[arg(long = "host", value_name = "HOST", value_parser = host, help_heading = GRANTS)]
+    #[arg(long = "host", value_name = "HOST", help_heading = GRANTS)]
     pub hosts: Vec<HostName>,
     #[command(flatten, next_help_heading = "Limits")]
     pub own: OwnLimits,
@@ -203,67 +203,38 @@ impl From<OwnLimits> for Limits {
     }
 }
 
-type SetTime = fn(FunctionOptions, Duration) -> FunctionOptions;
-
 impl From<Options> for FunctionOptions {
     fn from(given: Options) -> Self {
-        let mut options = Self::default().freeze(given.freeze.unwrap_or_default());
-        if let Some(export) = given.init {
-            options = options.init(export);
-        }
-        if let Some(path) = given.freeze_at {
-            options = options.freeze_at(path);
-        }
-        for request in given.warm_ups {
-            options = options.warm_up(request);
-        }
+        let mebibytes = |memory: u32| u64::from(memory) << 20;
+        let variables = of_files(given.environment_files).chain(given.environment);
+        let configuration = of_files(given.config_files).chain(given.configuration);
+        let files_at = given.files.and_then(|files| files.at);
         let own = given.own;
-        if let Some(mebibytes) = own.memory {
-            options = options.memory(u64::from(mebibytes) << 20);
-        }
-        let times: [(_, SetTime); 5] = [
-            (own.cpu_time, Self::cpu_time),
-            (own.timeout, Self::first_byte),
-            (own.idle_client, Self::idle_client),
-            (own.idle_guest, Self::idle_guest),
-            (own.total_time, Self::total_time),
-        ];
-        for (limit, set) in times {
-            if let Some(limit) = limit {
-                options = set(options, limit);
-            }
-        }
-        if let Some(requests) = given.concurrency {
-            options = options.concurrency(requests);
-        }
-        for host in given.hosts {
-            options = options.host(host);
-        }
-        for store in given.stores {
-            options = options.store(store);
-        }
-        for name in given.secrets {
-            options = options.secret(name);
-        }
-        for (name, host) in given.bound_secrets {
-            options = options.bind_secret(name, host);
-        }
-        for grant in given.outbound {
-            options = options.allow_outbound(grant);
-        }
-        for argument in given.arguments {
-            options = options.argument(argument);
-        }
-        if let Some(path) = given.files.and_then(|files| files.at) {
-            options = options.files_at(path);
-        }
-        for (name, value) in of_files(given.environment_files).chain(given.environment) {
-            options = options.env(name, value);
-        }
-        for (key, value) in of_files(given.config_files).chain(given.configuration) {
-            options = options.config(key, value);
-        }
-        options
+        Self::default()
+            .with(given.freeze, Self::freeze)
+            .with(given.init, Self::init)
+            .with(given.freeze_at, Self::freeze_at)
+            .with(given.warm_ups, Self::warm_up)
+            .with(own.memory.map(mebibytes), Self::memory)
+            .with(own.cpu_time, Self::cpu_time)
+            .with(own.timeout, Self::first_byte)
+            .with(own.idle_client, Self::idle_client)
+            .with(own.idle_guest, Self::idle_guest)
+            .with(own.total_time, Self::total_time)
+            .with(given.concurrency, Self::concurrency)
+            .with(given.hosts, Self::host)
+            .with(given.stores, Self::store)
+            .with(given.secrets, Self::secret)
+            .with(given.bound_secrets, |options, (name, host)| {
+                options.bind_secret(name, host)
+            })
+            .with(given.outbound, Self::allow_outbound)
+            .with(given.arguments, Self::argument)
+            .with(files_at, Self::files_at)
+            .with(variables, |options, (name, value)| options.env(name, value))
+            .with(configuration, |options, (key, value)| {
+                options.config(key, value)
+            })
     }
 }
 
@@ -295,24 +266,14 @@ fn warm_up(text: &str) -> Result<WarmUpRequest, String> {
     WarmUpRequest::new(text).map_err(|error| error.to_string())
 }
 
-fn store(text: &str) -> Result<StoreName, String> {
-    StoreName::new(text).map_err(|error| error.to_string())
-}
-
-fn secret(text: &str) -> Result<SecretName, String> {
-    SecretName::new(text).map_err(|error| error.to_string())
-}
-
 /// Parses a secret's name and a host.
 fn bound_secret(text: &str) -> Result<(SecretName, Outbound), String> {
     let form = "not of the form NAME=https://HOST; `faasw secret set` sets the value";
     let (name, host) = text.split_once('=').ok_or(form)?;
     let host = host.starts_with("https://").then_some(host).ok_or(form)?;
-    Ok((secret(name)?, outbound(host)?))
-}
-
-fn outbound(text: &str) -> Result<Outbound, String> {
-    Outbound::new(text).map_err(|error| error.to_string())
+    let name = SecretName::new(name).map_err(|error| error.to_string())?;
+    let host = Outbound::new(host).map_err(|error| error.to_string())?;
+    Ok((name, host))
 }
 
 fn freeze(text: &str) -> Result<FreezePolicy, String> {

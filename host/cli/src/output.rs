@@ -9,7 +9,7 @@
 use std::{
     fmt::Display,
     io::{self, IsTerminal as _, Write as _},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     time::Duration,
 };
@@ -20,10 +20,10 @@ use faasw_client::{
     DeployOutcome, DeploymentInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionKind,
     FunctionName, LogLine, spelling,
 };
-use faasw_common::text::{ByteLines, Json, Line, Lines, TabbedLine};
+use faasw_common::text::{ByteLines, Indented, Json, Line, Lines, TabbedLine};
 use serde::Serialize;
 
-use super::{args::DataDir, exit::Exit};
+use super::exit::Exit;
 
 /// Writes text to standard output, with control characters escaped.
 pub fn print(text: impl Display) -> Result<(), Exit> {
@@ -90,12 +90,22 @@ pub fn say(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", Lines(line));
 }
 
+/// Writes the message and the hint of a failure to standard error, and returns its exit code.
+pub fn report(exit: &Exit) -> ExitCode {
+    if let Some(message) = &exit.message {
+        say(format_args!("faasw: {}", Indented(message)));
+    }
+    if let Some(hint) = &exit.hint {
+        say(format_args!("  {}", Indented(hint)));
+    }
+    ExitCode::from(exit.code)
+}
+
 /// Writes clap's message about the arguments, and returns the exit code. A usage error quotes
 /// arguments, and a shell may have expanded these to file names.
 pub fn report_arguments(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         // The rendered text ends with a line break, as `say` does.
-
         let text = error.render().to_string();
         say(text.trim_end());
     } else {
@@ -259,9 +269,7 @@ pub fn log_lines(lines: &[LogLine]) -> String {
 
 /// Reads a module. Rejects a file that is too large for any node without reading it.
 pub fn read_module(file: &Path) -> Result<Bytes, Exit> {
-    let failed = |error: io::Error| {
-        Exit::failure(format_args!("{} cannot be read: {error}", file.display()))
-    };
+    let failed = |error: io::Error| Exit::unreadable(file, error);
     let size = std::fs::metadata(file).map_err(failed)?.len();
     let limit = Limits::default().module as u64;
     if size > limit {
@@ -271,22 +279,6 @@ pub fn read_module(file: &Path) -> Result<Bytes, Exit> {
         )));
     }
     std::fs::read(file).map(Bytes::from).map_err(failed)
-}
-
-/// Returns the data directory of a command: the given one, or the user's default.
-pub fn data_dir(given: DataDir) -> Result<PathBuf, Exit> {
-    let absolute = |variable| {
-        std::env::var_os(variable)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    given
-        .data_dir
-        .or_else(|| Some(absolute("XDG_STATE_HOME")?.join("faasw")))
-        .or_else(|| Some(absolute("HOME")?.join(".local/state/faasw")))
-        .ok_or_else(|| {
-            Exit::usage("this user has no state folder: set a directory with --data-dir")
-        })
 }
 
 #[cfg(test)]

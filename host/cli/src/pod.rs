@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use faasw::{
     FunctionName, FunctionOptions, Limits, Node, StartError,
-    budgets::{BudgetInputs, Budgets, group_limits, machine, memory_used},
+    budgets::{BudgetInputs, Budgets, Machine, group_limits, memory_used},
     shared::{Entry, SharedError, read_key},
 };
 use faasw_common::text::Line;
@@ -21,9 +21,9 @@ use super::{
     events::start_tracing,
     exit::Exit,
     files,
-    output::{deployed, size, stage_of, with_stages},
+    output::size,
     pod_log::PodLog,
-    running::{self, access_log, builder, run_until_stopped, stop_node},
+    running::{self, access_log, builder, deploy, run_until_stopped, stop_node},
     script,
     serving::LogFormat,
     signals::Stop,
@@ -63,11 +63,7 @@ impl Prepared {
     /// Returns an error if the command line is wrong, a file cannot be read, or the container's
     /// limits are too low.
     pub fn new(args: &Pod) -> Result<Self, Exit> {
-        let name = match &args.name {
-            Some(name) => name.clone(),
-            None => script::name_of(&args.file)
-                .map_err(|error| Exit::usage(error).hint("set one with --name"))?,
-        };
+        let name = script::name_of(args.name.clone(), &args.file)?;
         let budgets = budgets(args)?;
         // This has to run before anything else is started. If it fails, jails have no groups, and
         // admission alone keeps them within the container's memory.
@@ -158,12 +154,14 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
         instance_memory: mebibytes(serving.instance_memory),
         ..BudgetInputs::of_function(memory.unwrap_or(Limits::default().memory))
     };
-    asked.budgets(group_limits(), machine()).map_err(|small| {
-        Exit::failure(small).hint(
-            "raise the container's memory limit, or lower the function's \
+    asked
+        .budgets(group_limits(), Machine::this())
+        .map_err(|small| {
+            Exit::failure(small).hint(
+                "raise the container's memory limit, or lower the function's \
              --memory",
-        )
-    })
+            )
+        })
 }
 
 /// Returns the rights that `pod` needs while it runs.
@@ -229,10 +227,10 @@ pub async fn pod(
     starting(&node, log);
     let options = FunctionOptions::from(args.options);
     let made = tokio::select! {
-        made = deploy_function(&node, &name, upload, options, log) => made,
+        made = deploy(&node, &name, upload, options, log) => made,
         () = stop.requested() => return stop_node(&node, Duration::ZERO, stop, log).await,
     };
-    let made = made.and_then(|()| {
+    let made = made.and_then(|_| {
         check_memory(&node, &name, &budgets)?;
         node.open()
             .map_err(|error| Exit::failure(format_args!("cannot listen on {listen}: {error}")))
@@ -260,22 +258,6 @@ fn start_failure(error: StartError) -> Exit {
     } else {
         exit
     }
-}
-
-async fn deploy_function(
-    node: &Node,
-    name: &FunctionName,
-    upload: Bytes,
-    options: FunctionOptions,
-    log: LogFormat,
-) -> Result<(), Exit> {
-    let deploying = node.deploy(name.as_str(), upload, options);
-    let stage = async || stage_of(name, node.deployments());
-    let done = with_stages(name, deploying, stage)
-        .await
-        .map_err(|error| Exit::failure(format_args!("{name} could not be deployed: {error}")))?;
-    log.say(deployed(&done));
-    Ok(())
 }
 
 /// Checks that the function's seed fits into its budget. Also checks that node and seeds leave

@@ -7,12 +7,14 @@ use std::{
     time::Duration,
 };
 
-use faasw::{Limits, Node, NodeBuilder};
+use bytes::Bytes;
+use faasw::{DeployOutcome, FunctionName, FunctionOptions, Limits, Node, NodeBuilder};
 
 use super::{
     access_log::{AccessLog, STDOUT},
     confine::{Confinement, Needs},
     exit::Exit,
+    output::{deployed, stage_of, with_stages},
     serving::{LogFormat, Serving},
     signals::Stop,
     startup_inputs::StartupInputs,
@@ -109,12 +111,29 @@ pub fn builder(
         builder = builder.key_value_server(server.dial_by(dialer.clone()));
     }
     if let Some(key) = inputs.image_key {
-        builder = builder.image_key(key.bytes());
+        builder = builder.image_key(*key);
     }
     if let Some(key) = inputs.secret_key {
-        builder = builder.secret_key(key.bytes());
+        builder = builder.secret_key(*key);
     }
     builder
+}
+
+/// Deploys a function, and reports the stages of a long deployment.
+pub async fn deploy(
+    node: &Node,
+    name: &FunctionName,
+    upload: Bytes,
+    options: FunctionOptions,
+    log: LogFormat,
+) -> Result<DeployOutcome, Exit> {
+    let deploying = node.deploy(name.as_str(), upload, options);
+    let stage = async || stage_of(name, node.deployments());
+    let done = with_stages(name, deploying, stage)
+        .await
+        .map_err(|error| Exit::failure(format_args!("{name} was not deployed: {error}")))?;
+    log.say(deployed(&done));
+    Ok(done)
 }
 
 /// Runs the node until a signal stops it or its confinement breaks. After a signal, it still

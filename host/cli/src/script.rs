@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw::{
-    Extension, FunctionName, NameError,
+    Extension, FunctionName,
     file_fingerprint::FileFingerprint,
     script::{self, FILES_MAX, SCRIPT_MAX},
 };
@@ -70,16 +70,20 @@ fn is_module_text(mut text: &[u8]) -> bool {
     }
 }
 
-/// Returns the name that a file or a folder suggests for its function.
+/// Returns the given name of a function, or the one that its file or folder suggests.
 ///
 /// # Errors
-/// Returns [`NameError`] if it suggests no valid name.
-pub fn name_of(path: &Path) -> Result<FunctionName, NameError> {
-    match fs::canonicalize(path) {
+/// Returns a usage error if no name is given and the path suggests no valid one.
+pub fn name_of(given: Option<FunctionName>, path: &Path) -> Result<FunctionName, Exit> {
+    if let Some(name) = given {
+        return Ok(name);
+    }
+    let suggested = match fs::canonicalize(path) {
         // A path such as `.` stands for the folder's real name.
         Ok(real) if real.is_dir() => FunctionName::from_file(&real),
         _ => FunctionName::from_file(path),
-    }
+    };
+    suggested.map_err(|error| Exit::usage(error).hint("set one with --name"))
 }
 
 fn bundle(files: &[script::File<'_>]) -> Result<Bytes, Exit> {
@@ -88,24 +92,16 @@ fn bundle(files: &[script::File<'_>]) -> Result<Bytes, Exit> {
 }
 
 fn read_folder(folder: &Path, entry: Option<&str>) -> Result<Bytes, Exit> {
-    let source = SourceFolder::open(folder).map_err(|error| {
-        Exit::failure(format_args!("{} cannot be read: {error}", folder.display()))
-    })?;
+    let source = SourceFolder::open(folder).map_err(|error| Exit::unreadable(folder, error))?;
     read_source(&source, entry)
 }
 
 fn read_source(source: &SourceFolder<'_>, entry: Option<&str>) -> Result<Bytes, Exit> {
     let folder = source.path();
-    let failed = |error: io::Error| {
-        Exit::failure(format_args!("{} cannot be read: {error}", folder.display()))
-    };
     let mut files = Vec::new();
     let mut left = SCRIPT_MAX as u64;
-    for ScriptFile { path, real, bytes } in files_of(source).map_err(failed)? {
-        let file = folder.join(&path);
-        let failed = |error: io::Error| {
-            Exit::failure(format_args!("{} cannot be read: {error}", file.display()))
-        };
+    let found = files_of(source).map_err(|error| Exit::unreadable(folder, error))?;
+    for ScriptFile { path, real, bytes } in found {
         // The size is checked before the file is read, because it may exceed the memory.
         if bytes > left {
             return Err(Exit::failure(format_args!(
@@ -113,7 +109,9 @@ fn read_source(source: &SourceFolder<'_>, entry: Option<&str>) -> Result<Bytes, 
                 folder.display()
             )));
         }
-        let content = source.read(&real, left).map_err(failed)?;
+        let content = source
+            .read(&real, left)
+            .map_err(|error| Exit::unreadable(&folder.join(&path), error))?;
         left = left.saturating_sub(content.len() as u64);
         files.push((path, content));
     }

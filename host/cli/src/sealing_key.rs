@@ -1,57 +1,45 @@
 //! `--image-key` and `--secret-key`: the operator's files with the keys that seal images and
 //! functions' secrets.
 
-use std::{fmt, fs, path::Path};
+use std::{fs, path::Path};
+
+use zeroize::Zeroizing;
 
 use super::{exit::Exit, private_file::PrivateFile};
 
 /// The size of a key in bytes.
 const BYTES: usize = 32;
 
-/// A key, which is never printed.
-#[derive(Clone, Copy)]
-pub struct SealingKey([u8; BYTES]);
+/// A key, which is zeroed when it is dropped.
+pub type SealingKey = Zeroizing<[u8; BYTES]>;
 
-impl fmt::Debug for SealingKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SealingKey")
+/// Reads the key for `what` from a private file. The file must not be among the images of
+/// `data_dir`.
+///
+/// # Errors
+/// Returns an error with a hint if the file cannot be read, is not private, is among the images or
+/// has the wrong size.
+pub fn read(what: &str, path: &Path, data_dir: Option<&Path>) -> Result<SealingKey, Exit> {
+    let (what, shown) = (format!("the key of {what}"), path.display());
+    let hint = format!("make one with: (umask 077; head -c {BYTES} /dev/urandom > {shown})");
+    let file = PrivateFile {
+        what: &what,
+        path,
+        hint: &hint,
+    };
+    let bytes = file.read(BYTES)?;
+    let images = data_dir.and_then(|folder| fs::canonicalize(folder.join("images")).ok());
+    let real = fs::canonicalize(path).map_err(|error| file.failed(&error))?;
+    if images.is_some_and(|images| real.starts_with(images)) {
+        return Err(file
+            .wrong("is inside the folder of func-images")
+            .hint("keep it where copies of the data directory do not include it"));
     }
-}
-
-impl SealingKey {
-    /// Reads the key for `what` from a private file. The file must not be among the images of
-    /// `data_dir`.
-    ///
-    /// # Errors
-    /// Returns an error with a hint if the file cannot be read, is not private, is among the images
-    /// or has the wrong size.
-    pub fn read(what: &str, path: &Path, data_dir: Option<&Path>) -> Result<Self, Exit> {
-        let (what, shown) = (format!("the key of {what}"), path.display());
-        let hint = format!("make one with: (umask 077; head -c {BYTES} /dev/urandom > {shown})");
-        let file = PrivateFile {
-            what: &what,
-            path,
-            hint: &hint,
-        };
-        let bytes = file.read(BYTES)?;
-        let images = data_dir.and_then(|folder| fs::canonicalize(folder.join("images")).ok());
-        let real = fs::canonicalize(path).map_err(|error| file.failed(&error))?;
-        if images.is_some_and(|images| real.starts_with(images)) {
-            return Err(file
-                .wrong("is inside the folder of func-images")
-                .hint("keep it where copies of the data directory do not include it"));
-        }
-        let bytes = bytes.as_slice().try_into().map_err(|_| {
-            file.wrong(format_args!("does not have {BYTES} bytes"))
-                .hint(&hint)
-        })?;
-        Ok(Self(bytes))
-    }
-
-    /// Returns the bytes of the key.
-    pub fn bytes(self) -> [u8; BYTES] {
-        self.0
-    }
+    let bytes = bytes.as_slice().try_into().map(Zeroizing::new);
+    bytes.map_err(|_| {
+        file.wrong(format_args!("does not have {BYTES} bytes"))
+            .hint(&hint)
+    })
 }
 
 #[cfg(test)]
@@ -64,7 +52,7 @@ mod tests {
     fn a_key_must_be_private_and_outside_of_the_data_directory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        let read = |path: &Path| SealingKey::read("images", path, Some(folder.path()));
+        let read = |path: &Path| super::read("images", path, Some(folder.path()));
         let refused = |path: &Path| read(path).unwrap_err().to_string();
         assert!(refused(&path).contains("cannot be read"));
         let write = |path: &Path, bytes: &[u8], mode: u32| {
@@ -72,9 +60,7 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
         write(&path, &[7; 32], 0o600);
-        let key = read(&path).unwrap();
-        assert_eq!(key.bytes(), [7; 32]);
-        assert_eq!(format!("{key:?}"), "SealingKey");
+        assert_eq!(*read(&path).unwrap(), [7; 32]);
         for mode in [0o640, 0o604, 0o620] {
             write(&path, &[7; 32], mode);
             assert!(refused(&path).contains("to other users"));
@@ -88,7 +74,7 @@ mod tests {
         let inside = images.join("key");
         write(&inside, &[7; 32], 0o600);
         assert!(refused(&inside).contains("inside the folder of func-images"));
-        assert!(SealingKey::read("secrets", &inside, None).is_ok());
+        assert!(super::read("secrets", &inside, None).is_ok());
         assert!(refused(&images).contains("is not a file"));
     }
 }

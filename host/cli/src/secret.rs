@@ -6,14 +6,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_client::{Client, SECRET_BYTES, SecretInfo};
+use faasw_client::{SECRET_BYTES, SecretInfo};
 use faasw_common::text::Line;
 use zeroize::Zeroizing;
 
 use super::{
     args::{Secret, SecretLs, SecretRm, SecretSet},
     exit::Exit,
-    output::{data_dir, print, print_json, say},
+    output::{print, print_json, say},
 };
 
 /// Runs a command about secrets.
@@ -26,14 +26,11 @@ pub async fn secret(command: Secret) -> Result<(), Exit> {
 }
 
 async fn set(args: SecretSet) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let value = match &args.file {
         Some(path) => {
-            let file = File::open(path);
-            let value = file.and_then(read);
-            value.map_err(|error| {
-                Exit::failure(format_args!("{} cannot be read: {error}", path.display()))
-            })?
+            let value = File::open(path).and_then(read);
+            value.map_err(|error| Exit::unreadable(path, error))?
         }
         None => {
             if io::stdin().is_terminal() {
@@ -77,7 +74,7 @@ fn read(from: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
 }
 
 async fn list(args: SecretLs) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let secrets = client.secrets(args.function.as_ref()).await?;
     if args.format.json {
         print_json(&secrets)
@@ -87,7 +84,7 @@ async fn list(args: SecretLs) -> Result<(), Exit> {
 }
 
 async fn remove(args: SecretRm) -> Result<(), Exit> {
-    let client = Client::new(&data_dir(args.node)?);
+    let client = args.node.client()?;
     let mut failed = None;
     for name in &args.names {
         // If several removals fail, the last error becomes the command's result.

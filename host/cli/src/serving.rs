@@ -9,8 +9,7 @@ use ipnet::IpNet;
 
 use super::{
     clients::Clients,
-    kv_server::{Hidden, hidden},
-    values::{at_least_one, at_least_one_use, network, time},
+    values::{Hidden, at_least_one, at_least_one_use, hidden, network, time},
 };
 
 /// The groups of options in `--help`.

@@ -80,10 +80,8 @@ fn upload(file: &Path, of: &Of) -> Result<Bytes, Exit> {
 /// Returns the description of an entry.
 fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<EntrySubject, Exit> {
     let name = match (of.name, file) {
-        (Some(name), _) => name,
-        (None, Some(file)) => {
-            script::name_of(file).map_err(|error| Exit::usage(error).hint("set one with --name"))?
-        }
+        (given, Some(file)) => script::name_of(given, file)?,
+        (Some(name), None) => name,
         (None, None) => return Err(Exit::usage("a digest has no name: set one with --name")),
     };
     Ok(EntrySubject {
@@ -197,20 +195,15 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     fn of(listed: &'a ListedEntry) -> Self {
         let description = listed.description.as_ref();
-        let seconds = |time: SystemTime| {
-            time.duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs()
-        };
+        let known = description.ok();
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             namespace: listed.namespace.as_str(),
             shown: EntryOutput::of(&listed.found),
             bytes: listed.bytes,
-            name: description.ok().map(|description| &description.name),
-            upload: description.ok().map(|description| description.upload),
-            made: description
-                .ok()
-                .map(|description| seconds(description.made)),
+            name: known.map(|known| &known.name),
+            upload: known.map(|known| known.upload),
+            made: known.map(|known| seconds(known.made).as_secs()),
             unused: match description {
                 Ok(description) => description.stale.map(ToOwned::to_owned),
                 Err(error) => Some(error.to_string()),

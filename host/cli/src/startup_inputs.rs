@@ -7,7 +7,12 @@ use std::{
 
 use faasw::{KeyValueServer, OutboundOptions};
 
-use super::{exit::Exit, kv_server, sealing_key::SealingKey, serving::Serving};
+use super::{
+    exit::Exit,
+    kv_server,
+    sealing_key::{self, SealingKey},
+    serving::Serving,
+};
 
 /// The inputs that a node reads from files before it is confined.
 pub struct StartupInputs {
@@ -25,7 +30,7 @@ impl StartupInputs {
     pub fn read(serving: &Serving, data_dir: Option<&Path>) -> Result<Self, Exit> {
         let read = |what, path: &Option<PathBuf>| {
             let path = path.as_ref();
-            path.map(|path| SealingKey::read(what, path, data_dir))
+            path.map(|path| sealing_key::read(what, path, data_dir))
                 .transpose()
         };
         Ok(Self {

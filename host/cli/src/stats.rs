@@ -2,17 +2,17 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use faasw_client::{Client, GroupSummary, NodeSummary, ZygoteSummary};
+use faasw_client::{GroupSummary, NodeSummary, ZygoteSummary};
 
 use super::{
     args::Stats,
     exit::Exit,
-    output::{data_dir, duration, print, print_json, size},
+    output::{duration, print, print_json, size},
 };
 
 /// Prints a summary of the node's metrics since its start.
 pub async fn stats(args: Stats) -> Result<(), Exit> {
-    let summary = Client::new(&data_dir(args.node)?).stats().await?;
+    let summary = args.node.client()?.stats().await?;
     if args.format.json {
         return print_json(&summary);
     }
@@ -44,31 +44,33 @@ fn text(summary: &NodeSummary) -> String {
         let why = counts(&summary.lacking);
         let _ = writeln!(text, "missing instances of --min-warm, by cause: {why}");
     }
-    if summary.forbidden_calls > 0 {
-        let count = summary.forbidden_calls;
-        let _ = writeln!(text, "processes ended for a forbidden system call {count}");
-    }
-    let failed = of(&summary.resets, "failed");
-    if failed > 0 {
-        let done = of(&summary.resets, "done");
-        let _ = writeln!(
-            text,
-            "instances that could not be reset and ended {failed} ({done} were reset)"
-        );
-    }
-    if summary.abandoned_parents > 0 {
-        let count = summary.abandoned_parents;
-        let _ = writeln!(
-            text,
-            "seeds without specialised zygotes after failures {count}"
-        );
-    }
-    if summary.out_of_memory > 0 {
-        let count = summary.out_of_memory;
-        let _ = writeln!(text, "processes ended for lack of memory {count}");
-    }
-    if summary.unknown > 0 {
-        let _ = writeln!(text, "unknown functions {}", summary.unknown);
+    let reset = format!(" ({} were reset)", of(&summary.resets, "done"));
+    for (what, count, more) in [
+        (
+            "processes ended for a forbidden system call",
+            summary.forbidden_calls,
+            "",
+        ),
+        (
+            "instances that could not be reset and ended",
+            of(&summary.resets, "failed"),
+            &reset,
+        ),
+        (
+            "seeds without specialised zygotes after failures",
+            summary.abandoned_parents,
+            "",
+        ),
+        (
+            "processes ended for lack of memory",
+            summary.out_of_memory,
+            "",
+        ),
+        ("unknown functions", summary.unknown, ""),
+    ] {
+        if count > 0 {
+            let _ = writeln!(text, "{what} {count}{more}");
+        }
     }
     let _ = writeln!(
         text,

@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use faasw_client::{Client, SeedInfo};
+use faasw_client::SeedInfo;
 
 use super::{
     args::Tree,
     exit::Exit,
-    output::{data_dir, print, print_json, size},
+    output::{print, print_json, size},
 };
 
 /// Prints the tree of seeds.
 pub async fn tree(args: Tree) -> Result<(), Exit> {
-    let seeds = Client::new(&data_dir(args.node)?).tree().await?;
+    let seeds = args.node.client()?.tree().await?;
     if args.format.json {
         return print_json(&seeds);
     }

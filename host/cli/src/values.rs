@@ -1,10 +1,26 @@
 //! Parsers for values of options.
 
-use std::time::Duration;
+use std::{convert::Infallible, fmt, time::Duration};
 
 use faasw_client::HostName;
 use faasw_egress_policy::AllowPrivate;
 use ipnet::IpNet;
+
+/// A text that may contain a password and is never printed.
+#[derive(Clone)]
+pub(super) struct Hidden(pub(super) String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden")
+    }
+}
+
+/// Accepts any text. Errors must not be reported by the parser of the command line, because it
+/// would print the text with them.
+pub(super) fn hidden(text: &str) -> Result<Hidden, Infallible> {
+    Ok(Hidden(text.to_owned()))
+}
 
 pub(super) fn host(text: &str) -> Result<HostName, faasw_client::HostNameError> {
     HostName::new(text)

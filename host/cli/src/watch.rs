@@ -55,7 +55,8 @@ impl Watch {
         &mut self,
         name: FunctionName,
         path: PathBuf,
-        (entry, files): (Option<String>, Option<PathBuf>),
+        entry: Option<String>,
+        files: Option<PathBuf>,
         module: &[u8],
     ) {
         let extension = path.to_str().and_then(Extension::of_path);

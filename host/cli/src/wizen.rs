@@ -41,12 +41,7 @@ pub async fn wizen(args: Wizen) -> Result<(), Exit> {
         }
         error => Exit::failure(error),
     })?;
-    write(&args.output, &rewritten).map_err(|error| {
-        Exit::failure(format!(
-            "{} cannot be written: {error}",
-            args.output.display()
-        ))
-    })?;
+    write(&args.output, &rewritten).map_err(|error| Exit::unwritable(&args.output, error))?;
     let after = rewritten.len() as u64;
     say(format_args!(
         "{}: {}, of {}",

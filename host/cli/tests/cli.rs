@@ -148,14 +148,17 @@ async fn a_configuration_comes_from_files_and_options() {
     let found = run(&["invoke", "configured", "--path", "/config"]);
     assert_eq!(found, "Key=a\nb\ncolour=green\nurl=http://b?c=d\nx=\n");
     let shown = run(&["inspect", "configured"]);
-    assert!(shown.contains("\n  config       Key=a\\nb\n"), "{shown}");
-    assert!(shown.contains("\n               colour=green\n"), "{shown}");
+    assert!(shown.contains("\n  config         Key=a\\nb\n"), "{shown}");
+    assert!(
+        shown.contains("\n                 colour=green\n"),
+        "{shown}"
+    );
     let shown = run(&["inspect", "configured", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let expected = serde_json::json!({
         "Key": "a\nb", "colour": "green", "url": "http://b?c=d", "x": "",
     });
-    assert_eq!(shown["function"]["configuration"], expected);
+    assert_eq!(shown["function"]["options"]["configuration"], expected);
 
     let words = [
         "--env",
@@ -211,7 +214,8 @@ async fn inspect_rollback_and_stats_report_the_state() {
         "before-init, requested: auto",
         "get-random-bytes: 16 bytes",
         "first byte 10.0 s",
-        "9; 0 under way",
+        "under way    0\n",
+        "\noptions\n  concurrency    9\n",
         "\n*     2  ",
         "\n      1  ",
     ] {
@@ -337,7 +341,7 @@ async fn image_commands_without_an_image_or_export_fail() {
     let refused = run(&["image", "import", export]);
     assert_eq!(code(&refused), 1);
     assert!(
-        stderr(&refused).contains("no export of faasw; `faasw image export` makes one"),
+        stderr(&refused).contains("not an export of faasw; `faasw image export` makes one"),
         "{refused:?}"
     );
     let missing = run(&["image", "import", "/nonexistent/f.faasw"]);

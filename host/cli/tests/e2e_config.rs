@@ -106,7 +106,7 @@ fn configuration_belongs_to_the_version() {
         let deployed = BENCH.deploy("versions", &e2e::file(PROBE), colour(value));
         assert_eq!(deployed.function.version, version);
         let expected = BTreeMap::from([("colour".to_owned(), value.to_owned())]);
-        assert_eq!(deployed.function.configuration, expected);
+        assert_eq!(*deployed.function.options.configuration(), expected);
         assert_eq!(BENCH.text("/versions/get/colour"), format!("some {value}"));
         assert_eq!(BENCH.text("/versions/at-start"), format!("some {value}"));
     }
@@ -135,7 +135,8 @@ fn it_survives_a_restart() {
         assert_eq!(bench.text("/kept/get/colour"), "some green");
         assert_eq!(bench.text("/kept/at-start"), "some green");
         let details = bench.block_on(bench.node.inspect("kept")).unwrap();
-        assert_eq!(details.function.configuration["colour"], "green");
+        let options = details.function.options;
+        assert_eq!(options.configuration()["colour"], "green");
         bench.end();
     }
 }
@@ -147,12 +148,12 @@ fn refused_interfaces_explain_why() {
         ("sqlite3", "Io(\"spin:sqlite/sqlite@3.1.0 is refused"),
         (
             "llm",
-            "RuntimeError(\"fermyon:spin/llm@2.0.0 is refused: there are no language models \
-             here\")",
+            "RuntimeError(\"fermyon:spin/llm@2.0.0 is refused: language models are not \
+             supported\")",
         ),
         (
             "redis",
-            "Other(\"fermyon:spin/redis@2.0.0 is refused: functions make no connections here\")",
+            "Other(\"fermyon:spin/redis@2.0.0 is refused: such connections are not supported\")",
         ),
         ("mqtt", "Other(\"fermyon:spin/mqtt@2.0.0 is refused"),
         ("mysql", "Other(\"fermyon:spin/mysql@2.0.0 is refused"),
@@ -172,7 +173,7 @@ fn refused_interfaces_explain_why() {
     // This function has no error value to return, so it traps.
     let trapped = BENCH.get("/refused/refused/postgres4-builder");
     assert_eq!(trapped.status, 502);
-    let why = "functions make no connections here";
+    let why = "such connections are not supported";
     assert!(trapped.body.contains(why), "{trapped:?}");
     assert_eq!(BENCH.text("/refused/get/colour"), "none");
 }

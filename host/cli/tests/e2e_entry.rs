@@ -222,8 +222,8 @@ fn opening_a_file_may_be_the_entry_point() {
     let bench = start(Node::builder());
     asked(&bench);
     let details = bench.block_on(bench.node.inspect("f")).unwrap();
-    let files = details.function.files.unwrap();
-    assert_eq!(files.freeze_at.as_deref(), Some("/request"));
+    let options = details.function.options;
+    assert_eq!(options.own_freeze_at(), Some("/request"));
     bench.end();
 }
 
@@ -254,7 +254,7 @@ fn failures_before_the_entry_point_prevent_deployment() {
             ("traps", "unreachable"),
             ("exits", "exited with code 3"),
             ("loops", "longer than its limit"),
-            ("never", "before it came to its entry point"),
+            ("never", "before its entry point"),
         ] {
             let error = refused(bench, &module, in_mode(mode)).to_string();
             assert!(error.contains(why), "{mode}: {error}");

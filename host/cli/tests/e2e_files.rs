@@ -224,9 +224,9 @@ fn invalid_files_are_rejected_without_losing_the_old_version() {
             one(Kind::Link, "out", b"/etc/passwd"),
             "the link \"out\" leads out",
         ),
-        (one(Kind::File, "../x", b""), "\"../x\" is no path"),
-        (one(Kind::File, "/x", b""), "\"/x\" is no path"),
-        (one(Kind::File, "a\0b", b""), "is no path"),
+        (one(Kind::File, "../x", b""), "\"../x\" is not a valid path"),
+        (one(Kind::File, "/x", b""), "\"/x\" is not a valid path"),
+        (one(Kind::File, "a\0b", b""), "is not a valid path"),
         (many.before(&e2e::file(PROBE)), "more than 20000"),
         (one(Kind::File, "large", &large), "more than 64 MiB"),
         (pipe, "has no meaning"),
@@ -310,7 +310,7 @@ fn arguments_belong_to_the_version() {
     let many = options().argument("-d").argument("a=b c").argument("");
     for (name, module) in [("argued", PROBE), ("argued-p2", COMPONENT)] {
         let deployed = BENCH.deploy(name, &e2e::file(module), many.clone());
-        assert_eq!(deployed.function.arguments, ["-d", "a=b c", ""]);
+        assert_eq!(deployed.function.options.arguments(), ["-d", "a=b c", ""]);
         let expected = format!("{name}|-d|a=b c|");
         assert_answer(&BENCH, name, &[("arguments", &expected)]);
         BENCH.deploy(name, &e2e::file(module), options());

@@ -151,7 +151,7 @@ fn an_export_of_another_key_is_rejected() {
     let file = here.path("file");
     fs::write(&file, b"\0asm").unwrap();
     let why = import(&file);
-    assert!(why.contains("no export of faasw"), "{why}");
+    assert!(why.contains("not an export of faasw"), "{why}");
     bench.end();
     drop(bench);
     // With the right key the error names the other faults.
@@ -159,7 +159,7 @@ fn an_export_of_another_key_is_rejected() {
     let bench = here.start();
     for (damage, said) in [
         (bytes[..bytes.len() / 2].to_vec(), "cut off"),
-        ([&bytes[..], b"more"].concat(), "behind its end"),
+        ([&bytes[..], b"more"].concat(), "bytes follow its end"),
         (
             {
                 let mut bytes = bytes.clone();

@@ -123,7 +123,8 @@ fn a_function_has_its_own_store_across_versions() {
 
 fn a_shared_store_is_for_those_it_was_granted_to() {
     let deployed = BENCH.function("one", PROBE, sharing("users"));
-    assert_eq!(deployed.function.stores, [StoreName::new("users").unwrap()]);
+    let users = StoreName::new("users").unwrap();
+    assert_eq!(*deployed.function.options.stores(), [users].into());
     BENCH.function("two", PROBE, sharing("users"));
     BENCH.function("three", PROBE, plain());
     assert_eq!(BENCH.text("/one/draft/users/set/k/1"), "done");
@@ -186,7 +187,7 @@ fn stores_are_not_available_before_a_request() {
     let after_init = options.freeze(faasw::FreezePolicy::AfterInit);
     BENCH.deploy("early", &e2e::file(PROBE), after_init);
     let told = BENCH.text("/early/at-start");
-    let why = "there is no key-value store before a request";
+    let why = "key-value stores are available only";
     assert!(told.contains(why), "{told}");
 }
 

@@ -133,7 +133,7 @@ async fn a_host_belongs_to_one_function_across_versions_and_restarts() {
         let mut has = None;
         for listed in node.list() {
             let function = node.inspect(listed.name.as_str()).await.unwrap().function;
-            if function.hosts.contains(&host("shop.test")) {
+            if function.options.hosts().contains(&host("shop.test")) {
                 has = Some(function.name);
             }
         }
@@ -257,7 +257,7 @@ async fn the_command_line_assigns_and_lists_hosts() {
     assert_eq!(code, Some(0));
     let (_, shown, _) = run(&["inspect", "shop"]);
     assert!(
-        shown.contains("hosts        b.test, shop.test\n"),
+        shown.contains("host           b.test\n                 shop.test\n"),
         "{shown}"
     );
     let (code, _, said) = run(&["deploy", module, "--name", "other", "--host", "b.test"]);

@@ -1,18 +1,12 @@
 //! Descriptions of functions in the admin API.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use faasw_abi::wire::FunctionKind;
-use faasw_common::{FreezePolicy, Lacking};
+use faasw_common::WarmShortfall;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Digest, EngineUse, FunctionName, HostName, Outbound, RequestLimits, SecretName, StoreName,
-    spelling,
-};
+use crate::{Digest, EngineUse, FunctionName, FunctionOptions, RequestLimits, spelling};
 
 /// A short description of a function's current version, for lists.
 ///
@@ -60,9 +54,6 @@ pub struct FunctionInfo {
     pub kind: FunctionKind,
     /// The digest of the module or of the script.
     pub digest: Digest,
-    /// The origin of the version, as its owner stated it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
     /// The engine that runs it, if it is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineUse>,
@@ -72,35 +63,14 @@ pub struct FunctionInfo {
     pub memory: u64,
     /// The time limits of its requests.
     pub limits: RequestLimits,
-    /// The maximum number of concurrent requests. `None` if only the node's limit applies.
-    pub concurrency: Option<usize>,
-    /// The maximum time for which its instances poll for their next requests, in microseconds.
-    /// `None` if the node's setting applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub poll_us: Option<u64>,
-    /// The function's own hosts, except the one in the node's domain.
-    #[serde(default)]
-    pub hosts: Vec<HostName>,
     /// The names of its environment variables. The values may be secret and are not reported.
     pub environment: Vec<String>,
-    /// The configuration by key. It must not contain secrets.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub configuration: BTreeMap<String, String>,
-    /// The shared key-value stores that it may use besides its own.
+    /// The warm-up requests that it answers whenever its seed is made: method and path of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stores: Vec<StoreName>,
-    /// The destinations to which it may send requests.
-    #[serde(default)]
-    pub outbound: Vec<Outbound>,
-    /// The names of the secrets that it reads.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub secrets: Vec<SecretName>,
-    /// The names of the secrets that are bound to hosts, with these hosts.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub bound_secrets: BTreeMap<SecretName, Vec<Outbound>>,
-    /// The program arguments, without the function's name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arguments: Vec<String>,
+    pub warm_ups: Vec<String>,
+    /// Its options, without environment and warm-up requests. An option that is not set has the
+    /// node's default.
+    pub options: FunctionOptions,
     /// The files of the function, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesInfo>,
@@ -110,15 +80,9 @@ pub struct FunctionInfo {
     pub module_bytes: u64,
     /// The size of the compiled code in bytes.
     pub code_bytes: u64,
-    /// The requested freeze policy.
-    #[serde(with = "spelling::freeze")]
-    pub freeze: FreezePolicy,
     /// How the function was initialised at its deployment, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Initialisation>,
-    /// The warm-up requests that it answers whenever its seed is made: method and path of each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub warm_ups: Vec<String>,
     /// Whether the seed is frozen after instantiation: the policy in force.
     pub frozen_after_init: bool,
     /// Whether the seed is frozen at the function's own entry point.
@@ -146,9 +110,6 @@ pub struct FunctionInfo {
 pub struct FilesInfo {
     /// The path at which the function sees them.
     pub at: String,
-    /// The file whose opening freezes the function, if one was named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub freeze_at: Option<String>,
     /// The digest of the bundle that contains them.
     pub digest: Digest,
     /// The number of files, folders and links.
@@ -200,7 +161,7 @@ pub struct FunctionDetails {
     /// The instances that are to be warm ahead of requests but are missing, and the reason.
     /// `None` if none is missing or they are being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lacking: Option<Lacking>,
+    pub lacking: Option<WarmShortfall>,
     /// The kept versions, including the current one, newest first.
     pub versions: Vec<FunctionInfo>,
 }

@@ -3,10 +3,12 @@
 //! This module checks each name once. A `Host` header of a client is compared with these names and
 //! never becomes one of them.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::checked_name::checked_name;
 
 /// Maximum length of a name and of a label in bytes (RFC 1035, section 2.3.4).
 const LONGEST: usize = 253;
@@ -34,6 +36,8 @@ pub enum HostNameError {
 #[serde(try_from = "String", into = "String")]
 pub struct HostName(Arc<str>);
 
+checked_name!(HostName, HostNameError);
+
 impl HostName {
     /// Checks a name.
     ///
@@ -58,12 +62,6 @@ impl HostName {
         Ok(Self(lower.into()))
     }
 
-    /// Returns the name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Returns the part of `host` before this domain, which is empty for the domain itself. Returns
     /// `None` if the host is not in the domain.
     #[must_use]
@@ -82,38 +80,6 @@ fn is_label(label: &str) -> bool {
         && label.bytes().all(allowed)
         && !label.starts_with('-')
         && !label.ends_with('-')
-}
-
-impl fmt::Display for HostName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for HostName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
-    }
-}
-
-impl std::borrow::Borrow<str> for HostName {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for HostName {
-    type Error = HostNameError;
-
-    fn try_from(name: String) -> Result<Self, HostNameError> {
-        Self::new(&name)
-    }
-}
-
-impl From<HostName> for String {
-    fn from(name: HostName) -> Self {
-        name.as_str().into()
-    }
 }
 
 #[cfg(test)]

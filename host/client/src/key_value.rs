@@ -1,8 +1,5 @@
 //! Key-value stores in the admin API.
 
-use std::fmt;
-
-use form_urlencoded::Serializer;
 use serde::{Deserialize, Serialize};
 
 use crate::{FunctionName, StoreName};
@@ -29,14 +26,13 @@ impl Store {
     /// # Errors
     /// Returns a sentence that describes the mistake if the kind is unknown or the name is invalid.
     pub fn of_path(kind: &str, name: &str) -> Result<Self, String> {
-        let bad = |error: &dyn fmt::Display| error.to_string();
         match kind {
             "functions" => FunctionName::new(name)
                 .map(Self::Function)
-                .map_err(|error| bad(&error)),
+                .map_err(|error| error.to_string()),
             "shared" => StoreName::new(name)
                 .map(Self::Shared)
-                .map_err(|error| bad(&error)),
+                .map_err(|error| error.to_string()),
             other => Err(format!("stores are functions' or shared, not {other:?}")),
         }
     }
@@ -81,28 +77,6 @@ pub struct StoreKeys {
     pub has_more: bool,
 }
 
-/// Reads the only parameter of a request about a store: `key`, or `after` of a list.
-///
-/// # Errors
-/// Returns a sentence that describes the mistake if there is any other parameter.
-pub fn read_parameter(query: Option<&str>, wanted: &str) -> Result<Option<String>, String> {
-    let mut found = None;
-    for (parameter, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-        if parameter != wanted {
-            return Err(format!("there is no parameter {parameter:?} here"));
-        }
-        found = Some(value.into_owned());
-    }
-    Ok(found)
-}
-
-/// Writes a parameter for [`read_parameter`].
-pub(crate) fn write_parameter(parameter: &str, value: &str) -> String {
-    Serializer::new(String::new())
-        .append_pair(parameter, value)
-        .finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,16 +101,5 @@ mod tests {
             r#"{"kind":"shared","name":"users","keys":1,"bytes":2}"#
         );
         assert_eq!(serde_json::from_str::<StoreInfo>(&json).unwrap(), info);
-    }
-
-    #[test]
-    fn a_key_is_any_text() {
-        for key in ["a", "a b&c=d/\u{e9}\n", ""] {
-            let query = write_parameter("key", key);
-            let read = read_parameter(Some(&query), "key");
-            assert_eq!(read, Ok(Some(key.to_owned())), "{query}");
-        }
-        assert_eq!(read_parameter(None, "key"), Ok(None));
-        assert!(read_parameter(Some("keys=a"), "key").is_err());
     }
 }

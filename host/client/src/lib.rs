@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `GET /v1/node` | describes the node: [`NodeInfo`] |
 //! | `GET /v1/functions` | lists functions, in short: [`FunctionBrief`]s |
-//! | `PUT /v1/functions/NAME?…` | deploys the body: [`DeployOutcome`] |
+//! | `PUT /v1/functions/NAME` | deploys the body with the options in [`OPTIONS_FIELD`]: [`DeployOutcome`] |
 //! | `GET /v1/functions/NAME` | returns a function and its versions: [`FunctionDetails`] |
 //! | `POST /v1/functions/NAME/rollback?version=…` | makes a version current, or the one before: [`FunctionInfo`] |
 //! | `GET /v1/functions/NAME/image` | reads and describes the whole image of its seed: [`ImageInfo`] |
@@ -34,22 +34,25 @@
 //! | `GET /v1/stats` | summarises the metrics since the start: a [`NodeSummary`] |
 //! | `GET /metrics` | returns the metrics as OpenMetrics text |
 //!
-//! Options of a deployment are `memory` (bytes), `concurrency`, `poll` (`off`, `auto` or a time),
-//! `freeze`, `freeze-at` (a path of the guest), `init` (an export), `files-at` (a path of the
-//! guest), and the times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
-//! `500ms` or `10s`). Repeatable are `warmup-request`, `host` (a host name), `arg` (an argument),
-//! `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name),
-//! `bind-secret` (`NAME=HOST`) and `allow-outbound` (a grant). `source` states the origin of the
-//! version, for display only. Failures have problem bodies. A process that can open the socket can
-//! do everything. The modes of the socket and of its directory restrict that to the node's user.
+//! A deployment's options are JSON in a header field ([`FunctionOptions::from_json`]), without line
+//! breaks:
+//!
+//! ```sh
+//! curl --unix-socket DATA_DIR/faasw.sock -T hello.wasm http://localhost/v1/functions/hello \
+//!     -H 'x-faasw-options: {"memory": 67108864, "stores": ["users"]}'
+//! ```
+//!
+//! Failures have problem bodies. A process that can open the socket can do everything. The modes of
+//! the socket and of its directory restrict that to the node's user.
 
+mod checked_name;
 mod client;
 mod deployment;
 mod digest;
 mod engine;
 mod function;
 mod host_name;
-pub mod key_value;
+mod key_value;
 mod log;
 mod name;
 mod node;
@@ -72,8 +75,8 @@ pub use digest::{Digest, DigestError};
 pub use engine::{EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, ExtensionError};
 pub use faasw_abi::wire::FunctionKind;
 pub use faasw_common::{
-    FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, Lack, Lacking, LogStream, SeedInfo,
-    SetReuse,
+    FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, LogStream, SeedInfo, SetReuse,
+    ShortfallCause, WarmShortfall,
 };
 pub use function::{
     DeployOutcome, FilesInfo, FunctionBrief, FunctionDetails, FunctionInfo, ImportOutcome,
@@ -84,7 +87,9 @@ pub use key_value::{STORE_PAGE, STORE_VALUE_BYTES, Store, StoreInfo, StoreKeys};
 pub use log::{LogLine, LogPage};
 pub use name::{FunctionName, NameError};
 pub use node::{FunctionLimits, NodeInfo};
-pub use options::{CONFIGURATION_BYTES, FunctionOptions, OptionsError};
+pub use options::{
+    CONFIGURATION_BYTES, FunctionOptions, OPTIONS_BYTES, OPTIONS_FIELD, OptionValue, OptionsError,
+};
 pub use outbound::Outbound;
 pub use problem::{Problem, ProblemBody, ProblemSlug};
 pub use request_id::{RequestId, RequestIdError};

@@ -4,10 +4,12 @@
 //! the registry. This module checks it once, so a [`FunctionName`] can be used in all these places
 //! without escaping.
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::checked_name::checked_name;
 
 /// Maximum length in bytes: that of a DNS label, so that names can become host names.
 const LONGEST: usize = 63;
@@ -33,6 +35,8 @@ pub enum NameError {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FunctionName(Arc<str>);
+
+checked_name!(FunctionName, NameError);
 
 impl FunctionName {
     /// Checks a name.
@@ -72,49 +76,10 @@ impl FunctionName {
         }
         Self::new(name)
     }
-
-    /// Returns the name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 fn is_name_byte(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')
-}
-
-impl fmt::Display for FunctionName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `pad` instead of `write_str`, so that tables can align names.
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for FunctionName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
-    }
-}
-
-impl TryFrom<String> for FunctionName {
-    type Error = NameError;
-
-    fn try_from(name: String) -> Result<Self, NameError> {
-        Self::new(&name)
-    }
-}
-
-impl From<FunctionName> for String {
-    fn from(name: FunctionName) -> Self {
-        name.as_str().into()
-    }
-}
-
-impl std::borrow::Borrow<str> for FunctionName {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
 }
 
 #[cfg(test)]

@@ -26,8 +26,22 @@ pub struct RequestLimits {
     pub total_time: Option<Duration>,
 }
 
-/// A kind of time limit. The flag of the command line, the parameter of the admin API and the key
-/// in the registry are the same word.
+impl RequestLimits {
+    /// Returns one of the limits. `None` means unlimited.
+    #[must_use]
+    pub fn of(&self, limit: TimeLimit) -> Option<Duration> {
+        match limit {
+            TimeLimit::CpuTime => Some(self.cpu_time),
+            TimeLimit::Timeout => Some(self.first_byte),
+            TimeLimit::IdleClient => Some(self.idle_client),
+            TimeLimit::IdleGuest => Some(self.idle_guest),
+            TimeLimit::TotalTime => self.total_time,
+        }
+    }
+}
+
+/// A kind of time limit. The flag of the command line, the annotation of artifacts and the key in
+/// JSON are the same word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeLimit {
@@ -44,6 +58,15 @@ pub enum TimeLimit {
 }
 
 impl TimeLimit {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [
+        Self::CpuTime,
+        Self::Timeout,
+        Self::IdleClient,
+        Self::IdleGuest,
+        Self::TotalTime,
+    ];
+
     /// Returns the word for the limit.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -59,14 +82,6 @@ impl TimeLimit {
     /// Returns the limit for a word, if there is one.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        [
-            Self::CpuTime,
-            Self::Timeout,
-            Self::IdleClient,
-            Self::IdleGuest,
-            Self::TotalTime,
-        ]
-        .into_iter()
-        .find(|limit| limit.word() == word)
+        Self::ALL.into_iter().find(|limit| limit.word() == word)
     }
 }

@@ -1,11 +1,11 @@
 //! Secrets of functions in the admin API, which never reports their values.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{FunctionName, options::is_key};
+use crate::{FunctionName, checked_name::checked_name, options::is_key};
 
 /// Maximum size of a secret in bytes.
 pub const SECRET_BYTES: usize = faasw_abi::secrets::VALUE_MAX;
@@ -20,6 +20,8 @@ pub struct SecretNameError(String);
 #[serde(try_from = "String", into = "String")]
 pub struct SecretName(Arc<str>);
 
+checked_name!(SecretName, SecretNameError);
+
 impl SecretName {
     /// Checks a name.
     ///
@@ -30,38 +32,6 @@ impl SecretName {
             name if is_key(name) => Ok(Self(name.into())),
             name => Err(SecretNameError(name.chars().take(80).collect())),
         }
-    }
-
-    /// Returns the name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for SecretName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for SecretName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
-    }
-}
-
-impl TryFrom<String> for SecretName {
-    type Error = SecretNameError;
-
-    fn try_from(name: String) -> Result<Self, SecretNameError> {
-        Self::new(name)
-    }
-}
-
-impl From<SecretName> for String {
-    fn from(name: SecretName) -> Self {
-        name.as_str().to_owned()
     }
 }
 

@@ -1,10 +1,12 @@
 //! Names of shared stores.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use faasw_abi::store::{OWN_STORE, STORE_MAX, is_store_name};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::checked_name::checked_name;
 
 /// The reason why a name of a store is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub enum StoreNameError {
 #[serde(try_from = "String", into = "String")]
 pub struct StoreName(Arc<str>);
 
+checked_name!(StoreName, StoreNameError);
+
 impl StoreName {
     /// Checks a name.
     ///
@@ -38,38 +42,6 @@ impl StoreName {
             name if is_store_name(name) => Ok(Self(name.into())),
             name => Err(StoreNameError::Form(name.chars().take(80).collect())),
         }
-    }
-
-    /// Returns the name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for StoreName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for StoreName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
-    }
-}
-
-impl TryFrom<String> for StoreName {
-    type Error = StoreNameError;
-
-    fn try_from(name: String) -> Result<Self, StoreNameError> {
-        Self::new(name)
-    }
-}
-
-impl From<StoreName> for String {
-    fn from(name: StoreName) -> Self {
-        name.as_str().to_owned()
     }
 }
 

@@ -4,7 +4,9 @@ use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use faasw_abi::files::upload;
-use faasw_client::{FunctionLimits, FunctionOptions, LogPage, NodeInfo, Problem, query};
+use faasw_client::{
+    FunctionLimits, FunctionOptions, LogPage, NodeInfo, OPTIONS_FIELD, Problem, query,
+};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body::Body as _;
 use serde::Serialize;
@@ -84,7 +86,7 @@ impl Api {
             (&Method::GET, ["tree"]) => json(&self.node.tree()),
             (&Method::GET, ["deployments"]) => json(&self.node.deployments()),
             (&Method::GET, ["functions"]) => json(&self.node.list()),
-            (&Method::PUT, ["functions", name]) => self.deploy(name, &parts.uri, body).await,
+            (&Method::PUT, ["functions", name]) => self.deploy(name, parts, body).await,
             (&Method::GET, ["functions", name]) => self.inspect(name).await,
             (&Method::DELETE, ["functions", name]) => self.remove(name).await,
             (&Method::POST, ["functions", name, "rollback"]) => {
@@ -178,8 +180,8 @@ impl Api {
         })
     }
 
-    async fn deploy(&self, name: &str, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
-        let options = query::read_options(uri.query()).map_err(bad_query)?;
+    async fn deploy(&self, name: &str, parts: &Parts, body: RequestBodyStream) -> HandlerResult {
+        let options = options_of(parts)?;
         let limit = self.node.limits().module.saturating_add(FILES_MAX);
         let (module, _upload) = self.upload(body, limit).await?;
         let deployed = self.node.deploy(name, module, options).await;
@@ -235,9 +237,9 @@ impl Api {
     }
 
     async fn import(&self, uri: &Uri, body: RequestBodyStream) -> HandlerResult {
-        let name = query::read_name(uri.query()).map_err(bad_query)?;
+        let name = query::read_parameter(uri.query(), "name").map_err(bad_query)?;
         let mut export = pin!(body);
-        let imported = self.node.import_from(export.as_mut(), name).await;
+        let imported = self.node.parts.deployer.import(export.as_mut(), name).await;
         if imported.is_err() {
             // A client that sends the whole body before it reads the response must still receive
             // the error.
@@ -270,8 +272,10 @@ impl Api {
             .map_err(|error| bad_query(error.to_string()))?;
         *request.headers_mut() = parts.headers.clone();
         request.extensions_mut().insert(message::FromOperator);
-        let follow = self.node.follow(&request, correlation);
-        Ok(self.node.answer(name, request, correlation, follow).await)
+        let dispatcher = &self.node.parts.dispatcher;
+        let follow = dispatcher.follow(&request, correlation);
+        let answering = dispatcher.invoke(name, request, correlation, follow);
+        Ok(answering.await)
     }
 
     async fn inspect(&self, name: &str) -> HandlerResult {
@@ -280,20 +284,43 @@ impl Api {
     }
 
     async fn rollback(&self, name: &str, uri: &Uri) -> HandlerResult {
-        let version = query::read_version(uri.query()).map_err(bad_query)?;
+        let version = query::read_parameter(uri.query(), "version").map_err(bad_query)?;
         let function = self.node.rollback(name, version).await;
         json(&function.map_err(|error| error.problem().of_function(name))?)
     }
 
     async fn logs(&self, name: &str, uri: &Uri) -> HandlerResult {
         let asked = query::read_lines(uri.query()).map_err(bad_query)?;
-        let page = self.node.log_page(name, asked.newest, asked.after);
+        let inspector = &self.node.parts.inspector;
+        let page = inspector.log_page(name, asked.newest, asked.after);
         let page = match tokio::time::timeout(LOG_WAIT, page).await {
             Ok(page) => page.map_err(|error| error.problem().of_function(name))?,
             Err(_) => LogPage::empty(asked.after.unwrap_or_default()),
         };
         json(&page)
     }
+}
+
+/// Returns the options of a deployment.
+fn options_of(parts: &Parts) -> Result<FunctionOptions, Problem> {
+    if parts.uri.query().is_some() {
+        let detail = format!("options of a deployment are in the field {OPTIONS_FIELD}");
+        return Err(bad_query(detail));
+    }
+    let mut fields = parts.headers.get_all(OPTIONS_FIELD).iter();
+    let options = match (fields.next(), fields.next()) {
+        (None, _) => Ok(FunctionOptions::default()),
+        (Some(json), None) => FunctionOptions::from_json(json.as_bytes()),
+        (Some(_), Some(_)) => Err("it occurs twice".to_owned()),
+    };
+    options.map_err(|why| {
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            "bad-options",
+            "Not valid options",
+            format!("{OPTIONS_FIELD}: {why}"),
+        )
+    })
 }
 
 pub(super) fn no_content() -> Response<Body> {

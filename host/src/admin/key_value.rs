@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::store::KEY_MAX;
-use faasw_client::{Problem, STORE_VALUE_BYTES, Store, key_value::read_parameter};
+use faasw_client::{Problem, STORE_VALUE_BYTES, Store, query::read_parameter};
 use http::{HeaderValue, Response, StatusCode, Uri, header};
 
 use super::api::{Api, HandlerResult, bad_query, json, no_content};
@@ -25,7 +25,7 @@ impl Api {
 
     pub(super) async fn store_keys(&self, kind: &str, name: &str, uri: &Uri) -> HandlerResult {
         let store = Store::of_path(kind, name).map_err(bad_query)?;
-        let after = read_parameter(uri.query(), "after").map_err(bad_query)?;
+        let after: Option<String> = read_parameter(uri.query(), "after").map_err(bad_query)?;
         let after = after.unwrap_or_default();
         let keys = self.node.store_keys(&store, &after).await;
         json(&keys.map_err(problem)?)
@@ -53,7 +53,7 @@ impl Api {
     ) -> HandlerResult {
         let (store, key) = of_key(kind, name, uri)?;
         if let Store::Function(function) = &store
-            && !self.node.has_function(function.as_str())
+            && self.node.parts.functions.get(function.as_str()).is_none()
         {
             // The store of a removed function may still be read and emptied, but not written.
             return Err(
@@ -90,7 +90,7 @@ impl Api {
 
 fn of_key(kind: &str, name: &str, uri: &Uri) -> Result<(Store, String), Problem> {
     let store = Store::of_path(kind, name).map_err(bad_query)?;
-    let key = read_parameter(uri.query(), "key").map_err(bad_query)?;
+    let key: Option<String> = read_parameter(uri.query(), "key").map_err(bad_query)?;
     let key = key.unwrap_or_default();
     match key.len() {
         1..=KEY_MAX => Ok((store, key)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use faasw_client::{FunctionName, Problem, SECRET_BYTES, SecretName, key_value::read_parameter};
+use faasw_client::{FunctionName, Problem, SECRET_BYTES, SecretName, query::read_parameter};
 use http::{StatusCode, Uri};
 
 use super::api::{Api, HandlerResult, bad_query, json, no_content};
@@ -54,7 +54,7 @@ fn of_function(function: &str) -> Result<FunctionName, Problem> {
 
 fn of_secret(function: &str, uri: &Uri) -> Result<(FunctionName, SecretName), Problem> {
     let function = of_function(function)?;
-    let name = read_parameter(uri.query(), "name").map_err(bad_query)?;
+    let name: Option<String> = read_parameter(uri.query(), "name").map_err(bad_query)?;
     let name = SecretName::new(name.unwrap_or_default());
     Ok((
         function,

@@ -1,23 +1,16 @@
 //! The pool as the backend of a node.
 
-use std::{
-    fmt, io,
-    sync::{Arc, OnceLock},
-};
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
-use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
-    CodeDigest, CodeSource, Compilation, CompileError, CompiledFunction, EarlierBuild,
-    FreezeReport, FunctionSpec, ImageError, ImageInfo, InitialisationPlan, InitialiseError,
-    InvocationRequest, InvokeError, Lacking, LanguageEngine, PermitShare, PlatformError, Pool,
-    PoolStats, Reply, SealedCode, SeedError, SeedInfo,
+    Compilation, CompileError, CompileOutput, CompiledFunction, EarlierBuild, FunctionSpec,
+    FunctionVersion, ImageError, ImageInfo, InitialiseError, InitialisedModule, InvocationRequest,
+    InvokeError, PermitShare, Pool, PoolStats, Reply, SeedError, SeedInfo, SeededVersion,
+    WarmShortfall,
 };
 
-use super::{
-    Backend, BackendFuture, Code, CompileResult, RestoreResult, SeedResult, ServableVersion,
-    StoredCodeInfo,
-};
+use super::{Backend, BackendFuture, ServableVersion};
 use crate::services::outbound::{EgressProcesses, NameFiles, NewConnector, NewWorker};
 
 impl EgressProcesses for faasw_pool::Egress {
@@ -55,11 +48,8 @@ impl Backend for Pool {
         Self::generation(self)
     }
 
-    fn compile(&self, work: Compilation) -> BackendFuture<'_, CompileResult> {
-        Box::pin(async {
-            let (compiled, kept) = self.compile_for(work).await?;
-            Ok((wrap_code(self, compiled), kept))
-        })
+    fn compile(&self, work: Compilation) -> BackendFuture<'_, Result<CompileOutput, CompileError>> {
+        Box::pin(self.compile_for(work))
     }
 
     fn pack<'a>(
@@ -70,29 +60,65 @@ impl Backend for Pool {
         Box::pin(async move { Self::pack(self, owner, &files).await })
     }
 
-    fn queued_behind(&self, function: &str) -> Option<usize> {
-        Self::queued_behind(self, function)
+    fn initialise<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        code: &'a CompiledFunction,
+        module: &'a [u8],
+        most_bytes: usize,
+    ) -> BackendFuture<'a, Result<InitialisedModule, InitialiseError>> {
+        Box::pin(Self::initialise(self, spec, code, module, most_bytes))
     }
 
-    fn load(
-        &self,
-        stored: StoredCodeInfo,
-    ) -> BackendFuture<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {
-        let StoredCodeInfo {
-            kind,
-            bytes,
-            digest,
-            source,
-            here,
-        } = stored;
-        let compiled = CompiledFunction::stored(kind, source, bytes, digest, here.as_ref());
-        let code = wrap_code(self, compiled);
-        Box::pin(async { Ok(Some(code)) })
+    fn warm_engine<'a>(
+        &'a self,
+        name: &'a str,
+        code: &'a CompiledFunction,
+    ) -> BackendFuture<'a, Result<(), SeedError>> {
+        Box::pin(Self::warm_engine(self, name, code))
     }
 
-    fn shared(&self) -> BackendFuture<'_, Option<String>> {
+    fn make_seed<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        code: &'a CompiledFunction,
+    ) -> BackendFuture<'a, Result<SeededVersion<Arc<dyn ServableVersion>>, SeedError>> {
+        Box::pin(async {
+            let made = Self::make_seed(self, spec, code).await?;
+            Ok(SeededVersion {
+                version: PoolVersion::wrap(self, made.version),
+                report: made.report,
+            })
+        })
+    }
+
+    fn register_existing<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        code: &'a CompiledFunction,
+        known: EarlierBuild,
+    ) -> BackendFuture<'a, Result<Arc<dyn ServableVersion>, SeedError>> {
+        Box::pin(async move {
+            let version = Self::register_existing(self, spec, code, known)?;
+            Ok(PoolVersion::wrap(self, version))
+        })
+    }
+
+    fn restore<'a>(
+        &'a self,
+        spec: &'a FunctionSpec,
+        code: &'a CompiledFunction,
+        known: EarlierBuild,
+    ) -> BackendFuture<'a, Result<Result<Arc<dyn ServableVersion>, ImageError>, SeedError>> {
+        Box::pin(async move {
+            let restored = Self::restore(self, spec, code, known).await?;
+            Ok(restored.map(|version| PoolVersion::wrap(self, version)))
+        })
+    }
+
+    fn shared_content(&self) -> BackendFuture<'_, Option<String>> {
         // The pool reports why there is none where it tries to make it.
-        Box::pin(async { self.shared_content().await.ok().flatten() })
+        Box::pin(async { Self::shared_content(self).await.ok().flatten() })
     }
 
     fn note_function_added(&self, memory_limit: u64) {
@@ -111,6 +137,10 @@ impl Backend for Pool {
         Self::tree(self)
     }
 
+    fn queued_behind(&self, function: &str) -> Option<usize> {
+        Self::queued_behind(self, function)
+    }
+
     fn provided_functions(&self) -> usize {
         Self::provided_functions(self)
     }
@@ -119,8 +149,8 @@ impl Backend for Pool {
         Self::min_warm(self)
     }
 
-    fn processes(&self) -> Option<Arc<dyn EgressProcesses>> {
-        Some(Arc::new(self.egress()))
+    fn egress(&self) -> Option<Arc<dyn EgressProcesses>> {
+        Some(Arc::new(Self::egress(self)))
     }
 
     fn shutdown(&self) -> BackendFuture<'_, ()> {
@@ -128,142 +158,20 @@ impl Backend for Pool {
     }
 }
 
-/// Wraps the pool's code.
-fn wrap_code(pool: &Pool, compiled: CompiledFunction) -> Arc<dyn Code> {
-    Arc::new(PoolCode {
-        pool: pool.clone(),
-        compiled,
-        engine: OnceLock::new(),
-    })
-}
-
-struct PoolCode {
+/// A function version and the pool that serves it.
+#[derive(Debug)]
+struct PoolVersion {
     pool: Pool,
-    compiled: CompiledFunction,
-    /// The state that the scripts share, if the code is an engine's.
-    engine: OnceLock<Arc<LanguageEngine>>,
+    version: FunctionVersion,
 }
 
-impl PoolCode {
-    /// Wraps the pool's function version.
-    fn wrap_version(&self, version: faasw_pool::FunctionVersion) -> Arc<dyn ServableVersion> {
-        Arc::new(PoolVersion {
-            pool: self.pool.clone(),
+impl PoolVersion {
+    fn wrap(pool: &Pool, version: FunctionVersion) -> Arc<dyn ServableVersion> {
+        Arc::new(Self {
+            pool: pool.clone(),
             version,
         })
     }
-}
-
-impl Code for PoolCode {
-    fn kind(&self) -> FunctionKind {
-        self.compiled.kind
-    }
-
-    fn imports(&self) -> &[String] {
-        &self.compiled.imports
-    }
-
-    fn has_initialiser(&self) -> bool {
-        self.compiled.has_initialiser
-    }
-
-    fn is_engine(&self) -> bool {
-        self.compiled.is_engine
-    }
-
-    fn warm<'a>(&'a self, name: &'a str) -> BackendFuture<'a, Result<(), SeedError>> {
-        Box::pin(async {
-            let engine = self.pool.make_engine_seed(name, &self.compiled).await?;
-            // Concurrent calls return the same engine.
-            self.engine.get_or_init(|| engine);
-            Ok(())
-        })
-    }
-
-    fn is_warm(&self) -> bool {
-        self.engine
-            .get()
-            .is_some_and(|engine| engine.is_in_memory())
-    }
-
-    fn initialising(&self) -> Option<&InitialisationPlan> {
-        self.compiled.initialising.as_ref()
-    }
-
-    fn initialise<'a>(
-        &'a self,
-        spec: &'a FunctionSpec,
-        module: &'a [u8],
-        most_bytes: usize,
-    ) -> BackendFuture<'a, Result<(Bytes, FreezeReport), InitialiseError>> {
-        Box::pin(
-            self.pool
-                .initialise(spec, &self.compiled, module, most_bytes),
-        )
-    }
-
-    fn bytes(&self) -> io::Result<Vec<u8>> {
-        self.compiled.bytes()
-    }
-
-    fn sealed(&self) -> Option<Arc<SealedCode>> {
-        self.compiled.code()
-    }
-
-    fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
-        self.compiled.is_stored_at(source, digest);
-    }
-
-    fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> BackendFuture<'a, SeedResult> {
-        Box::pin(async move {
-            if let Some(script) = &spec.script {
-                // Warming the engine now keeps the next script from waiting for it.
-                self.warm(&script.engine).await?;
-            }
-            let (version, report) = self.pool.make_seed(spec, &self.compiled).await?;
-            Ok((self.wrap_version(version), report))
-        })
-    }
-
-    fn register_existing<'a>(
-        &'a self,
-        spec: &'a FunctionSpec,
-        known: EarlierBuild,
-    ) -> BackendFuture<'a, Result<Arc<dyn ServableVersion>, SeedError>> {
-        Box::pin(async move {
-            if let Some(script) = &spec.script {
-                let engine = self.pool.engine(&script.engine, &self.compiled)?;
-                self.engine.get_or_init(|| engine);
-            }
-            let version = self.pool.register_existing(spec, &self.compiled, known)?;
-            Ok(self.wrap_version(version))
-        })
-    }
-
-    fn restore<'a>(
-        &'a self,
-        spec: &'a FunctionSpec,
-        known: EarlierBuild,
-    ) -> BackendFuture<'a, RestoreResult> {
-        Box::pin(async move {
-            if let Some(script) = &spec.script {
-                self.warm(&script.engine).await?;
-            }
-            let restored = self.pool.restore(spec, &self.compiled, known).await?;
-            Ok(restored.map(|version| self.wrap_version(version)))
-        })
-    }
-}
-
-impl fmt::Debug for PoolCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolCode").finish_non_exhaustive()
-    }
-}
-
-struct PoolVersion {
-    pool: Pool,
-    version: faasw_pool::FunctionVersion,
 }
 
 impl ServableVersion for PoolVersion {
@@ -271,48 +179,8 @@ impl ServableVersion for PoolVersion {
         Box::pin(self.pool.invoke(&self.version, call))
     }
 
-    fn is_in_memory(&self) -> bool {
-        self.pool.has_seed_in_memory(&self.version)
-    }
-
-    fn image_bytes(&self) -> Option<u64> {
-        self.pool.image_bytes(&self.version)
-    }
-
-    fn describe_image(&self) -> BackendFuture<'_, Result<Option<ImageInfo>, ImageError>> {
-        Box::pin(self.pool.describe_image(&self.version))
-    }
-
-    fn ensure_in_memory(&self) -> BackendFuture<'_, Result<bool, SeedError>> {
-        Box::pin(self.pool.ensure_in_memory(&self.version))
-    }
-
-    fn prewarm_seed(&self) {
-        self.pool.prewarm_seed(&self.version);
-    }
-
-    fn provide(&self) {
-        self.pool.provision(&self.version);
-    }
-
-    fn provided(&self) -> BackendFuture<'_, ()> {
-        Box::pin(self.pool.provision_and_wait(&self.version))
-    }
-
-    fn lacking(&self) -> Option<Lacking> {
-        self.pool.lacking(&self.version)
-    }
-
-    fn shrink_to_budget(&self) {
-        self.pool.fit(&self.version);
-    }
-
-    fn ensure_image(&self) -> BackendFuture<'_, ()> {
-        Box::pin(self.pool.ensure_image(&self.version))
-    }
-
-    fn has_free_slot(&self) -> bool {
-        self.pool.has_room(&self.version)
+    fn has_free_permit(&self) -> bool {
+        self.pool.has_free_permit(&self.version)
     }
 
     fn share(&self) -> Option<PermitShare> {
@@ -322,10 +190,44 @@ impl ServableVersion for PoolVersion {
     fn evict(&self) -> bool {
         self.pool.evict(&self.version)
     }
-}
 
-impl fmt::Debug for PoolVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolSeed").finish_non_exhaustive()
+    fn is_in_memory(&self) -> bool {
+        self.version.is_in_memory()
+    }
+
+    fn ensure_in_memory(&self) -> BackendFuture<'_, Result<bool, SeedError>> {
+        Box::pin(self.pool.ensure_in_memory(&self.version))
+    }
+
+    fn prewarm_seed(&self) {
+        self.version.prewarm_seed();
+    }
+
+    fn provision(&self) {
+        self.pool.provision(&self.version);
+    }
+
+    fn provision_and_wait(&self) -> BackendFuture<'_, ()> {
+        Box::pin(self.pool.provision_and_wait(&self.version))
+    }
+
+    fn shortfall(&self) -> Option<WarmShortfall> {
+        self.pool.shortfall(&self.version)
+    }
+
+    fn shrink_to_budget(&self) {
+        self.version.shrink_to_budget();
+    }
+
+    fn image_bytes(&self) -> Option<u64> {
+        self.version.image_bytes()
+    }
+
+    fn describe_image(&self) -> BackendFuture<'_, Result<Option<ImageInfo>, ImageError>> {
+        Box::pin(self.version.describe_image())
+    }
+
+    fn ensure_image(&self) -> BackendFuture<'_, ()> {
+        Box::pin(self.version.ensure_image())
     }
 }

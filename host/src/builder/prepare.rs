@@ -1,12 +1,13 @@
 //! The checks before a node's backend starts, and the start of the node with it.
 
 use std::{
+    mem,
     net::SocketAddr,
     sync::{Arc, Mutex},
 };
 
 use faasw_client::admin_socket;
-use faasw_pool::{Images, Outbound};
+use faasw_pool::Images;
 use http::uri::Scheme;
 use tokio::net::{TcpListener, UnixListener};
 use zeroize::Zeroizing;
@@ -17,24 +18,19 @@ use crate::{
     backend::Backend,
     data_dir::DataDir,
     error::StartError,
-    gateway::{Gateway, Redirect, Sites},
+    gateway::{Gateway, Redirect},
     limits::Limits,
-    log::Observer,
-    node::{Core, Machinery, Node, RegisteredFunctions, ReportOptions, Storage},
+    node::{Node, NodeInputs, NodeParts, RegisteredFunctions, StartupWarmup, Storage},
     open_files,
     readiness::Readiness,
     registry::Registry,
-    server::{self, GatewaySocket, Proxies, Servers, Tls},
-    services::{
-        key_value::KeyValue,
-        outbound::{OutboundMaker, OutboundOptions},
-        secrets::Vault,
-    },
+    server::{self, GatewaySocket, Servers, Tls},
+    services::{key_value::KeyValue, outbound::OutboundMaker, secrets::Vault},
 };
 
 impl NodeBuilder {
     /// Opens and checks everything that can fail before the backend starts.
-    pub(super) async fn prepare(&self) -> Result<WithoutBackend, StartError> {
+    pub(super) async fn prepare(mut self) -> Result<WithoutBackend, StartError> {
         if self.admin && self.data_dir.is_none() && self.admin_folder.is_none() {
             return Err(StartError::AdminNeedsDataDir);
         }
@@ -47,7 +43,7 @@ impl NodeBuilder {
         let tls = if self.tls.is_empty() {
             None
         } else {
-            Some(Arc::new(Tls::new(self.tls.clone())?))
+            Some(Arc::new(Tls::new(mem::take(&mut self.tls))?))
         };
         let gateway = self
             .listen
@@ -97,13 +93,10 @@ impl NodeBuilder {
         };
         Ok(WithoutBackend {
             gateway,
-            opens_later: self.opens_later,
             tls,
             redirect,
             metrics,
             admin,
-            sites: self.sites.clone(),
-            report_options: self.report_options,
             storage: Storage {
                 registry,
                 key_value: Arc::new(key_value),
@@ -114,11 +107,7 @@ impl NodeBuilder {
             },
             shared: self.shared.as_ref().map(|entry| entry.images().clone()),
             functions,
-            limits: self.limits.clone(),
-            observer: self.observer.clone(),
-            proxies: self.proxies.clone(),
-            outbound: self.outbound.clone(),
-            outbound_by: self.outbound_by.clone(),
+            options: self,
         })
     }
 }
@@ -177,23 +166,16 @@ const SCRAPED: u64 = 2 << 20;
 
 /// A node that lacks only its backend.
 pub(super) struct WithoutBackend {
+    options: NodeBuilder,
     gateway: Option<GatewaySocket>,
-    opens_later: bool,
     tls: Option<Arc<Tls>>,
     redirect: Option<TcpListener>,
-    sites: Sites,
-    report_options: ReportOptions,
     metrics: Option<TcpListener>,
     admin: Option<UnixListener>,
     storage: Storage,
     functions: RegisteredFunctions,
     /// Images that another node has made.
     shared: Option<Arc<Images>>,
-    limits: Limits,
-    observer: Observer,
-    proxies: Proxies,
-    outbound: OutboundOptions,
-    outbound_by: Option<Arc<dyn Outbound>>,
 }
 
 impl WithoutBackend {
@@ -215,26 +197,25 @@ impl WithoutBackend {
         backend: Arc<dyn Backend>,
         started: impl Future<Output = Result<(), StartError>>,
     ) -> Result<Node, StartError> {
+        let options = self.options;
         let outbound = OutboundMaker::new(
-            self.limits.outbound,
-            self.outbound_by,
-            backend.processes(),
-            &self.outbound,
+            options.limits.outbound,
+            options.outbound_by,
+            backend.egress(),
+            &options.outbound,
         );
-        let core = Core::new(
-            Machinery {
-                backend: backend.clone(),
-                outbound,
-            },
-            self.limits,
-            self.observer,
-            self.storage,
-            self.functions,
-            self.sites.domain.clone(),
-            self.report_options,
-        );
-        let core = match core {
-            Ok(core) => core,
+        let parts = NodeParts::build(NodeInputs {
+            backend: backend.clone(),
+            outbound,
+            limits: options.limits,
+            observer: options.observer,
+            storage: self.storage,
+            functions: self.functions,
+            domain: options.sites.domain.clone(),
+            report_options: options.report_options,
+        });
+        let parts = match parts {
+            Ok(parts) => Arc::new(parts),
             Err(error) => {
                 backend.shutdown().await;
                 return Err(error.into());
@@ -242,23 +223,25 @@ impl WithoutBackend {
         };
         // The servers get handles without servers. Otherwise a listener would keep the servers
         // alive whose drop has to end the listener.
-        let inner = Node::of(core.clone(), Servers::default());
-        let mut servers = Servers::new(core.backlog.clone());
-        let warming_core = core.clone();
-        servers.background(async move { warming_core.run_startup_warmup().await });
+        let inner = Node::of(parts.clone(), Servers::new(parts.backlog.clone()));
+        let mut servers = Servers::new(parts.backlog.clone());
+        let warmup = StartupWarmup {
+            parts: parts.clone(),
+        };
+        servers.background(warmup.run());
         // A readiness probe during the start receives a response that the node is not ready.
         if let Some(listener) = self.metrics {
             let page = admin::MetricsPage::new(inner.clone());
             let limits = Limits {
-                connections: core.limits.connections.min(SCRAPERS),
-                connections_per_address: core.limits.connections_per_address.min(SCRAPERS_EACH),
-                undelivered: core.limits.undelivered.min(SCRAPED),
-                ..core.limits.clone()
+                connections: parts.limits.connections.min(SCRAPERS),
+                connections_per_address: parts.limits.connections_per_address.min(SCRAPERS_EACH),
+                undelivered: parts.limits.undelivered.min(SCRAPED),
+                ..Limits::clone(&parts.limits)
             };
             servers.metrics(listener, page, &limits);
         }
         if let Err(error) = started.await {
-            Node::of(core, servers).shutdown().await;
+            Node::of(parts, servers).shutdown().await;
             return Err(error);
         }
         if let Some(taken) = self.gateway {
@@ -266,25 +249,25 @@ impl WithoutBackend {
                 Some(_) => Scheme::HTTPS,
                 None => Scheme::HTTP,
             };
-            let gateway = Gateway::new(inner.clone(), Arc::new(self.sites), scheme);
-            servers.gateway(taken, self.tls, gateway, &core.limits, &self.proxies);
+            let gateway = Gateway::new(inner.clone(), Arc::new(options.sites), scheme);
+            servers.gateway(taken, self.tls, gateway, &parts.limits, &options.proxies);
         }
         if let Some(listener) = self.redirect
             && let (Some(tls), Some(gateway)) = (servers.tls(), servers.gateway_address())
         {
             let redirect = Redirect::new(tls, gateway.port());
-            servers.redirect(listener, redirect, &core.limits);
+            servers.redirect(listener, redirect, &parts.limits);
         }
         if let Some(listener) = self.admin {
             servers.admin(
                 listener,
                 admin::Api::new(inner, servers.gateway_address()),
-                &core.limits,
+                &parts.limits,
             );
         }
-        if !self.opens_later {
-            core.readiness.advance_to(Readiness::Ready);
+        if !options.opens_later {
+            parts.state.readiness.advance_to(Readiness::Ready);
         }
-        Ok(Node::of(core, servers).into_owner())
+        Ok(Node::of(parts, servers).into_owner())
     }
 }

@@ -58,7 +58,7 @@ impl Handler for Gateway {
         request: &Request<RequestBodyStream>,
         correlation: &Correlation,
     ) -> Option<Box<RequestRecorder>> {
-        self.node.follow(request, correlation)
+        self.node.parts.dispatcher.follow(request, correlation)
     }
 
     async fn answer(
@@ -69,40 +69,31 @@ impl Handler for Gateway {
         let follow = self.follow(&request, &correlation);
         let head_only = request.method() == Method::HEAD;
         let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
-        if let Some(problem) = rejection(&request) {
-            let response = refused(problem);
-            let response = Box::pin(answer_without_function(
-                request,
-                response,
-                ConnectionFate::Close,
-            ))
-            .await;
-            return RequestRecorder::response(follow, response);
-        }
-        let route = self
-            .sites
-            .route(&request, |host| self.node.function_of_host(host));
-        let response = match route {
-            Route::Function {
-                site: Site::Path { is_bare: true, .. },
-                ..
-            } if request.headers().contains_key(SERVICE_WORKER) => refused(no_service_worker()),
-            Route::Function { name, site } => {
-                return self
-                    .invoke_function(&name, site, request, &correlation, follow)
-                    .await;
-            }
-            Route::Health => health(),
-            Route::Asterisk => no_content(),
-            Route::Nothing(detail) => refused(no_function(detail)),
+        let rejection = rejection(&request).map(refused);
+        let fate = match rejection {
+            Some(_) => ConnectionFate::Close,
+            None => ConnectionFate::GoOn,
         };
-        let response = Box::pin(answer_without_function(
-            request,
-            response,
-            ConnectionFate::GoOn,
-        ))
-        .await;
-        RequestRecorder::response(follow, response)
+        let owner = |host: &str| self.node.parts.functions.of_host(host);
+        let response = match rejection {
+            Some(response) => response,
+            None => match self.sites.route(&request, owner) {
+                Route::Function {
+                    site: Site::Path { is_bare: true, .. },
+                    ..
+                } if request.headers().contains_key(SERVICE_WORKER) => refused(no_service_worker()),
+                Route::Function { name, site } => {
+                    return self
+                        .invoke_function(&name, site, request, &correlation, follow)
+                        .await;
+                }
+                Route::Health => health(),
+                Route::Asterisk => no_content(),
+                Route::Nothing(detail) => refused(no_function(detail)),
+            },
+        };
+        let response = Box::pin(answer_without_function(request, response, fate)).await;
+        Body::record(follow, response)
     }
 }
 
@@ -127,7 +118,8 @@ impl Gateway {
             has_host,
         });
         let is_http1 = request.version() < Version::HTTP_2;
-        let mut response = self.node.answer(name, request, correlation, follow).await;
+        let dispatcher = &self.node.parts.dispatcher;
+        let mut response = dispatcher.invoke(name, request, correlation, follow).await;
         if is_http1 && let Some(length) = announced(&response) {
             response = response.map(|body| body.announcing(length));
         }

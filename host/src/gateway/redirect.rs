@@ -79,8 +79,8 @@ fn no_certificate() -> Problem {
         StatusCode::MISDIRECTED_REQUEST,
         "no-certificate",
         "No certificate for this host",
-        "this address only redirects to https, and the node has no certificate for the host that \
-         was asked for",
+        "this address only redirects to https, and the node has no certificate for the requested \
+         host",
     )
 }
 

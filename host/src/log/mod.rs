@@ -31,7 +31,7 @@ pub(crate) use limiter::suppressed;
 pub(crate) use observer::Observer;
 
 use file::LogFile;
-use rate::{Allowance, LineRate};
+use rate::LineRate;
 use recent::RecentLines;
 
 /// Pause after a file could not be written: its disk is usually full.
@@ -86,30 +86,20 @@ impl FunctionLog {
         stream: LogStream,
         bytes: &[u8],
     ) {
-        let allowance = self.state().rate.take(bytes.len(), Instant::now());
+        let admitted = self.state().rate.take(bytes.len(), Instant::now());
         // A dropped line is not even formatted, because it is dropped for its cost.
-        let line = || {
-            let line = LogLine::new(SystemTime::now(), instance, stream, bytes);
-            match request {
-                Some(correlation) => line.of_request(correlation.request_id, correlation.trace()),
-                None => line,
-            }
-        };
-        match allowance {
-            Allowance::Dropped => {}
-            Allowance::Taken => self.write(line()),
-            Allowance::TakenAfter { dropped } => {
-                let line = line();
-                let note = format!("{dropped} lines dropped: the function writes too fast");
-                self.write(LogLine::new(
-                    line.time,
-                    instance,
-                    LogStream::Node,
-                    note.as_bytes(),
-                ));
-                self.write(line);
-            }
+        let Some(dropped) = admitted else { return };
+        let time = SystemTime::now();
+        if dropped > 0 {
+            let note = format!("{dropped} lines dropped: the function writes too fast");
+            let note = LogLine::new(time, instance, LogStream::Node, note.as_bytes());
+            self.write(note);
         }
+        let line = LogLine::new(time, instance, stream, bytes);
+        self.write(match request {
+            Some(correlation) => line.of_request(correlation.request_id, correlation.trace()),
+            None => line,
+        });
     }
 
     fn write(&self, line: LogLine) {
@@ -161,11 +151,8 @@ impl FunctionLog {
         let mut state = self.state();
         if !state.continued {
             state.continued = true;
-            match state
-                .file
-                .as_ref()
-                .map(|file| file.tail(recent::BYTES as u64))
-            {
+            let tail = state.file.as_ref();
+            match tail.map(|file| file.tail(recent::BYTES as u64)) {
                 Some(Ok(lines)) => lines.into_iter().for_each(|line| state.recent.add(line)),
                 Some(Err(error)) => {
                     tracing::warn!(function = %self.name, %error, "the log file cannot be read");

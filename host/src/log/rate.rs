@@ -17,17 +17,6 @@ pub(super) struct LineRate {
     dropped: u64,
 }
 
-/// The result for a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Allowance {
-    Taken,
-    /// The line is accepted, and it is the first after some were dropped.
-    TakenAfter {
-        dropped: u64,
-    },
-    Dropped,
-}
-
 impl LineRate {
     pub(super) fn starting(now: Instant) -> Self {
         Self {
@@ -38,27 +27,20 @@ impl LineRate {
         }
     }
 
-    pub(super) fn take(&mut self, bytes: usize, now: Instant) -> Allowance {
-        if now.duration_since(self.since) >= PERIOD {
-            let dropped = self.dropped;
+    /// Counts a line. Returns the number of lines that were dropped before it, or `None` if it must
+    /// be dropped, too.
+    pub(super) fn take(&mut self, bytes: usize, now: Instant) -> Option<u64> {
+        let is_over = now.duration_since(self.since) >= PERIOD;
+        let dropped = if is_over { self.dropped } else { 0 };
+        if is_over {
             *self = Self::starting(now);
-            self.count(bytes);
-            return match dropped {
-                0 => Allowance::Taken,
-                dropped => Allowance::TakenAfter { dropped },
-            };
-        }
-        if self.lines >= LINES || self.bytes.saturating_add(bytes) > BYTES {
+        } else if self.lines >= LINES || self.bytes.saturating_add(bytes) > BYTES {
             self.dropped += 1;
-            return Allowance::Dropped;
+            return None;
         }
-        self.count(bytes);
-        Allowance::Taken
-    }
-
-    fn count(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.lines += 1;
+        Some(dropped)
     }
 }
 
@@ -71,20 +53,20 @@ mod tests {
         let start = Instant::now();
         let mut rate = LineRate::starting(start);
         for _ in 0..LINES {
-            assert_eq!(rate.take(1, start), Allowance::Taken);
+            assert_eq!(rate.take(1, start), Some(0));
         }
-        assert_eq!(rate.take(1, start), Allowance::Dropped);
-        assert_eq!(rate.take(1, start), Allowance::Dropped);
+        assert_eq!(rate.take(1, start), None);
+        assert_eq!(rate.take(1, start), None);
         let later = start + PERIOD;
-        assert_eq!(rate.take(1, later), Allowance::TakenAfter { dropped: 2 });
-        assert_eq!(rate.take(1, later), Allowance::Taken);
+        assert_eq!(rate.take(1, later), Some(2));
+        assert_eq!(rate.take(1, later), Some(0));
     }
 
     #[test]
     fn too_many_bytes_are_dropped_until_the_next_period() {
         let start = Instant::now();
         let mut rate = LineRate::starting(start);
-        assert_eq!(rate.take(BYTES, start), Allowance::Taken);
-        assert_eq!(rate.take(1, start), Allowance::Dropped);
+        assert_eq!(rate.take(BYTES, start), Some(0));
+        assert_eq!(rate.take(1, start), None);
     }
 }

@@ -18,7 +18,6 @@ use http::{HeaderMap, Request, Response, Version, header};
 use serde::{Serialize, Serializer};
 
 use super::{
-    body::Body,
     correlation::{Correlation, sent_id},
     request::RemoteAddress,
 };
@@ -156,15 +155,11 @@ impl RequestRecorder {
         self.record.is_whole = is_end;
     }
 
-    /// Attaches the record to a response, if the request is followed.
-    pub(crate) fn response(follow: Option<Box<Self>>, response: Response<Body>) -> Response<Body> {
-        let Some(mut follow) = follow else {
-            return response;
-        };
-        follow.record.status = Some(response.status().as_u16());
+    /// Records the head of the response.
+    pub(super) fn set_response<B>(&mut self, response: &Response<B>) {
+        self.record.status = Some(response.status().as_u16());
         let slug = response.extensions().get();
-        follow.record.problem = slug.map(|ProblemSlug(slug)| *slug);
-        response.map(|body| body.with_recorder(follow))
+        self.record.problem = slug.map(|ProblemSlug(slug)| *slug);
     }
 }
 
@@ -222,7 +217,7 @@ fn write_milliseconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Body, *};
     use std::sync::Mutex;
 
     use http_body_util::BodyExt as _;
@@ -267,7 +262,7 @@ mod tests {
         let mut follow = follow(&tell, request);
         follow.set_function("f");
         follow.instance().store(7, Ordering::Relaxed);
-        let response = RequestRecorder::response(Some(follow), Response::new(Body::from("hello")));
+        let response = Body::record(Some(follow), Response::new(Body::from("hello")));
         assert!(told.lock().unwrap().is_empty());
         response.into_body().collect().await.unwrap();
         let records = told.lock().unwrap();
@@ -305,14 +300,14 @@ mod tests {
         // response.
         drop(follow(&tell, Request::get("/")));
         let following = follow(&tell, Request::get("/"));
-        drop(RequestRecorder::response(
+        drop(Body::record(
             Some(following),
             Response::new(Body::from("hello")),
         ));
         // This response has no body to read.
         let following = follow(&tell, Request::get("/"));
         let problem = faasw_client::Problem::new(http::StatusCode::NOT_FOUND, "none", "", "");
-        drop(RequestRecorder::response(
+        drop(Body::record(
             Some(following),
             problem.response(mine(), true),
         ));

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw_pool::{InvokeError, ParcelError, ResponsePart, ResponseStream, Sealing};
-use http::HeaderMap;
+use http::{HeaderMap, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use thiserror::Error;
@@ -149,11 +149,18 @@ impl Body {
         Content::Export(ExportStream::new(export, turns)).into()
     }
 
-    /// Attaches an access record to the body.
-    pub(super) fn with_recorder(mut self, mut follow: Box<RequestRecorder>) -> Self {
-        follow.count_body_bytes(0, self.is_fully_passed_on());
-        self.follow = Some(follow);
-        self
+    /// Attaches an access record to the body of a response, if the request is followed.
+    pub(crate) fn record(
+        follow: Option<Box<RequestRecorder>>,
+        mut response: Response<Self>,
+    ) -> Response<Self> {
+        if let Some(mut follow) = follow {
+            follow.set_response(&response);
+            let body = response.body_mut();
+            follow.count_body_bytes(0, body.is_fully_passed_on());
+            body.follow = Some(follow);
+        }
+        response
     }
 
     /// Whether all announced bytes were passed on, so that the end is known without reading

@@ -55,17 +55,13 @@ pub(crate) fn response(
         .ok_or_else(|| bad(format!("its status is {}, not 200 to 599", head.status)))?;
     let mut headers = checked_fields(head)?;
     let declared = fields::take_content_length(&mut headers).map_err(bad)?;
-    let body = if forbids_body(status) {
-        // A 304 has the length that a 200 would have (RFC 9110, section 8.6). A 204 must not have
-        // the field, and a 205 has no content.
-        if let Some(length) = declared.filter(|_| status == StatusCode::NOT_MODIFIED) {
-            headers.insert(header::CONTENT_LENGTH, length.into());
-        }
-        ignore(body);
-        Body::empty()
-    } else if asked.head_only {
-        // The length that GET would have sent, according to the function.
-        if let Some(length) = declared {
+    let forbids_body = forbids_body(status);
+    let body = if forbids_body || asked.head_only {
+        // The length that GET would have sent, according to the function. A 304 has the length that
+        // a 200 would have (RFC 9110, section 8.6). A 204 must not have the field, and a 205 has no
+        // content.
+        let has_length = !forbids_body || status == StatusCode::NOT_MODIFIED;
+        if let Some(length) = declared.filter(|_| has_length) {
             headers.insert(header::CONTENT_LENGTH, length.into());
         }
         ignore(body);

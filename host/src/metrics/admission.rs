@@ -1,17 +1,15 @@
 //! Metrics of overload: waiting requests, evictions and closed connections.
 
-use std::sync::atomic::Ordering;
-
 use faasw_pool::{Backlog, PoolStats};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::{Registry, Unit},
 };
 
-use super::labels::whole;
+use super::labels::{raise, registered, registered_in, set};
 
 /// The gauges and counters of overload.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct AdmissionMetrics {
     waiting: Gauge,
     evicted: Counter,
@@ -22,53 +20,50 @@ pub(super) struct AdmissionMetrics {
 }
 
 impl AdmissionMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "requests_waiting",
-            "Requests that wait for a place among the instances",
-            self.waiting.clone(),
-        );
-        registry.register(
-            "evicted",
-            "Requests that were cut while they waited for their clients, because others wanted \
-             their places",
-            self.evicted.clone(),
-        );
-        registry.register(
-            "slow_connections_closed",
-            "Connections that were closed because their clients took too little of too much",
-            self.slow_connections.clone(),
-        );
-        registry.register(
-            "requests_found",
-            "Requests that a microVM found which looked for the next one by itself",
-            self.found.clone(),
-        );
-        registry.register(
-            "polling_strayed",
-            "MicroVMs that were to look for the next request and did something else, and were \
-             ended",
-            self.strayed.clone(),
-        );
-        registry.register_with_unit(
-            "polling_cpu",
-            "CPU time that looking for the next request has taken",
-            Unit::Seconds,
-            self.polling.clone(),
-        );
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        Self {
+            waiting: registered(
+                registry,
+                "requests_waiting",
+                "Requests that wait for a permit to run",
+            ),
+            evicted: registered(
+                registry,
+                "evicted",
+                "Requests that were ended while they waited for their clients, in favour of other \
+                 requests",
+            ),
+            slow_connections: registered(
+                registry,
+                "slow_connections_closed",
+                "Connections that were closed because their clients read too slowly",
+            ),
+            found: registered(
+                registry,
+                "requests_found",
+                "Requests that a polling microVM found",
+            ),
+            strayed: registered(
+                registry,
+                "polling_strayed",
+                "MicroVMs that were ended because they did not poll as ordered",
+            ),
+            polling: registered_in(
+                registry,
+                "polling_cpu",
+                Unit::Seconds,
+                "CPU time of polling for requests",
+            ),
+        }
     }
 
     /// Updates the metrics from the pool's statistics and the backlog.
     pub(super) fn set(&self, stats: &PoolStats, backlog: &Backlog) {
-        self.waiting.set(whole(stats.waiting));
-        for (counter, count) in [
-            (&self.evicted, stats.evicted),
-            (&self.slow_connections, backlog.closed()),
-            (&self.found, stats.polling.found),
-            (&self.strayed, stats.polling.strayed),
-        ] {
-            counter.inner().fetch_max(count, Ordering::Relaxed);
-        }
+        set(&self.waiting, stats.waiting);
+        raise(&self.evicted, stats.evicted);
+        raise(&self.slow_connections, backlog.closed());
+        raise(&self.found, stats.polling.found);
+        raise(&self.strayed, stats.polling.strayed);
         let more = stats.polling.cpu.as_secs_f64() - self.polling.get();
         // A concurrent scrape may have set a newer value.
         self.polling.inc_by(more.max(0.0));

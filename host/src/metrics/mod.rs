@@ -7,7 +7,6 @@
 //! series are removed with the function.
 
 mod admission;
-mod counted;
 mod labels;
 mod pools;
 mod summary;
@@ -15,7 +14,7 @@ mod times;
 
 use std::{
     collections::BTreeSet,
-    sync::{Mutex, PoisonError, atomic::Ordering},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -34,12 +33,17 @@ use faasw_client::{FunctionName, Problem};
 use crate::{failure::Failure, log};
 use admission::AdmissionMetrics;
 use labels::{
-    BUDGETS, FunctionLabel, FunctionLabels, HELD, LevelLabels, MemoryLabels, OUTBOUND,
-    OutboundLabels, OutcomeLabels, ProblemLabels, STAGES, ServedLabels, StageLabels, StateLabels,
-    StatusLabels, TrapLabels, whole,
+    FunctionLabels, Label, LabelledMetrics, NameLabel, OutboundLabels, ProblemLabels, ServedLabels,
+    StatusLabels, TrapLabels, raise, registered, registered_in, set,
 };
 use pools::PoolMetrics;
 use times::TimeHistogram;
+
+/// The stages of a request, in order.
+const STAGES: [&str; 6] = ["queue", "fork", "init", "exec", "run", "reset"];
+
+/// The results of outbound calls.
+const OUTBOUND: [&str; 2] = ["made", "refused"];
 
 /// The values that are only known when the metrics are read.
 pub(crate) struct CurrentValues<'a> {
@@ -65,17 +69,17 @@ pub(crate) struct Metrics {
     outbound: Family<OutboundLabels, Counter>,
     /// The histograms of the stages, in the order of [`STAGES`].
     stages: [TimeHistogram; 6],
-    deployments: Family<OutcomeLabels, Counter>,
+    deployments: LabelledMetrics<Counter, 2>,
     functions: Gauge,
     under_way: Gauge,
-    microvms: Family<StateLabels, Gauge>,
+    microvms: LabelledMetrics<Gauge, 3>,
     pools: PoolMetrics,
     admission: AdmissionMetrics,
     forbidden_calls: Counter,
     log_suppressed: Counter,
-    confinement: Family<LevelLabels, Gauge>,
-    memory_held: Family<MemoryLabels, Gauge>,
-    memory_budget: Family<MemoryLabels, Gauge>,
+    confinement: Family<Label, Gauge>,
+    memory_held: LabelledMetrics<Gauge, 4>,
+    memory_budget: LabelledMetrics<Gauge, 3>,
     /// Every problem that ever occurred, because a function's series are removed by name.
     problems: Mutex<BTreeSet<&'static str>>,
 }
@@ -89,7 +93,7 @@ impl Metrics {
         status: StatusCode,
         timing: Option<&Timing>,
     ) {
-        self.count(FunctionLabel::Named(function.into()), status);
+        self.count(Some(function.into()), status);
         if let Some(timing) = timing {
             self.record_run(function, timing);
         }
@@ -154,26 +158,15 @@ impl Metrics {
         failure: &Failure,
         problem: &Problem,
     ) {
-        self.failure(
-            FunctionLabel::Named(function.into()),
-            problem.slug,
-            problem.status,
-        );
+        self.count(Some(function.into()), problem.status);
+        self.failure(Some(function.into()), problem.slug);
         self.trapped(function, failure);
     }
 
     /// Records a response that was cut off after it had begun, or whose handler failed after it.
     /// The request was counted when its response began.
     pub(crate) fn record_cut_off(&self, function: &FunctionName, failure: &Failure) {
-        let problem = failure.slug();
-        self.problems().insert(problem);
-        let function_label = FunctionLabel::Named(function.into());
-        self.failures
-            .get_or_create(&ProblemLabels {
-                function: function_label,
-                problem,
-            })
-            .inc();
+        self.failure(Some(function.into()), failure.slug());
         self.trapped(function, failure);
     }
 
@@ -190,42 +183,29 @@ impl Metrics {
     /// Records a request for a function that does not exist. The client has invented its name, so
     /// the name is not a label.
     pub(crate) fn record_unknown_function(&self) {
-        self.failure(
-            FunctionLabel::Unknown,
-            "unknown-function",
-            StatusCode::NOT_FOUND,
-        );
+        self.count(None, StatusCode::NOT_FOUND);
+        self.failure(None, "unknown-function");
     }
 
     /// Records the end of a deployment.
     pub(crate) fn record_deployment(&self, well: bool) {
-        let result = if well { "done" } else { "failed" };
         self.deployments
-            .get_or_create(&OutcomeLabels { result })
-            .inc();
+            .increment(if well { "done" } else { "failed" });
     }
 
     /// Removes the series of a function that was removed.
     pub(crate) fn remove_function(&self, function: &FunctionName) {
-        let named = FunctionLabel::Named(function.into());
         for status in 100..600 {
-            self.requests.remove(&StatusLabels {
-                function: named.clone(),
-                status,
-            });
+            let function = Some(function.into());
+            self.requests.remove(&StatusLabels { function, status });
         }
         for problem in self.problems().iter() {
-            self.failures.remove(&ProblemLabels {
-                function: named.clone(),
-                problem,
-            });
+            let function = Some(function.into());
+            self.failures.remove(&ProblemLabels { function, problem });
         }
-        for kind in TrapKind::ALL {
-            let of = TrapLabels {
-                function: function.into(),
-                kind: kind.name(),
-            };
-            self.traps.remove(&of);
+        for kind in TrapKind::ALL.map(TrapKind::name) {
+            let function = function.into();
+            self.traps.remove(&TrapLabels { function, kind });
         }
         let of = FunctionLabels {
             function: function.into(),
@@ -255,57 +235,33 @@ impl Metrics {
     /// Updates the values that are only known when the metrics are read.
     fn set(&self, now: &CurrentValues<'_>) {
         let CurrentValues { vms, backlog, .. } = now;
-        self.functions.set(whole(now.functions.len()));
-        self.under_way.set(whole(now.under_way));
-        for (state, count) in [
-            ("zygote", vms.zygotes),
-            ("warm", vms.warm),
-            ("busy", vms.busy),
-        ] {
-            self.microvms
-                .get_or_create(&StateLabels { state })
-                .set(whole(count));
-        }
+        set(&self.functions, now.functions.len());
+        set(&self.under_way, now.under_way);
+        self.microvms.set([vms.zygotes, vms.warm, vms.busy]);
         self.pools.set(vms);
         self.admission.set(vms, backlog);
-        let level = vms.confinement.name();
-        self.confinement
-            .get_or_create(&LevelLabels { level })
-            .set(1);
-        for (counter, count) in [
-            (&self.forbidden_calls, vms.forbidden_calls),
-            (&self.log_suppressed, log::suppressed()),
-        ] {
-            counter.inner().fetch_max(count, Ordering::Relaxed);
-        }
-        let held = [
+        let level = [("level", vms.confinement.name())];
+        self.confinement.get_or_create(&level).set(1);
+        raise(&self.forbidden_calls, vms.forbidden_calls);
+        raise(&self.log_suppressed, log::suppressed());
+        self.memory_held.set([
             vms.seed_bytes,
             vms.warm_bytes,
             vms.memory_taken,
             backlog.held(),
-        ];
+        ]);
         let budgets = [backlog.limits().node, vms.seed_budget, vms.function_budget];
-        for (of, bytes) in HELD.into_iter().zip(held) {
-            self.memory_held
-                .get_or_create(&MemoryLabels { of })
-                .set(whole(bytes));
-        }
-        for (of, bytes) in BUDGETS.into_iter().zip(budgets) {
-            self.memory_budget
-                .get_or_create(&MemoryLabels { of })
-                .set(whole(bytes));
-        }
+        self.memory_budget.set(budgets);
     }
 
-    fn failure(&self, function: FunctionLabel, problem: &'static str, status: StatusCode) {
+    fn failure(&self, function: Option<NameLabel>, problem: &'static str) {
         self.problems().insert(problem);
-        self.count(function.clone(), status);
         self.failures
             .get_or_create(&ProblemLabels { function, problem })
             .inc();
     }
 
-    fn count(&self, function: FunctionLabel, status: StatusCode) {
+    fn count(&self, function: Option<NameLabel>, status: StatusCode) {
         let status = status.as_u16();
         self.requests
             .get_or_create(&StatusLabels { function, status })
@@ -320,138 +276,123 @@ impl Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let stages = Family::<StageLabels, TimeHistogram>::default();
-        let mut metrics = Self {
-            registry: Registry::with_prefix("faasw"),
-            requests: Family::default(),
-            failures: Family::default(),
-            traps: Family::default(),
-            page_faults: Family::default(),
-            exits: Family::default(),
-            cpu: Family::default(),
-            outbound: Family::default(),
-            served: Family::default(),
-            stages: STAGES.map(|stage| stages.get_or_create_owned(&StageLabels { stage })),
-            deployments: Family::default(),
-            functions: Gauge::default(),
-            under_way: Gauge::default(),
-            microvms: Family::default(),
-            pools: PoolMetrics::default(),
-            admission: AdmissionMetrics::default(),
-            forbidden_calls: Counter::default(),
-            log_suppressed: Counter::default(),
-            confinement: Family::default(),
-            memory_held: Family::default(),
-            memory_budget: Family::default(),
+        let mut all = Registry::with_prefix("faasw");
+        let registry = &mut all;
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version of faasw", version);
+        Self {
+            functions: registered(registry, "functions", "Functions"),
+            requests: registered(
+                registry,
+                "requests",
+                "Answered requests, by function and status",
+            ),
+            under_way: registered(registry, "requests_under_way", "Requests in instances now"),
+            failures: registered(
+                registry,
+                "failures",
+                "Requests that the node answered with a problem, by its type",
+            ),
+            traps: registered(
+                registry,
+                "traps",
+                "Requests that ended in a trap, by its kind",
+            ),
+            stages: {
+                let stages: Family<Label, TimeHistogram> = registered_in(
+                    registry,
+                    "request_stage",
+                    Unit::Seconds,
+                    "Time of answered requests: queue waits for a microVM, fork makes it an \
+                     instance, init resumes it, exec is the function, run all from activation to \
+                     end, reset follows the response",
+                );
+                STAGES.map(|stage| stages.get_or_create_owned(&[("stage", stage)]))
+            },
+            page_faults: registered(
+                registry,
+                "page_faults",
+                "Page faults of instances that KVM resolved, over answered requests",
+            ),
+            exits: registered(
+                registry,
+                "vm_exits",
+                "Exits of instances to their sandboxes, over answered requests",
+            ),
+            cpu: registered_in(
+                registry,
+                "instance_cpu",
+                Unit::Seconds,
+                "CPU time of instances for requests, also failed and abandoned ones, with the \
+                 reset or the end of the instance",
+            ),
+            outbound: registered(
+                registry,
+                "outbound_requests",
+                "Outbound calls of functions: made, or refused for lack of a grant or because of a \
+                 limit",
+            ),
+            microvms: LabelledMetrics::new(
+                "state",
+                ["zygote", "warm", "busy"],
+                registered(
+                    registry,
+                    "microvms",
+                    "MicroVMs by state: zygote, warm (waiting for a request), busy with one",
+                ),
+            ),
+            pools: PoolMetrics::new(registry),
+            admission: AdmissionMetrics::new(registry),
+            memory_held: LabelledMetrics::new(
+                "of",
+                ["seeds", "warm", "busy", "undelivered"],
+                registered_in(
+                    registry,
+                    "memory_held",
+                    Unit::Bytes,
+                    "Memory in use: layers of seeds, private pages of warm instances, worst case \
+                     of busy ones, bytes that clients have not read",
+                ),
+            ),
+            memory_budget: LabelledMetrics::new(
+                "of",
+                ["undelivered", "seeds", "function"],
+                registered_in(
+                    registry,
+                    "memory_budget",
+                    Unit::Bytes,
+                    "Limits: bytes that clients have not read, all seeds, one function",
+                ),
+            ),
+            served: registered(
+                registry,
+                "served",
+                "Answered requests by the kind of microVM: warm, ready but not run yet, a zygote, \
+                 one made for the request",
+            ),
+            forbidden_calls: registered(
+                registry,
+                "forbidden_calls",
+                "Processes ended for a system call that their jail forbids: a break-out attempt",
+            ),
+            log_suppressed: registered(
+                registry,
+                "log_suppressed",
+                "Events missing from the log of this process, because their cause had too many",
+            ),
+            confinement: registered(
+                registry,
+                "confinement",
+                "The confinement of microVMs, by level: full, reduced or in-process",
+            ),
+            deployments: LabelledMetrics::new(
+                "result",
+                ["done", "failed"],
+                registered(registry, "deployments", "Deployments, by result"),
+            ),
             problems: Mutex::default(),
-        };
-        let registry = &mut metrics.registry;
-        registry.register(
-            "build",
-            "The version of faasw",
-            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
-        );
-        registry.register("functions", "Functions", metrics.functions.clone());
-        registry.register(
-            "requests",
-            "Requests answered, by function and status",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "requests_under_way",
-            "Requests in instances now",
-            metrics.under_way.clone(),
-        );
-        registry.register(
-            "failures",
-            "Requests that the node answered with a problem, by its type",
-            metrics.failures.clone(),
-        );
-        registry.register(
-            "traps",
-            "Requests that ended in a trap, by its kind",
-            metrics.traps.clone(),
-        );
-        registry.register_with_unit(
-            "request_stage",
-            "Time of answered requests: queue waits for a microVM, fork makes it an instance, init \
-             resumes it, exec is the function, run all from its activation to its end, reset \
-             brings it back afterwards",
-            Unit::Seconds,
-            stages,
-        );
-        registry.register(
-            "page_faults",
-            "Page faults that KVM fixed for instances, over answered requests",
-            metrics.page_faults.clone(),
-        );
-        registry.register(
-            "vm_exits",
-            "Exits of instances to their sandboxes, over answered requests",
-            metrics.exits.clone(),
-        );
-        registry.register_with_unit(
-            "instance_cpu",
-            "CPU time that instances used for requests, by the system's account: answered ones, \
-             failed ones and those that their clients left, with what bringing an instance back or \
-             ending it took",
-            Unit::Seconds,
-            metrics.cpu.clone(),
-        );
-        registry.register(
-            "outbound_requests",
-            "Requests that functions made of others, and such as were refused: not granted, or too \
-             many at once",
-            metrics.outbound.clone(),
-        );
-        registry.register(
-            "microvms",
-            "VMs by state: a zygote, warm (waiting for a request), busy with one",
-            metrics.microvms.clone(),
-        );
-        metrics.pools.register(registry);
-        metrics.admission.register(registry);
-        registry.register_with_unit(
-            "memory_held",
-            "What functions hold between requests, by account: layers of their seeds, private \
-             pages of their warm instances",
-            Unit::Bytes,
-            metrics.memory_held.clone(),
-        );
-        registry.register_with_unit(
-            "memory_budget",
-            "What they may hold: the seeds of all functions together, and one function in all",
-            Unit::Bytes,
-            metrics.memory_budget.clone(),
-        );
-        registry.register(
-            "served",
-            "Answered requests by the kind of microVM: warm, ready but not run yet, a zygote, \
-             one made for it",
-            metrics.served.clone(),
-        );
-        registry.register(
-            "forbidden_calls",
-            "Processes that were ended for a system call that their jail does not allow: somebody \
-             broke out of a microVM or of the compiler",
-            metrics.forbidden_calls.clone(),
-        );
-        registry.register(
-            "log_suppressed",
-            "Events that the log of this process does not have: there were too many of one cause",
-            metrics.log_suppressed.clone(),
-        );
-        registry.register(
-            "confinement",
-            "The confinement of microVMs, by level: full, reduced or in-process",
-            metrics.confinement.clone(),
-        );
-        registry.register(
-            "deployments",
-            "Deployments, by how they ended",
-            metrics.deployments.clone(),
-        );
-        metrics
+            registry: all,
+        }
     }
 }
 

@@ -6,14 +6,12 @@ use faasw_client::{
     FunctionName, FunctionSummary, GroupSummary, NodeSummary, StageSummary, ZygoteSummary,
 };
 use faasw_pool::{Served, TrapKind};
-use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 
 use super::{
-    CurrentValues, Metrics,
-    counted::{CountedMetric as _, counted},
+    CurrentValues, Metrics, STAGES,
     labels::{
-        BUDGETS, FunctionLabel, FunctionLabels, HELD, MemoryLabels, OutcomeLabels, ProblemLabels,
-        STAGES, ServedLabels, StateLabels, StatusLabels, TrapLabels,
+        CountedMetric as _, FunctionLabels, NameLabel, ProblemLabels, ServedLabels, StatusLabels,
+        TrapLabels, counted,
     },
 };
 
@@ -21,49 +19,34 @@ impl Metrics {
     /// Returns the counts, and the values that are only known now.
     pub(crate) fn summary(&self, now: &CurrentValues<'_>) -> NodeSummary {
         self.set(now);
-        let gauges = |family: &Family<MemoryLabels, Gauge>, accounts: &[&'static str]| {
-            counted(family, accounts.iter().map(|of| (*of, MemoryLabels { of })))
-        };
-        let states = |family: &Family<StateLabels, Gauge>, states: &[&'static str]| {
-            counted(
-                family,
-                states.iter().map(|state| (*state, StateLabels { state })),
-            )
-        };
-        let outcomes = |family: &Family<OutcomeLabels, Counter>, results: [&'static str; 2]| {
-            counted(
-                family,
-                results.map(|result| (result, OutcomeLabels { result })),
-            )
-        };
         let pools = &self.pools;
         NodeSummary {
             functions: self.functions.count(),
             under_way: self.under_way.count(),
-            unknown: self.by_status(&FunctionLabel::Unknown).values().sum(),
+            unknown: self.by_status(None).values().sum(),
             forbidden_calls: self.forbidden_calls.get(),
-            resets: outcomes(&pools.resets, ["done", "failed"]),
-            abandoned_parents: pools.abandoned_parents(),
+            resets: pools.resets.counts(),
+            abandoned_parents: pools.zygote_parents_abandoned.get(),
             confinement: now.vms.confinement.name().to_owned(),
-            microvms: states(&self.microvms, &["zygote", "warm", "busy"]),
+            microvms: self.microvms.counts(),
             lacking: pools.lacking(),
             zygotes: ZygoteSummary {
-                ready: states(&pools.zygotes, &["generic", "specialised"]),
-                wanted: pools.wanted(),
-                takes: outcomes(&pools.zygote_takes, ["hit", "miss"]),
+                ready: pools.zygotes.counts(),
+                wanted: pools.zygotes_wanted.counts(),
+                takes: pools.zygote_takes.counts(),
             },
             groups: GroupSummary {
-                count: states(&pools.groups, &["free", "used"]),
+                count: pools.groups.counts(),
                 free_max: pools.groups_free_max.count(),
-                takes: outcomes(&pools.group_takes, ["hit", "miss"]),
+                takes: pools.group_takes.counts(),
             },
-            memory: gauges(&self.memory_held, &HELD),
-            memory_budget: gauges(&self.memory_budget, &BUDGETS),
+            memory: self.memory_held.counts(),
+            memory_budget: self.memory_budget.counts(),
             instance_memory: [("used", &pools.memory_used), ("max", &pools.memory_max)]
                 .map(|(what, bytes)| (what.to_owned(), bytes.count()))
                 .into(),
             out_of_memory: pools.out_of_memory.get(),
-            deployments: outcomes(&self.deployments, ["done", "failed"]),
+            deployments: self.deployments.counts(),
             by_function: now
                 .functions
                 .iter()
@@ -82,17 +65,17 @@ impl Metrics {
 
     /// Returns the counts of a function, if there are any.
     fn of_function(&self, name: &FunctionName) -> Option<FunctionSummary> {
-        let function = || name.into();
+        let function = || NameLabel::from(name);
         let of = FunctionLabels {
             function: function(),
         };
         let problems = self.problems().clone();
         let summary = FunctionSummary {
-            requests: self.by_status(&FunctionLabel::Named(function())),
+            requests: self.by_status(Some(function())),
             problems: counted(
                 &self.failures,
                 problems.into_iter().map(|problem| {
-                    let function = FunctionLabel::Named(function());
+                    let function = Some(function());
                     (problem, ProblemLabels { function, problem })
                 }),
             ),
@@ -118,7 +101,7 @@ impl Metrics {
     }
 
     /// Returns the number of requests by status.
-    fn by_status(&self, function: &FunctionLabel) -> BTreeMap<String, u64> {
+    fn by_status(&self, function: Option<NameLabel>) -> BTreeMap<String, u64> {
         let statuses = (100..600_u16).filter_map(|status| {
             let of = StatusLabels {
                 function: function.clone(),
@@ -137,8 +120,8 @@ mod tests {
     use faasw_client::FunctionName;
     use faasw_client::ZygoteSummary;
     use faasw_pool::{
-        Effort, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PoolStats, ResetStats,
-        Timing, ZygotePoolStats,
+        Effort, GroupStats, MemoryStats, PoolStats, ResetStats, ShortfallCause, ShortfallStats,
+        Timing, WarmShortfall, ZygotePoolStats,
     };
     use http::StatusCode;
     use std::time::Duration;
@@ -166,17 +149,17 @@ mod tests {
         }
         metrics.record_unknown_function();
         metrics.record_deployment(false);
-        let mut lacking = LackingStats::default();
-        lacking.add(Lacking {
+        let mut lacking = ShortfallStats::default();
+        lacking.add(WarmShortfall {
             instances: 4,
-            why: Lack::SeedMemory,
+            why: ShortfallCause::SeedMemory,
         });
         let stats = PoolStats {
             zygotes: 1,
             warm: 3,
-            lacking,
+            shortfall: lacking,
             busy: 2,
-            preset: 1,
+            specialised: 1,
             zygote_pool: ZygotePoolStats {
                 wanted: 5,
                 abandoned: 1,

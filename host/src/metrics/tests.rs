@@ -3,8 +3,8 @@
 use super::*;
 use crate::failure::Audience;
 use faasw_pool::{
-    BacklogLimits, Confinement, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats,
-    ResetEffort, ResetStats, ZygotePoolStats,
+    BacklogLimits, Confinement, GroupStats, MemoryStats, PollingStats, ResetEffort, ResetStats,
+    ShortfallCause, ShortfallStats, WarmShortfall, ZygotePoolStats,
 };
 
 fn name(name: &str) -> FunctionName {
@@ -53,7 +53,7 @@ fn recorded() -> Metrics {
 fn recorded_values_are_in_the_metrics_text() {
     let stats = PoolStats {
         zygotes: 2,
-        preset: 1,
+        specialised: 1,
         zygote_pool: ZygotePoolStats {
             wanted: 6,
             low: 4,
@@ -78,11 +78,11 @@ fn recorded_values_are_in_the_metrics_text() {
             out_of_memory: 2,
         },
         warm: 4,
-        lacking: {
-            let mut lacking = LackingStats::default();
-            lacking.add(Lacking {
+        shortfall: {
+            let mut lacking = ShortfallStats::default();
+            lacking.add(WarmShortfall {
                 instances: 5,
-                why: Lack::OpenFiles,
+                why: ShortfallCause::OpenFiles,
             });
             lacking
         },

@@ -14,6 +14,9 @@ use faasw_abi::files::upload::FILES_MAX;
 use faasw_client::{DeployStage, DeploymentInfo, FunctionName};
 use faasw_pool::{FairSlots, QueuePosition, Slot, SlotRequest, SlotRules, Urgency};
 
+use super::state::NodeState;
+use crate::error::DeployError;
+
 /// Slots for deployments: 64, as many as the admin API accepts uploads at the same time. One
 /// function has at most four of them, and its other deployments wait.
 const DEPLOYMENTS: SlotRules = SlotRules {
@@ -29,8 +32,9 @@ const LARGEST: u64 = 2;
 
 /// All deployments under way.
 #[derive(Debug)]
-pub(super) struct Deployments {
+pub(crate) struct Deployments {
     slots: Arc<FairSlots<FunctionName>>,
+    state: Arc<NodeState>,
     under_way: Mutex<DeploymentList>,
 }
 
@@ -55,13 +59,9 @@ struct ListedDeployment {
 #[derive(Debug)]
 #[must_use = "dropping it ends the deployment"]
 pub(super) struct DeploymentSlot {
-    progress: DeploymentProgress,
+    listing: DeploymentListing,
     _slot: Slot<FunctionName>,
 }
-
-/// Reports the stages of a deployment.
-#[derive(Clone, Debug, Default)]
-pub(super) struct DeploymentProgress(Option<Arc<DeploymentListing>>);
 
 /// Keeps a deployment in the list. Dropping it removes the deployment.
 #[derive(Debug)]
@@ -72,22 +72,26 @@ struct DeploymentListing {
 
 impl Deployments {
     /// Creates an empty list. `largest` is the limit of a module in bytes.
-    pub(super) fn new(largest: usize) -> Arc<Self> {
+    pub(super) fn new(largest: usize, state: Arc<NodeState>) -> Arc<Self> {
         let slots = FairSlots::new(DEPLOYMENTS);
         let upload = (largest as u64).saturating_add(FILES_MAX);
         slots.limit_bytes(upload.saturating_mul(LARGEST));
         Arc::new(Self {
             slots,
+            state,
             under_way: Mutex::default(),
         })
     }
 
     /// Waits for a slot for a deployment that holds `bytes` in memory.
+    ///
+    /// # Errors
+    /// Returns [`DeployError::ShuttingDown`] if the node has ended by then.
     pub(super) async fn begin(
         self: &Arc<Self>,
         function: &FunctionName,
         bytes: usize,
-    ) -> DeploymentSlot {
+    ) -> Result<DeploymentSlot, DeployError> {
         let slot = self.slots.request(SlotRequest {
             owner: function.clone(),
             urgency: Urgency::Foreground,
@@ -105,15 +109,16 @@ impl Deployments {
             under_way.all.insert(number, listed);
             number
         };
-        let deployments = self.clone();
-        let reported = DeploymentListing {
-            deployments,
+        let listing = DeploymentListing {
+            deployments: self.clone(),
             number,
         };
-        DeploymentSlot {
+        let slot = DeploymentSlot {
             _slot: slot.await,
-            progress: DeploymentProgress(Some(Arc::new(reported))),
-        }
+            listing,
+        };
+        self.state.check_running()?;
+        Ok(slot)
     }
 
     /// Lists the deployments under way in the order of their arrival. `queued_behind` returns how
@@ -145,21 +150,10 @@ impl Deployments {
 }
 
 impl DeploymentSlot {
-    /// Returns the means to report the deployment's stages.
-    pub(super) fn progress(&self) -> DeploymentProgress {
-        self.progress.clone()
-    }
-}
-
-impl DeploymentProgress {
     /// Reports that the deployment enters `stage`.
     pub(super) fn enter(&self, stage: DeployStage) {
-        if let Some(DeploymentListing {
-            deployments,
-            number,
-        }) = self.0.as_deref()
-            && let Some(listed) = deployments.lock().all.get_mut(number)
-        {
+        let mut under_way = self.listing.deployments.lock();
+        if let Some(listed) = under_way.all.get_mut(&self.listing.number) {
             listed.stage = stage;
             listed.position = None;
         }
@@ -176,15 +170,17 @@ impl Drop for DeploymentListing {
 mod tests {
     use std::{
         future::Future,
-        pin::pin,
+        pin::{Pin, pin},
         task::{Context, Poll, Waker},
     };
 
     use super::*;
 
-    fn now<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        match future.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(value) => Some(value),
+    fn now(
+        begin: Pin<&mut impl Future<Output = Result<DeploymentSlot, DeployError>>>,
+    ) -> Option<DeploymentSlot> {
+        match begin.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(slot) => Some(slot.unwrap()),
             Poll::Pending => None,
         }
     }
@@ -195,7 +191,7 @@ mod tests {
 
     #[test]
     fn deployments_queue_per_function_only() {
-        let deployments = Deployments::new(100);
+        let deployments = Deployments::new(100, Arc::default());
         let (many, other) = (name("many"), name("other"));
         let held: Vec<_> = (0..4)
             .map(|_| now(pin!(deployments.begin(&many, 0))).unwrap())
@@ -203,8 +199,8 @@ mod tests {
         let mut fifth = pin!(deployments.begin(&many, 0));
         assert!(now(fifth.as_mut()).is_none());
         let neighbour = now(pin!(deployments.begin(&other, 0))).unwrap();
-        neighbour.progress().enter(DeployStage::Initialising);
-        held[0].progress().enter(DeployStage::Compiling);
+        neighbour.enter(DeployStage::Initialising);
+        held[0].enter(DeployStage::Compiling);
         let list = deployments.list(|function| (*function == other).then_some(7));
         let told: Vec<_> = list
             .iter()
@@ -221,7 +217,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_queued_deployment_is_not_listed() {
-        let deployments = Deployments::new(0);
+        let deployments = Deployments::new(0, Arc::default());
         let most = usize::try_from(LARGEST * FILES_MAX).unwrap();
         let (a, b) = (name("a"), name("b"));
         let large = now(pin!(deployments.begin(&a, most))).unwrap();

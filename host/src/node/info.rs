@@ -5,7 +5,10 @@ use faasw_client::{
     FilesInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionName, Initialisation, SecretName,
 };
 
-use super::{deploy::ROOT, secrets::reads_configuration};
+use super::{
+    content::ROOT,
+    functions::{makes_requests, reads_configuration},
+};
 use crate::{limits::Limits, registry::VersionRecord};
 
 /// Where the seed of a version is.
@@ -54,34 +57,19 @@ pub(super) fn function_info(
         version,
         kind: record.kind,
         digest: record.digest,
-        source: options.own_source().map(ToOwned::to_owned),
         engine: record.engine.clone(),
         deployed: record.deployed,
         memory: options.memory_or(limits.memory),
         limits: limits.of_request(options),
-        concurrency: options.own_concurrency(),
-        poll_us: options
-            .own_poll()
-            .map(|most| u64::try_from(most.as_micros()).unwrap_or(u64::MAX)),
-        hosts: options.hosts().iter().cloned().collect(),
         environment: options
             .environment()
             .iter()
             .map(|(variable, _)| variable.clone())
             .collect(),
-        configuration: options.configuration().clone(),
-        stores: options.stores().iter().cloned().collect(),
-        outbound: options.outbound().iter().cloned().collect(),
-        secrets: options.secrets().iter().cloned().collect(),
-        bound_secrets: options
-            .bound_secrets()
-            .iter()
-            .map(|(name, hosts)| (name.clone(), hosts.iter().cloned().collect()))
-            .collect(),
-        arguments: options.arguments().to_vec(),
+        warm_ups: options.warm_ups().iter().map(ToString::to_string).collect(),
+        options: options.without_contents(),
         files: record.files.as_ref().map(|files| FilesInfo {
             at: options.own_files_at().unwrap_or(ROOT).to_owned(),
-            freeze_at: options.own_freeze_at().map(ToOwned::to_owned),
             digest: files.digest,
             entries: files.entries,
             bytes: files.bytes,
@@ -90,9 +78,7 @@ pub(super) fn function_info(
         imports: record.imports.clone(),
         module_bytes: record.module_bytes,
         code_bytes: record.code_bytes,
-        freeze: options.freeze_policy(),
         init: initialised(record),
-        warm_ups: options.warm_ups().iter().map(ToString::to_string).collect(),
         frozen_after_init: record.freeze.after_init,
         frozen_at_entry: record.freeze.at_entry,
         drawn: record.freeze.drawn.clone(),
@@ -192,12 +178,6 @@ fn outbound_notice(record: &VersionRecord) -> Option<String> {
     })
 }
 
-/// Whether a version imports the interface for outbound HTTP requests.
-pub(super) fn makes_requests(record: &VersionRecord) -> bool {
-    let mut imports = record.imports.iter();
-    imports.any(|import| import.starts_with("wasi:http/outgoing-handler@"))
-}
-
 fn freeze_notice(record: &VersionRecord) -> Option<String> {
     let freeze = &record.freeze;
     if !freeze.drew_entropy {
@@ -235,7 +215,7 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
 mod tests {
     use super::*;
     use crate::registry::FreezeRecord;
-    use faasw_client::{Digest, FunctionKind, FunctionOptions};
+    use faasw_client::{Digest, FunctionKind, FunctionOptions, WarmUpRequest};
     use std::time::{Duration, SystemTime};
 
     fn record(policy: FreezePolicy, after_init: bool, drew_entropy: bool) -> VersionRecord {
@@ -325,7 +305,9 @@ mod tests {
     #[test]
     fn function_info_never_contains_environment_values() {
         let mut record = record(FreezePolicy::Auto, true, false);
-        record.options = record.options.config("a", "b");
+        let warm_up = WarmUpRequest::new("/\nx-key: hidden\n\nhidden").unwrap();
+        record.options = record.options.config("a", "b").env("SECRET", "hidden");
+        record.options = record.options.warm_up(warm_up);
         let name = FunctionName::new("f").unwrap();
         let state = SeedState {
             is_in_memory: true,
@@ -334,8 +316,11 @@ mod tests {
         let info = function_info(&name, 3, &record, &Limits::default(), state);
         assert!(info.ready && info.image_bytes == Some(5));
         assert_eq!(info.environment, ["SECRET"]);
-        assert_eq!(info.configuration["a"], "b");
+        assert_eq!(info.warm_ups, ["POST /"]);
+        assert_eq!(info.options.configuration()["a"], "b");
         let json = serde_json::to_value(&info).unwrap();
+        let text = json.to_string();
+        assert!(!text.contains("hidden"), "{text}");
         assert_eq!(json["limits"]["first_byte_us"], 10_000_000);
         assert_eq!(json["kind"], "http-component");
         assert_eq!(serde_json::from_value::<FunctionInfo>(json).unwrap(), info);

@@ -1,45 +1,46 @@
 //! The node: deploys functions and answers requests.
 //!
 //! [`Node`] is the handle for embedding programs, the gateway and the admin API, which all use the
-//! same paths. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds the state that all
-//! paths share. `deploy`, `rollback` and `invoke` are these paths. `replace` makes a version the
-//! current one of its function.
+//! same paths. [`NodeBuilder`](crate::NodeBuilder) starts one. Its [`NodeParts`] are built over
+//! each other. From top to bottom:
 //!
+//! - `dispatch` runs requests, and makes their outbound calls and self calls.
+//! - `deploy` deploys functions, and replaces, rolls back and removes them.
+//! - `startup_warmup` does the node's work in the background after its start.
+//! - `inspect` describes functions and metrics, and exports versions; `info` describes one version.
+//! - `secrets` opens the secrets of requests, and changes them.
+//! - `versions` makes the versions of functions and the specifications of their seeds.
+//! - `engines` adds and removes the language engines.
 //! - `deployments` bounds the number of simultaneous deployments and lists them.
-//! - `engines` manages the language engines in its `engine_table`; `images` describes seeds on
-//!   disk.
-//! - `secrets` holds the secrets of requests; `spec` makes the specifications of seeds.
-//! - `sharing` describes what other nodes of the host may use; `self_calls` makes self calls.
-//! - `tree` describes all seeds; `startup_warmup` does the node's work in the background.
+//! - `code` compiles code and keeps it in the registry.
+//! - `functions` is the table of the functions, with what belongs to each.
+//! - `storage` is what the node keeps on disk; `state` its life.
 
-mod carried;
-mod core;
+mod carried_engine;
+mod code;
+mod content;
 mod deploy;
 mod deployments;
-mod engine_table;
+mod dispatch;
 mod engines;
-mod function;
+mod functions;
 mod handle;
-mod images;
 mod info;
-mod invoke;
-mod outbound;
-mod replace;
-mod rollback;
+mod inspect;
+mod parts;
 mod secrets;
-mod self_calls;
-mod service;
-mod sharing;
-mod spec;
 mod startup_warmup;
-mod stores;
-mod table;
-mod tree;
-mod warm_up;
+mod state;
+mod storage;
+mod versions;
 
-pub(crate) use self::core::{Core, Machinery, RegisteredFunctions, ReportOptions, Storage};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::deploy::{export_note, note_of};
-pub use handle::Node;
+pub(crate) use self::{
+    dispatch::ReportOptions,
+    parts::{NodeInputs, NodeParts, RegisteredFunctions},
+    startup_warmup::StartupWarmup,
+    storage::Storage,
+};
+pub use handle::{FunctionService, Node};
 pub use secrets::SecretError;
-pub use service::FunctionService;

@@ -1,26 +1,20 @@
 //! The secrets of functions: set by the operator and passed to requests.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use faasw_abi::configuration::is_reader;
 use faasw_client::{FunctionName, Outbound, SECRET_BYTES, SecretInfo, SecretName};
-use faasw_pool::{SECRETS_MAX, Secrets};
+use faasw_pool::SECRETS_MAX;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::{
-    core::{Core, blocking},
-    function::Function,
-    handle::Node,
+    functions::{Function, FunctionTable, OpenedSecrets, VersionSecrets},
+    storage::Storage,
 };
 use crate::{
     failure::Failure,
-    registry::{RegistryError, VersionRecord},
-    services::secrets::{BoundSecrets, SealError},
+    registry::{Registry, RegistryError},
+    services::secrets::SealError,
 };
 
 /// Why a secret was not set or removed, or cannot be read.
@@ -56,176 +50,67 @@ impl From<SealError> for SecretError {
     }
 }
 
-/// The secrets of a version, as its requests receive them.
+/// Opens and changes the secrets of functions.
 #[derive(Debug)]
-pub(super) struct VersionSecrets {
-    /// The secrets' names, and the hosts of those that are bound to some.
-    names: BTreeMap<SecretName, Option<Vec<Outbound>>>,
-    opened: Mutex<SecretCache>,
-    /// Held while the secrets are opened. Requests that arrive meanwhile wait for the result.
-    opening: tokio::sync::Mutex<()>,
+pub(crate) struct SecretStore {
+    storage: Arc<Storage>,
+    functions: Arc<FunctionTable>,
 }
 
-/// The opened secrets, unless secrets were set or removed since.
-#[derive(Debug, Default)]
-struct SecretCache {
-    /// Counts changes of the function's secrets.
-    changes: u64,
-    secrets: Option<OpenedSecrets>,
-}
-
-/// The secrets of one request.
-#[derive(Clone, Debug)]
-pub(super) struct OpenedSecrets {
-    /// The values that the function reads. A bound secret is replaced by its token.
-    pub(super) given: Secrets,
-    /// The bound secrets that the node puts into the function's calls.
-    pub(super) bound: Option<Arc<BoundSecrets>>,
-}
-
-impl VersionSecrets {
-    /// Returns the secrets of a version. Returns `None` if it has none, or imports nothing to read
-    /// them.
-    pub(super) fn of(record: &VersionRecord) -> Option<Self> {
-        let options = &record.options;
-        let read = options.secrets().iter();
-        let read = read.map(|name| (name.clone(), None));
-        let bound = options.bound_secrets().iter();
-        let bound =
-            bound.map(|(name, hosts)| (name.clone(), Some(hosts.iter().cloned().collect())));
-        let names: BTreeMap<_, _> = read.chain(bound).collect();
-        if names.is_empty() || !reads_configuration(record) {
-            return None;
-        }
-        Some(Self {
-            names,
-            opened: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
-        })
+impl SecretStore {
+    pub(super) fn new(storage: Arc<Storage>, functions: Arc<FunctionTable>) -> Self {
+        Self { storage, functions }
     }
 
-    /// Drops the opened secrets, because a secret was set or removed.
-    fn invalidate(&self) {
-        let mut opened = self.lock();
-        opened.changes += 1;
-        opened.secrets = None;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SecretCache> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether a version imports an interface that reads a configuration.
-pub(super) fn reads_configuration(record: &VersionRecord) -> bool {
-    record.imports.iter().any(|import| is_reader(import))
-}
-
-impl OpenedSecrets {
-    fn new(
-        read: &[(SecretName, Zeroizing<Vec<u8>>)],
-        bound: Vec<(SecretName, Vec<Outbound>, Zeroizing<Vec<u8>>)>,
-    ) -> io::Result<Self> {
-        let bound = if bound.is_empty() {
-            None
-        } else {
-            Some(Arc::new(BoundSecrets::new(bound)?))
-        };
-        let read = read.iter();
-        let read = read.map(|(name, value)| (name.as_str().as_bytes(), value.as_slice()));
-        let tokens = bound.iter().flat_map(|bound| bound.tokens());
-        let tokens = tokens.map(|(name, token)| (name.as_str().as_bytes(), token.as_bytes()));
-        let pairs: Vec<(&[u8], &[u8])> = read.chain(tokens).collect();
-        let given = Secrets::new(&pairs)?;
-        Ok(Self { given, bound })
-    }
-}
-
-impl Core {
     /// Returns the secrets for a request of this function, if it has some.
-    pub(super) async fn secrets_for(
+    pub(super) async fn of_request(
         &self,
         function: &Arc<Function>,
     ) -> Result<Option<OpenedSecrets>, Failure> {
-        let Some(given) = &function.secrets else {
+        let Some(secrets) = &function.secrets else {
             return Ok(None);
         };
-        let opened = given.lock().secrets.clone();
-        match opened {
+        match secrets.opened() {
             Some(opened) => Ok(Some(opened)),
-            None => Box::pin(self.open_for(function, given)).await.map(Some),
+            None => {
+                let opening = secrets.get_or_open(self.open(function, secrets));
+                Box::pin(opening).await.map(Some)
+            }
         }
     }
 
-    /// Opens the secrets of a function. Concurrent requests share one opening.
-    async fn open_for(
+    async fn open(
         &self,
         function: &Arc<Function>,
-        given: &VersionSecrets,
+        secrets: &VersionSecrets,
     ) -> Result<OpenedSecrets, Failure> {
-        let _opening = given.opening.lock().await;
-        let changes = {
-            let opened = given.lock();
-            if let Some(secrets) = &opened.secrets {
-                return Ok(secrets.clone());
-            }
-            opened.changes
-        };
-        let opened = self.open_secrets(function, given.names.clone()).await;
+        let opened = self
+            .read(function.name.clone(), secrets.names.clone())
+            .await;
         // The function may have been removed meanwhile. Then the secrets may be those of a later
         // function of the same name, or may have been removed before their function.
-        drop(self.committing.lock().await);
+        drop(self.functions.lock_changes().await);
         if function.is_removed() {
             return Err(Failure::UnknownFunction(function.name.to_string()));
         }
-        let secrets = opened.map_err(|error| Failure::Secrets(error.to_string()))?;
-        let mut opened = given.lock();
-        if opened.changes == changes {
-            opened.secrets = Some(secrets.clone());
-        }
-        Ok(secrets)
+        opened.map_err(|error| Failure::Secrets(error.to_string()))
     }
 
-    /// Makes changes of a function's secrets take effect.
-    fn invalidate_secrets(&self, name: &FunctionName) {
-        if let Some(function) = self.function(name.as_str())
-            && let Some(given) = &function.secrets
-        {
-            given.invalidate();
-        }
-    }
-
-    /// Returns the secrets that a function reads and that have no value yet. Returns none if the
-    /// registry cannot be read.
-    pub(super) async fn unset_secrets(&self, function: &Function) -> Vec<SecretName> {
-        let Some(given) = &function.secrets else {
-            return Vec::new();
-        };
-        let (storage, name) = (self.storage.clone(), function.name.clone());
-        let set = blocking(move || storage.registry.secrets(Some(&name))).await;
-        let Ok(set) = set else {
-            return Vec::new();
-        };
-        let is_set = |name: &SecretName| set.iter().any(|info| info.name == *name);
-        let unset = given.names.keys().filter(|name| !is_set(name));
-        unset.cloned().collect()
-    }
-
-    async fn open_secrets(
+    async fn read(
         &self,
-        function: &Arc<Function>,
+        function: FunctionName,
         names: BTreeMap<SecretName, Option<Vec<Outbound>>>,
     ) -> Result<OpenedSecrets, SecretError> {
-        let (storage, function) = (self.storage.clone(), function.clone());
+        let storage = self.storage.clone();
         let opening = tokio::task::spawn_blocking(move || {
-            let sealed = storage.registry.sealed(&function.name)?;
+            let sealed = storage.registry.sealed(&function)?;
             let mut read: Vec<(SecretName, Zeroizing<Vec<u8>>)> = Vec::new();
             let mut bound = Vec::new();
             for (name, sealed) in sealed {
                 let Some(hosts) = names.get(&name) else {
                     continue;
                 };
-                let value = storage.secrets.open(&function.name, &name, &sealed)?;
+                let value = storage.secrets.open(&function, &name, &sealed)?;
                 match hosts {
                     None => read.push((name, value)),
                     Some(hosts) => bound.push((name, hosts.clone(), value)),
@@ -237,33 +122,33 @@ impl Core {
             .await
             .unwrap_or(Err(RegistryError::Interrupted.into()))
     }
-}
 
-impl Node {
-    /// Lists the secrets of one function or of all: their names and when they were set, never their
-    /// values.
-    ///
-    /// # Errors
-    /// Returns an error if the registry cannot be read.
-    pub async fn secrets(
-        &self,
-        function: Option<FunctionName>,
-    ) -> Result<Vec<SecretInfo>, SecretError> {
-        let storage = self.core.storage.clone();
-        let read = blocking(move || storage.registry.secrets(function.as_ref()));
-        Ok(read.await?)
+    /// Returns the secrets that a function reads and that have no value yet. Returns none if the
+    /// registry cannot be read.
+    pub(super) async fn unset(&self, function: &Function) -> Vec<SecretName> {
+        let Some(secrets) = &function.secrets else {
+            return Vec::new();
+        };
+        let Ok(set) = self.list(Some(function.name.clone())).await else {
+            return Vec::new();
+        };
+        let is_set = |name: &SecretName| set.iter().any(|info| info.name == *name);
+        let unset = secrets.names.keys().filter(|name| !is_set(name));
+        unset.cloned().collect()
     }
 
-    /// Sets a secret of a function, which need not exist yet. Returns once the sealed secret is on
-    /// disk. Requests that begin later receive it if their function was deployed with its name
-    /// ([`FunctionOptions::secret`](crate::FunctionOptions::secret)). The secret is removed with
-    /// the function.
-    ///
-    /// # Errors
-    /// Returns [`SecretError::TooLong`] or [`SecretError::NoText`] for an invalid value,
-    /// [`SecretError::TooMany`] if the function's secrets exceed their limit, and another error if
-    /// the secret cannot be sealed or stored.
-    pub async fn set_secret(
+    pub(super) async fn list(
+        &self,
+        function: Option<FunctionName>,
+    ) -> Result<Vec<SecretInfo>, RegistryError> {
+        let reading = self
+            .storage
+            .run(move |registry| registry.secrets(function.as_ref()));
+        reading.await
+    }
+
+    /// Sets a secret of a function. See [`Node::set_secret`](crate::Node::set_secret).
+    pub(super) async fn set(
         &self,
         function: &FunctionName,
         name: &SecretName,
@@ -275,17 +160,10 @@ impl Node {
         if std::str::from_utf8(value).is_err() {
             return Err(SecretError::NoText);
         }
-        let sealed = self.core.storage.secrets.seal(function, name, value)?;
-        let (core, function, name) = (self.core.clone(), function.clone(), name.clone());
-        // A blocking task, so that dropping this future does not interrupt it: opened secrets must
-        // be dropped after the change.
-        let set = blocking(move || {
-            let set = core.storage.registry.set_secret(&function, &name, &sealed);
-            // After an error it may be unknown whether the secret was stored.
-            if !matches!(set, Ok(false)) {
-                core.invalidate_secrets(&function);
-            }
-            set
+        let sealed = self.storage.secrets.seal(function, name, value)?;
+        let name = name.clone();
+        let set = self.change(function, move |registry, function| {
+            registry.set_secret(function, &name, &sealed)
         });
         if set.await? {
             Ok(())
@@ -294,29 +172,43 @@ impl Node {
         }
     }
 
-    /// Removes a secret of a function. Returns once the removal is on disk. Requests that begin
-    /// later do not receive it.
-    ///
-    /// # Errors
-    /// Returns [`SecretError::Unknown`] if the function has no secret of this name, and another
-    /// error if the registry fails.
-    pub async fn remove_secret(
+    /// Removes a secret of a function. See [`Node::remove_secret`](crate::Node::remove_secret).
+    pub(super) async fn remove(
         &self,
         function: &FunctionName,
         name: &SecretName,
     ) -> Result<(), SecretError> {
-        let (core, of, called) = (self.core.clone(), function.clone(), name.clone());
-        let removed = blocking(move || {
-            let removed = core.storage.registry.remove_secret(&of, &called);
-            if !matches!(removed, Ok(false)) {
-                core.invalidate_secrets(&of);
-            }
-            removed
+        let secret = name.clone();
+        let removed = self.change(function, move |registry, function| {
+            registry.remove_secret(function, &secret)
         });
         if removed.await? {
             Ok(())
         } else {
             Err(SecretError::Unknown(function.clone(), name.clone()))
         }
+    }
+
+    /// Changes secrets of a function with `change`, which returns whether it has changed any, and
+    /// lets the change take effect.
+    async fn change<C>(&self, function: &FunctionName, change: C) -> Result<bool, RegistryError>
+    where
+        C: FnOnce(&Registry, &FunctionName) -> Result<bool, RegistryError> + Send + 'static,
+    {
+        let (functions, function) = (self.functions.clone(), function.clone());
+        // A blocking task, so that dropping this future does not interrupt it: opened secrets must
+        // be dropped after the change.
+        let changing = self.storage.run(move |registry| {
+            let changed = change(registry, &function);
+            // After an error it may be unknown whether the change was stored.
+            if !matches!(changed, Ok(false))
+                && let Some(function) = functions.get(function.as_str())
+                && let Some(secrets) = &function.secrets
+            {
+                secrets.invalidate();
+            }
+            changed
+        });
+        changing.await
     }
 }

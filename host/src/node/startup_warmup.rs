@@ -16,11 +16,8 @@ use faasw_client::Digest;
 use faasw_common::text::Line;
 use faasw_pool::Images;
 
-use super::{
-    core::{Core, blocking},
-    function::Function,
-};
-use crate::{backend::ServableVersion, registry::VersionRecord};
+use super::{functions::Function, parts::NodeParts, storage::blocking};
+use crate::backend::ServableVersion;
 
 /// Functions that are made ready ahead of requests, unless more are to have instances warm.
 /// Making more of them ready would save only the start of their first requests, some milliseconds
@@ -45,29 +42,34 @@ struct RenewalState {
     bytes_left: u64,
 }
 
-impl Core {
+/// Makes functions ready after a node's start.
+pub(crate) struct StartupWarmup {
+    pub(crate) parts: Arc<NodeParts>,
+}
+
+impl StartupWarmup {
     /// Does this work once.
-    pub(crate) async fn run_startup_warmup(self: Arc<Self>) {
+    pub(crate) async fn run(self) {
         let (ahead, rest) = self.split_by_last_use().await;
         if ahead.is_empty() {
             return;
         }
         for function in &ahead {
-            if let Some(made) = self.try_wake(function).await {
-                made.prewarm_seed();
-                made.provide();
+            if let Some(version) = self.try_wake(function).await {
+                version.prewarm_seed();
+                version.provision();
             }
         }
         let Some(mut known) = self.read_renewal_state().await else {
             return;
         };
         // Functions that are to have instances stay ready, whether the instances fit or not.
-        let ahead_rest = self.backend.min_warm() == 0;
+        let ahead_rest = self.parts.backend.min_warm() == 0;
         let rest = rest.iter().map(|function| (function, true));
         let ahead = ahead.iter().map(|function| (function, ahead_rest));
         for (function, rests) in rest.chain(ahead) {
             let begun = Instant::now();
-            if self.has_ended() {
+            if self.parts.state.has_ended() {
                 return;
             }
             if self.renew(function, rests, &mut known).await {
@@ -75,9 +77,11 @@ impl Core {
             }
         }
         if let Some(base) = known.base.filter(|_| known.are_suspect) {
-            let storage = self.storage.clone();
-            let noted = blocking(move || storage.registry.record_image_base(base)).await;
-            if let Err(error) = noted {
+            let noting = self
+                .parts
+                .storage
+                .run(move |registry| registry.record_image_base(base));
+            if let Err(error) = noting.await {
                 tracing::debug!(%error, "func-images are checked again at the next start");
             }
         }
@@ -85,15 +89,19 @@ impl Core {
 
     /// Returns the functions that were used last, and all others.
     async fn split_by_last_use(&self) -> (Vec<Arc<Function>>, Vec<Arc<Function>>) {
-        let mut ahead = self.all();
-        let most = self.backend.provided_functions().max(PREWARMED_FUNCTIONS);
+        let mut ahead = self.parts.functions.all();
+        let most = self
+            .parts
+            .backend
+            .provided_functions()
+            .max(PREWARMED_FUNCTIONS);
         if ahead.len() <= most {
             return (ahead, Vec::new());
         }
-        if let Some(images) = self.storage.images.clone() {
+        if let Some(images) = self.parts.storage.images.clone() {
             let sorting = blocking(move || {
                 let used = |function: &Arc<Function>| -> Option<SystemTime> {
-                    images.used(&function.record.image(&function.name))
+                    images.used(&function.image())
                 };
                 ahead.sort_by_cached_key(|function| Reverse(used(function)));
                 Ok(ahead)
@@ -106,7 +114,10 @@ impl Core {
 
     /// Wakes a function, and logs an error if that fails.
     async fn try_wake(&self, function: &Function) -> Option<Arc<dyn ServableVersion>> {
-        let woken = function.version_cell.get_or_wake(self.wake(function)).await;
+        let woken = function
+            .version_cell
+            .get_or_wake(self.parts.versions.wake(function))
+            .await;
         woken
             .inspect_err(|error| {
                 tracing::error!(
@@ -118,22 +129,22 @@ impl Core {
     }
 
     async fn read_renewal_state(&self) -> Option<RenewalState> {
-        let images = self.storage.images.clone();
-        let base = match &images {
-            Some(_) => self.backend.shared().await,
+        let base = match &self.parts.storage.images {
+            Some(_) => self.parts.backend.shared_content().await,
             None => None,
         };
         let base = base.map(|shared| base_id(&shared));
-        let (storage, generation) = (self.storage.clone(), self.backend.generation());
-        let looking = blocking(move || {
+        let generation = self.parts.backend.generation();
+        let images = self.parts.storage.images.clone();
+        let reading = self.parts.storage.run(move |registry| {
             Ok(RenewalState {
-                compiled: storage.registry.modules_compiled_by(&generation)?,
-                are_suspect: storage.registry.image_base()? != base,
+                compiled: registry.modules_compiled_by(&generation)?,
+                are_suspect: registry.image_base()? != base,
                 base,
                 bytes_left: images.as_deref().map_or(0, Images::bytes_left),
             })
         });
-        looking
+        reading
             .await
             .inspect_err(|error| tracing::warn!(%error, "func-images are not renewed"))
             .ok()
@@ -142,21 +153,21 @@ impl Core {
     /// Compiles a function and makes its image, if either is needed. Returns whether anything was
     /// done. If it `rests`, nothing of it stays in memory afterwards.
     async fn renew(&self, function: &Arc<Function>, rests: bool, known: &mut RenewalState) -> bool {
-        let is_compiled = known.compiled.contains(&code_of(&function.record));
+        let is_compiled = known.compiled.contains(&function.record.compiled_from());
         // An existing image of code that was compiled otherwise is of no use.
         let lacks_image =
             known.base.is_some() && (!is_compiled || self.lacks_image(function, known).await);
-        if is_compiled && !lacks_image || !self.is_current(function) {
+        if is_compiled && !lacks_image || !self.parts.functions.is_current(function) {
             return false;
         }
-        let Some(made) = self.try_wake(function).await else {
+        let Some(version) = self.try_wake(function).await else {
             return true;
         };
-        known.compiled.insert(code_of(&function.record));
+        known.compiled.insert(function.record.compiled_from());
         if lacks_image {
-            made.ensure_image().await;
+            version.ensure_image().await;
         }
-        drop(made);
+        drop(version);
         if rests {
             function.version_cell.release_if_evicted();
         }
@@ -165,14 +176,11 @@ impl Core {
 
     /// Whether a function is known to have no usable image, although there is space for one.
     async fn lacks_image(&self, function: &Arc<Function>, known: &mut RenewalState) -> bool {
-        let Some(images) = self.storage.images.clone() else {
+        let Some(images) = self.parts.storage.images.clone() else {
             return false;
         };
         let looked_for = function.clone();
-        let looking = blocking(move || {
-            let id = looked_for.record.image(&looked_for.name);
-            Ok(images.used(&id).is_some())
-        });
+        let looking = blocking(move || Ok(images.used(&looked_for.image()).is_some()));
         if looking.await.unwrap_or(true) {
             return known.are_suspect;
         }
@@ -183,20 +191,6 @@ impl Core {
         known.bytes_left = left.unwrap_or(known.bytes_left);
         left.is_some()
     }
-
-    /// Whether this is the current version of its function.
-    pub(super) fn is_current(&self, function: &Arc<Function>) -> bool {
-        let current = self.function(function.name.as_str());
-        current.is_some_and(|current| Arc::ptr_eq(&current, function))
-    }
-}
-
-/// Returns the digest of the component or module that the function's code is compiled from.
-fn code_of(record: &VersionRecord) -> Digest {
-    record
-        .engine
-        .as_ref()
-        .map_or(record.digest, |engine| engine.digest)
 }
 
 fn base_id(shared: &str) -> BaseId {

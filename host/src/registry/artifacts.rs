@@ -9,11 +9,10 @@ use faasw_pool::LoadedCode;
 use redb::ReadableTable as _;
 
 use super::{
-    ArtifactRecord, NewArtifact, Registry, RegistryError, StoredArtifact,
+    Artifact, ArtifactRecord, NewArtifact, Registry, RegistryError, StoredArtifact,
     record::PiecesRecord,
     tables::{
-        ARTIFACTS, artifact_file, digest_part, put_artifact, read_record, update_artifact,
-        write_record,
+        ARTIFACTS, artifact_file, digest_part, put_artifact, read_at, update_artifact, write_record,
     },
 };
 
@@ -29,15 +28,8 @@ impl Registry {
         function: Option<&FunctionName>,
     ) -> Result<Option<StoredArtifact>, RegistryError> {
         let file = artifact_file(module, generation);
-        let Some(mut record) = self.artifact_record(&file, function)? else {
+        let Some((record, pieces)) = self.record_with_pieces(&file, function)? else {
             return Ok(None);
-        };
-        let pieces = match record.pieces.take() {
-            Some(pieces) => pieces,
-            None => match self.pieces_of_old(&file, &record)? {
-                Some(pieces) => pieces,
-                None => return Ok(None),
-            },
         };
         Ok(Some(StoredArtifact {
             kind: record.kind,
@@ -75,15 +67,8 @@ impl Registry {
         first: Option<&PageSet>,
     ) -> Result<Option<LoadedCode>, RegistryError> {
         let file = artifact_file(module, generation);
-        let Some(record) = self.artifact_record(&file, function)? else {
+        let Some((_, pieces)) = self.record_with_pieces(&file, function)? else {
             return Ok(None);
-        };
-        let pieces = match record.pieces {
-            Some(pieces) => pieces,
-            None => match self.pieces_of_old(&file, &record)? {
-                Some(pieces) => pieces,
-                None => return Ok(None),
-            },
         };
         let (bytes, pieces) = (pieces.bytes, pieces.pieces());
         match self.artifacts.code(&file, bytes, pieces, first) {
@@ -100,6 +85,22 @@ impl Registry {
         }
     }
 
+    /// Returns the record of code with its pieces, which are computed if it has none.
+    fn record_with_pieces(
+        &self,
+        file: &str,
+        function: Option<&FunctionName>,
+    ) -> Result<Option<(ArtifactRecord, PiecesRecord)>, RegistryError> {
+        let Some(mut record) = self.artifact_record(file, function)? else {
+            return Ok(None);
+        };
+        let pieces = match record.pieces.take() {
+            Some(pieces) => Some(pieces),
+            None => self.pieces_of_old(file, &record)?,
+        };
+        Ok(pieces.map(|pieces| (record, pieces)))
+    }
+
     pub(super) fn artifact_record(
         &self,
         file: &str,
@@ -107,10 +108,7 @@ impl Registry {
     ) -> Result<Option<ArtifactRecord>, RegistryError> {
         let record = self.store.read(|state| {
             let artifacts = state.open_table(ARTIFACTS)?;
-            let Some(record) = artifacts.get(file)? else {
-                return Ok(None);
-            };
-            read_record::<ArtifactRecord>(file, record.value()).map(Some)
+            read_at::<ArtifactRecord>(file, artifacts.get(file)?)
         })?;
         // Pieces were larger in earlier versions.
         let record = record.map(|record| ArtifactRecord {
@@ -160,10 +158,10 @@ impl Registry {
         new: NewArtifact<'_>,
     ) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        let file = self.write_artifact(module, new)?;
+        let (file, artifact) = self.write_artifact(module, new)?;
         let others = self
             .store
-            .change(|change| put_artifact(change, &file, new.artifact))?;
+            .change(|change| put_artifact(change, &file, artifact))?;
         self.collect([], others);
         Ok(())
     }
@@ -197,13 +195,14 @@ impl Registry {
         })
     }
 
-    pub(super) fn write_artifact(
+    /// Writes the file of new code. Returns its name with the code.
+    pub(super) fn write_artifact<'a>(
         &self,
         module: Digest,
-        new: NewArtifact<'_>,
-    ) -> Result<String, RegistryError> {
+        new: NewArtifact<'a>,
+    ) -> Result<(String, &'a Artifact), RegistryError> {
         let file = artifact_file(module, new.generation);
         self.artifacts.write(&file, &new.artifact.code)?;
-        Ok(file)
+        Ok((file, new.artifact))
     }
 }

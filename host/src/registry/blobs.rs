@@ -66,12 +66,8 @@ impl Blobs {
                 return Ok(file.map(|file| Box::new(Cursor::new(file)) as Box<dyn BlobReader>));
             }
         };
-        let path = folder.join(name);
-        match open_buffered(&path) {
-            Ok(file) => Ok(Some(Box::new(file))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(RegistryError::file(&path, error)),
-        }
+        let file = found(folder, name, |path| open_buffered(path))?;
+        Ok(file.map(|file| Box::new(file) as Box<dyn BlobReader>))
     }
 
     /// Returns a file's content, or `None` if it does not exist.
@@ -80,14 +76,11 @@ impl Blobs {
             Self::Folder(folder) => folder,
             Self::Memory(files) => return Ok(files.lock().get(name).cloned()),
         };
-        let path = folder.join(name);
-        let mut bytes = Vec::new();
-        let read = open_buffered(&path).and_then(|mut file| file.read_to_end(&mut bytes));
-        match read {
-            Ok(_) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(RegistryError::file(&path, error)),
-        }
+        found(folder, name, |path| {
+            let mut bytes = Vec::new();
+            open_buffered(path)?.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        })
     }
 
     /// Returns the code in a file, which has `bytes` bytes and these pieces. Returns `None` if the
@@ -127,13 +120,7 @@ impl Blobs {
                 return Ok(());
             }
         };
-        let path = folder.join(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(RegistryError::file(&path, error))
-            }
-            _ => Ok(()),
-        }
+        found(folder, name, |path| fs::remove_file(path)).map(drop)
     }
 
     /// Writes a file so that after a crash it is complete or absent. Only one writer at a time is
@@ -148,7 +135,7 @@ impl Blobs {
         self.put(name, bytes, false)
     }
 
-    fn put(&self, name: &str, bytes: &[u8], is_to_last: bool) -> Result<(), RegistryError> {
+    fn put(&self, name: &str, bytes: &[u8], is_durable: bool) -> Result<(), RegistryError> {
         let folder = match self {
             Self::Folder(folder) => folder,
             Self::Memory(files) => {
@@ -158,7 +145,20 @@ impl Blobs {
         };
         let unfinished = folder.join(UNFINISHED);
         let path = folder.join(name);
-        write_whole(folder, &unfinished, &path, bytes, is_to_last).map_err(|error| {
+        let write = || -> io::Result<()> {
+            let mut file = create_private(&unfinished)?;
+            file.write_all(bytes)?;
+            if is_durable {
+                file.sync_all()?;
+            }
+            fs::rename(&unfinished, &path)?;
+            if is_durable {
+                // The rename is durable only once its folder is synced.
+                File::open(folder)?.sync_all()?;
+            }
+            Ok(())
+        };
+        write().map_err(|error| {
             // On a full disk, the partial file would take the space that the next attempt needs.
             let _ = fs::remove_file(&unfinished);
             RegistryError::file(&path, error)
@@ -187,27 +187,26 @@ impl Blobs {
     }
 }
 
-fn write_whole(
+/// Returns what `use_file` makes of a file of this name, or `None` if the file does not exist.
+fn found<T>(
     folder: &Path,
-    unfinished: &Path,
-    path: &Path,
-    bytes: &[u8],
-    is_to_last: bool,
-) -> io::Result<()> {
-    let mut file = File::options()
+    name: &str,
+    use_file: impl FnOnce(&Path) -> io::Result<T>,
+) -> Result<Option<T>, RegistryError> {
+    let path = folder.join(name);
+    match use_file(&path) {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(RegistryError::file(&path, error)),
+    }
+}
+
+/// Creates an empty file for the node's user alone, in place of one with this path.
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    File::options()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .open(unfinished)?;
-    file.write_all(bytes)?;
-    if is_to_last {
-        file.sync_all()?;
-    }
-    fs::rename(unfinished, path)?;
-    if !is_to_last {
-        return Ok(());
-    }
-    // The rename is durable only once its folder is synced.
-    File::open(folder)?.sync_all()
+        .open(path)
 }

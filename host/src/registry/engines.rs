@@ -5,8 +5,9 @@ use faasw_client::FunctionName;
 
 use super::{
     EngineRecord, EnginesByName, NewArtifact, Registry, RegistryError,
+    record::FORMAT_WITH_ENGINES,
     tables::{
-        ENGINES, begin_engines, drop_artifacts, engines_in, has_engines, put_artifact, read_record,
+        ENGINES, drop_artifacts, engines_in, has_engines, put_artifact, raise_format, read_at,
         write_record,
     },
     uses::UseChange,
@@ -28,14 +29,7 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         let _changing = self.changing();
         let stored = self.add_engine(name, record, Some(module), new);
-        // Removes files that were written for a record that was not stored.
-        if stored.is_err()
-            && let Err(error) = self.sweep()
-        {
-            tracing::warn!(%error, "files of an engine that was not added stay until the next \
-                 start");
-        }
-        stored
+        stored.inspect_err(|_| self.sweep_after_failure())
     }
 
     /// Adds an engine whose component is not stored, because the node has it from elsewhere when it
@@ -61,23 +55,19 @@ impl Registry {
         {
             self.modules.write(&record.digest.to_string(), module)?;
         }
-        let artifact = match new {
-            Some(new) => Some((self.write_artifact(record.digest, new)?, new.artifact)),
-            None => None,
-        };
-        let mut uses = self.uses();
+        let artifact = new.map(|new| self.write_artifact(record.digest, new));
+        let artifact = artifact.transpose()?;
+        let uses = self.uses();
         let (unused, files, use_change) = self.store.change(|change| {
-            begin_engines(change)?;
+            raise_format(change, FORMAT_WITH_ENGINES)?;
             let mut files = match &artifact {
                 Some((file, artifact)) => put_artifact(change, file, artifact)?,
                 None => Vec::new(),
             };
             let text = write_record(name.as_str(), record)?;
-            let before: Option<EngineRecord> = change
-                .open_table(ENGINES)?
-                .insert(name.as_str(), text.as_slice())?
-                .map(|before| read_record(name.as_str(), before.value()))
-                .transpose()?;
+            let mut engines = change.open_table(ENGINES)?;
+            let before = engines.insert(name.as_str(), text.as_slice())?;
+            let before: Option<EngineRecord> = read_at(name.as_str(), before)?;
             let use_change = UseChange {
                 added: vec![record.digest],
                 dropped: before.map(|before| before.digest).into_iter().collect(),
@@ -86,9 +76,7 @@ impl Registry {
             files.extend(drop_artifacts(change, &unused)?);
             Ok((unused, files, use_change))
         })?;
-        uses.apply(use_change);
-        drop(uses);
-        self.collect(unused, files);
+        self.finish_change(uses, use_change, unused, files);
         Ok(())
     }
 
@@ -99,22 +87,19 @@ impl Registry {
     }
 
     fn drop_engine(&self, name: &FunctionName) -> Result<bool, RegistryError> {
-        let mut uses = self.uses();
+        let uses = self.uses();
         let dropped = self.store.change(|change| {
             if !has_engines(change)? {
                 return Ok(None);
             }
-            let before: Option<EngineRecord> = change
-                .open_table(ENGINES)?
-                .remove(name.as_str())?
-                .map(|before| read_record(name.as_str(), before.value()))
-                .transpose()?;
-            let Some(before) = before else {
+            let mut engines = change.open_table(ENGINES)?;
+            let before = read_at(name.as_str(), engines.remove(name.as_str())?)?;
+            let Some(EngineRecord { digest, .. }) = before else {
                 return Ok(None);
             };
             let use_change = UseChange {
                 added: Vec::new(),
-                dropped: vec![before.digest],
+                dropped: vec![digest],
             };
             let unused = uses.unused_after(&use_change);
             let files = drop_artifacts(change, &unused)?;
@@ -123,9 +108,7 @@ impl Registry {
         let Some((unused, files, use_change)) = dropped else {
             return Ok(false);
         };
-        uses.apply(use_change);
-        drop(uses);
-        self.collect(unused, files);
+        self.finish_change(uses, use_change, unused, files);
         Ok(true)
     }
 }

@@ -20,7 +20,7 @@ mod tables;
 mod uses;
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -38,13 +38,14 @@ use faasw_pool::{ImageId, TrustedFolder};
 use crate::data_dir::DataDir;
 use blobs::{Blobs, InMemory};
 use caches::Caches;
-use record::FunctionRecord;
+use record::{FORMAT_WITH_FILES, FunctionRecord};
 use reserve::DiskReserve;
 use secrets::drop_secrets;
 use store::Store;
 use tables::{
-    ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, begin_files, digest_part, drop_artifacts,
-    drop_artifacts_of, put_artifact, read_name, read_record, versions_of, write_record,
+    ARTIFACTS, FUNCTIONS, IMAGES_KEY, META, VERSIONS, digest_part, drop_artifacts,
+    drop_artifacts_of, put_artifact, raise_format, read_at, read_name, read_record, versions_of,
+    write_record,
 };
 pub(crate) use tables::{EnginesByName, Versions};
 use uses::{DigestUses, UseChange};
@@ -192,16 +193,13 @@ impl Registry {
         if matches!(stored, Err(RegistryError::NoSpace)) && self.caches.clear() {
             stored = self.add_version(name, record, sent, new);
         }
-        match stored {
-            Ok(number) => Ok(number),
-            // Removes files that were written for a record that was not stored.
-            Err(failed) => {
-                if let Err(error) = self.sweep() {
-                    tracing::warn!(%error, "files of a failed deployment stay until the next \
-                         start");
-                }
-                Err(failed)
-            }
+        stored.inspect_err(|_| self.sweep_after_failure())
+    }
+
+    /// Removes files that were written for a record that was not stored.
+    fn sweep_after_failure(&self) {
+        if let Err(error) = self.sweep() {
+            tracing::warn!(%error, "files that no record names stay until the next start");
         }
     }
 
@@ -219,25 +217,21 @@ impl Registry {
                 self.modules.write(&digest.to_string(), content)?;
             }
         }
-        let artifact = match new {
-            Some(new) => Some((self.write_artifact(record.digest, new)?, new.artifact)),
-            None => None,
-        };
-        let mut uses = self.uses();
+        let artifact = new.map(|new| self.write_artifact(record.digest, new));
+        let artifact = artifact.transpose()?;
+        let uses = self.uses();
         let (number, unused, code, use_change) = self.store.change(|change| {
             let mut code = match &artifact {
                 Some((file, artifact)) => put_artifact(change, file, artifact)?,
                 None => Vec::new(),
             };
             if files.is_some() {
-                begin_files(change)?;
+                raise_format(change, FORMAT_WITH_FILES)?;
             }
             let mut versions = change.open_table(VERSIONS)?;
             let mut functions = change.open_table(FUNCTIONS)?;
-            let before = functions
-                .get(name.as_str())?
-                .map(|before| read_record::<FunctionRecord>(name.as_str(), before.value()))
-                .transpose()?;
+            let before: Option<FunctionRecord> =
+                read_at(name.as_str(), functions.get(name.as_str())?)?;
             if let Some(engine) = &record.engine
                 && !uses.has(engine.digest)
             {
@@ -270,9 +264,7 @@ impl Registry {
             code.extend(drop_artifacts(change, &unused)?);
             Ok((number, unused, code, use_change))
         })?;
-        uses.apply(use_change);
-        drop(uses);
-        self.collect(unused, code);
+        self.finish_change(uses, use_change, unused, code);
         Ok(number)
     }
 
@@ -298,23 +290,18 @@ impl Registry {
         self.store.change(|change| {
             let versions = change.open_table(VERSIONS)?;
             let mut functions = change.open_table(FUNCTIONS)?;
-            let before = functions
-                .get(name.as_str())?
-                .map(|before| read_record::<FunctionRecord>(name.as_str(), before.value()))
-                .transpose()?;
-            let Some(before) = before else {
+            let before = read_at(name.as_str(), functions.get(name.as_str())?)?;
+            let Some(FunctionRecord { newest, .. }) = before else {
                 return Ok(false);
             };
-            let found = versions
-                .get((name.as_str(), version))?
-                .map(|found| read_record::<VersionRecord>(name.as_str(), found.value()))
-                .transpose()?;
+            let found = versions.get((name.as_str(), version))?;
+            let found: Option<VersionRecord> = read_at(name.as_str(), found)?;
             if found.as_ref() != Some(record) {
                 return Ok(false);
             }
             let function = FunctionRecord {
                 current: version,
-                ..before
+                newest,
             };
             let function = write_record(name.as_str(), &function)?;
             functions.insert(name.as_str(), function.as_slice())?;
@@ -356,7 +343,7 @@ impl Registry {
     }
 
     fn drop_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
-        let mut uses = self.uses();
+        let uses = self.uses();
         let (unused, files, use_change) = self.store.change(|change| {
             change.open_table(FUNCTIONS)?.remove(name.as_str())?;
             let mut versions = change.open_table(VERSIONS)?;
@@ -372,10 +359,21 @@ impl Registry {
             files.extend(drop_artifacts(change, &unused)?);
             Ok((unused, files, use_change))
         })?;
-        uses.apply(use_change);
-        drop(uses);
-        self.collect(unused, files);
+        self.finish_change(uses, use_change, unused, files);
         Ok(())
+    }
+
+    /// Counts the digests of a committed change, and removes the files that it leaves unused.
+    fn finish_change(
+        &self,
+        mut uses: MutexGuard<'_, DigestUses>,
+        change: UseChange,
+        unused: BTreeSet<Digest>,
+        code: Vec<String>,
+    ) {
+        uses.apply(change);
+        drop(uses);
+        self.collect(unused, code);
     }
 
     /// Removes modules and files of code that are unused after a committed change. Files that

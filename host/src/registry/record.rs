@@ -160,16 +160,23 @@ impl VersionRecord {
     pub(crate) fn image(&self, name: &FunctionName) -> ImageId {
         let since = self.made().duration_since(SystemTime::UNIX_EPOCH);
         let deployed = since.unwrap_or_default().as_nanos();
-        let told = format!(
+        let text = format!(
             "func-image of {name} deployed {deployed} with {}",
             self.digest
         );
-        Digest::of(told.as_bytes()).bytes()
+        Digest::of(text.as_bytes()).bytes()
     }
 
     /// Returns when the version whose image this one uses was first deployed.
     pub(crate) fn made(&self) -> SystemTime {
         self.imaged.unwrap_or(self.deployed)
+    }
+
+    /// Returns the digest of the module, or of the engine's component, that the version's code is
+    /// compiled from.
+    pub(crate) fn compiled_from(&self) -> Digest {
+        let engine = self.engine.as_ref();
+        engine.map_or(self.digest, |engine| engine.digest)
     }
 
     /// Returns the digests that name the version's files.

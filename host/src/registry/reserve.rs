@@ -5,13 +5,12 @@
 //! written again when there is space.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
-use super::RegistryError;
+use super::{RegistryError, blobs::create_private};
 
 /// The size of the reserve in bytes: about ten times what a small transaction writes.
 const BYTES: usize = 512 << 10;
@@ -64,13 +63,8 @@ impl DiskReserve {
 }
 
 /// Writes the file's content rather than only setting its length, because a hole takes no space.
-fn write(path: &PathBuf) -> io::Result<()> {
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+fn write(path: &Path) -> io::Result<()> {
+    let mut file = create_private(path)?;
     file.write_all(&vec![0; BYTES])?;
     file.sync_all()
 }

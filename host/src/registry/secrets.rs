@@ -10,7 +10,8 @@ use redb::{ReadTransaction, ReadableTable as _, TableDefinition, TableError, Wri
 
 use super::{
     Registry, RegistryError,
-    tables::{begin_secrets, read_name},
+    record::FORMAT_WITH_SECRETS,
+    tables::{raise_format, read_name},
 };
 use crate::services::secrets::TOKEN;
 
@@ -126,7 +127,7 @@ impl Registry {
                 return Ok(false);
             }
             secrets.insert(key, (now, sealed))?;
-            begin_secrets(change)?;
+            raise_format(change, FORMAT_WITH_SECRETS)?;
             Ok(true)
         })
     }

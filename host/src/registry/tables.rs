@@ -1,17 +1,17 @@
 //! The store's tables, and the functions that read and write them within a transaction.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use faasw_client::{Digest, FunctionName};
-use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
+use redb::{
+    AccessGuard, ReadTransaction, ReadableTable, Table, TableDefinition, TableError,
+    WriteTransaction,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     Artifact, EngineRecord, RegistryError, VersionRecord,
-    record::{ArtifactRecord, FORMAT_WITH_ENGINES, FORMAT_WITH_FILES, FORMAT_WITH_SECRETS},
+    record::{ArtifactRecord, FORMAT_WITH_ENGINES},
 };
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -61,7 +61,7 @@ pub(super) fn put_artifact(
     // Code of the same module from a different generation is never used again.
     let mut others = Vec::new();
     if let Some(module) = digest_part(file) {
-        artifacts.retain_in(files_of(module).as_range(), |other, _| {
+        retain_files(&mut artifacts, module, |other| {
             if other != file {
                 others.push(other.to_owned());
             }
@@ -71,24 +71,16 @@ pub(super) fn put_artifact(
     Ok(others)
 }
 
-/// The range of the names of all files with the code of a module.
-struct FilesOf {
-    from: String,
-    to: String,
-}
-
-impl FilesOf {
-    fn as_range(&self) -> Range<&str> {
-        self.from.as_str()..self.to.as_str()
-    }
-}
-
-fn files_of(module: &str) -> FilesOf {
+/// Removes the records of those files with code of a module for which `keep` returns false.
+fn retain_files(
+    artifacts: &mut Table<'_, &'static str, &'static [u8]>,
+    module: &str,
+    mut keep: impl FnMut(&str) -> bool,
+) -> Result<(), RegistryError> {
     // `.` is the character after `-`, which separates digest and generation.
-    FilesOf {
-        from: format!("{module}-"),
-        to: format!("{module}."),
-    }
+    let (from, to) = (format!("{module}-"), format!("{module}."));
+    artifacts.retain_in(from.as_str()..to.as_str(), |file, _| keep(file))?;
+    Ok(())
 }
 
 /// Replaces the record of a file by one with more details of the same code.
@@ -99,10 +91,7 @@ pub(super) fn update_artifact(
 ) -> Result<(), RegistryError> {
     let text = write_record(file, record)?;
     let mut artifacts = change.open_table(ARTIFACTS)?;
-    let before = artifacts
-        .get(file)?
-        .map(|before| read_record::<ArtifactRecord>(file, before.value()))
-        .transpose()?;
+    let before: Option<ArtifactRecord> = read_at(file, artifacts.get(file)?)?;
     // The record may have been removed meanwhile.
     if before.is_some_and(|before| before.digest == record.digest) {
         artifacts.insert(file, text.as_slice())?;
@@ -148,7 +137,7 @@ pub(super) fn drop_artifacts(
     }
     let mut artifacts = change.open_table(ARTIFACTS)?;
     for module in unused {
-        artifacts.retain_in(files_of(&module.to_string()).as_range(), |file, _| {
+        retain_files(&mut artifacts, &module.to_string(), |file| {
             files.push(file.to_owned());
             false
         })?;
@@ -171,28 +160,19 @@ pub(super) fn versions_of(
 /// Engines by name.
 pub(crate) type EnginesByName = BTreeMap<FunctionName, EngineRecord>;
 
-/// Returns all engines of a table.
-pub(super) fn engines_of(
-    engines: &impl ReadableTable<&'static str, &'static [u8]>,
-) -> Result<EnginesByName, RegistryError> {
-    let mut found = EnginesByName::new();
-    for entry in engines.iter()? {
-        let (key, value) = entry?;
-        found.insert(
-            read_name(key.value())?,
-            read_record(key.value(), value.value())?,
-        );
-    }
-    Ok(found)
-}
-
 /// Returns all engines in a state of the store.
 pub(super) fn engines_in(state: &ReadTransaction) -> Result<EnginesByName, RegistryError> {
-    match state.open_table(ENGINES) {
-        Ok(engines) => engines_of(&engines),
-        Err(TableError::TableDoesNotExist(_)) => Ok(EnginesByName::new()),
-        Err(error) => Err(error.into()),
+    let mut found = EnginesByName::new();
+    let engines = match state.open_table(ENGINES) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(found),
+        opened => opened?,
+    };
+    for entry in engines.iter()? {
+        let (key, value) = entry?;
+        let name = key.value();
+        found.insert(read_name(name)?, read_record(name, value.value())?);
     }
+    Ok(found)
 }
 
 /// Whether there ever was an engine. Opening the table would create it.
@@ -206,22 +186,8 @@ fn format(change: &WriteTransaction) -> Result<Option<u64>, RegistryError> {
     Ok(format.map(|format| format.value()))
 }
 
-/// Raises the format for engines.
-pub(super) fn begin_engines(change: &WriteTransaction) -> Result<(), RegistryError> {
-    raise_format(change, FORMAT_WITH_ENGINES)
-}
-
-/// Raises the format for secrets.
-pub(super) fn begin_secrets(change: &WriteTransaction) -> Result<(), RegistryError> {
-    raise_format(change, FORMAT_WITH_SECRETS)
-}
-
-/// Raises the format for versions with files.
-pub(super) fn begin_files(change: &WriteTransaction) -> Result<(), RegistryError> {
-    raise_format(change, FORMAT_WITH_FILES)
-}
-
-fn raise_format(change: &WriteTransaction, to: u64) -> Result<(), RegistryError> {
+/// Raises the format, so that earlier versions of faasw reject the registry.
+pub(super) fn raise_format(change: &WriteTransaction, to: u64) -> Result<(), RegistryError> {
     if format(change)? < Some(to) {
         change.open_table(META)?.insert(FORMAT_KEY, to)?;
     }
@@ -248,6 +214,15 @@ pub(super) fn read_record<T: DeserializeOwned>(
     bytes: &[u8],
 ) -> Result<T, RegistryError> {
     serde_json::from_slice(bytes).map_err(|error| RegistryError::record(key, error))
+}
+
+/// Reads the record that a table has at a key, if it has one.
+pub(super) fn read_at<T: DeserializeOwned>(
+    key: &str,
+    found: Option<AccessGuard<'_, &'static [u8]>>,
+) -> Result<Option<T>, RegistryError> {
+    let found = found.map(|found| read_record(key, found.value()));
+    found.transpose()
 }
 
 pub(super) fn write_record(key: &str, record: &impl Serialize) -> Result<Vec<u8>, RegistryError> {

@@ -16,15 +16,15 @@ use super::{
     Handler,
     bodies::{RequestBodyStream, ResponseBodyStream},
     connections::{ConnectionSlot, Connections},
-    linger::LingeringStream,
+    linger::SharedStream,
     metered::MeteredStream,
     peer::Peer,
 };
 use crate::{
     limits::Limits,
     message::{
-        Body, Connection, Correlation, RemoteAddress, RequestRecorder, forwarded_for, head_cost,
-        head_size, refuse, sent_id,
+        Body, Connection, Correlation, RemoteAddress, forwarded_for, head_cost, head_size, refuse,
+        sent_id,
     },
 };
 
@@ -85,8 +85,8 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEAD_BYTES as u32);
-    let stream = LingeringStream::new(stream);
-    let served = MeteredStream::new(stream.handle(), peer.clone());
+    let stream = SharedStream::new(stream);
+    let served = MeteredStream::new(stream.clone(), peer.clone());
     let connection = builder
         .serve_connection(TokioIo::new(served), service)
         .into_owned();
@@ -149,7 +149,7 @@ async fn answer<H: Handler>(
         if forwarded.is_none() {
             let follow = handler.follow(&request, &correlation);
             let refused = Box::pin(too_many_requests(request, &correlation)).await;
-            let refused = RequestRecorder::response(follow, refused);
+            let refused = Body::record(follow, refused);
             return refused.map(|body| ResponseBodyStream::new(body, under_way, None, is_http2));
         }
     }

@@ -9,28 +9,29 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::peer::Peer;
+use super::{linger::SharedStream, peer::Peer};
 
 /// A stream that counts for a [`Peer`].
 pub(super) struct MeteredStream<S> {
-    stream: S,
+    stream: SharedStream<S>,
     peer: Arc<Peer>,
 }
 
 impl<S> MeteredStream<S> {
-    pub(super) fn new(stream: S, peer: Arc<Peer>) -> Self {
+    pub(super) fn new(stream: SharedStream<S>, peer: Arc<Peer>) -> Self {
         Self { stream, peer }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) else {
+        let Poll::Ready(read) = Pin::new(&mut *self.stream.lock()).poll_read(context, buffer)
+        else {
             self.peer.note_all_processed();
             return Poll::Pending;
         };
@@ -42,7 +43,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> MeteredStream<S> {
+impl<S> MeteredStream<S> {
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
             Poll::Ready(Ok(count)) => self.peer.count_written(*count as u64),
@@ -53,31 +54,31 @@ impl<S: AsyncWrite + Unpin> MeteredStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        let written = Pin::new(&mut *self.stream.lock()).poll_write(context, bytes);
         self.wrote(written)
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        let written = Pin::new(&mut *self.stream.lock()).poll_write_vectored(context, slices);
         self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.lock().is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(context) else {
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Poll::Ready(flushed) = Pin::new(&mut *self.stream.lock()).poll_flush(context) else {
             // TLS buffers what its socket does not accept.
             self.peer.note_blocked();
             return Poll::Pending;
@@ -87,8 +88,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
         Poll::Ready(flushed)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.lock()).poll_shutdown(context)
     }
 }
 
@@ -133,7 +134,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_response_that_tls_has_not_written_is_still_owed() {
         let peer = peer();
-        let mut stream = MeteredStream::new(Holding, peer.clone());
+        let mut stream = MeteredStream::new(SharedStream::new(Holding), peer.clone());
         drop(peer.begin(true, 10));
         stream.write_all(b"response").await.unwrap();
         let mut flushing = pin!(stream.flush());

@@ -24,7 +24,7 @@ use std::{
 };
 
 use faasw_pool::{
-    Backlog, BacklogLimits,
+    Backlog,
     open_files::{self, RESERVED},
 };
 use tokio::{
@@ -115,27 +115,18 @@ struct ServerTasks {
     background: JoinSet<()>,
 }
 
-impl Default for Servers {
-    fn default() -> Self {
+impl Servers {
+    /// Returns servers whose clients count in `backlog`.
+    pub(crate) fn new(backlog: Arc<Backlog>) -> Self {
         Self {
             gateway_address: None,
             metrics_address: None,
             redirect_address: None,
             tls: None,
             stop: watch::Sender::new(false),
-            backlog: Backlog::new(BacklogLimits::default()),
+            backlog,
             closed: Mutex::default(),
             tasks: Mutex::default(),
-        }
-    }
-}
-
-impl Servers {
-    /// Returns servers whose clients count in `backlog`.
-    pub(crate) fn new(backlog: Arc<Backlog>) -> Self {
-        Self {
-            backlog,
-            ..Self::default()
         }
     }
 

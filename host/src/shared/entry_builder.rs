@@ -18,7 +18,7 @@ use http::Request;
 
 use super::{
     entry::{ARTIFACTS, Entry, IMAGES, NOTE},
-    error::{AddError, SharedError},
+    error::{AddError, SharedError, at},
     note::{Note, SharedVersion},
     store::{ENTRY, EntryLocation, EntryStore, KEY, UNFINISHED_PREFIX},
     subject::EntrySubject,
@@ -155,7 +155,7 @@ async fn make(
         tracing::warn!(function = %name, "the working set was not recorded in time; pods read the \
              whole func-image at once");
     }
-    Ok(node.shared_version(name).await?)
+    Ok(node.parts.inspector.shared_version(name).await?)
 }
 
 /// Waits until the working set of the requests is known, which is determined after their answers.
@@ -202,11 +202,8 @@ impl fmt::Debug for UnfinishedEntry {
 impl UnfinishedEntry {
     fn begin(store: &EntryStore, subject: &EntrySubject) -> Result<Self, SharedError> {
         let of = store.of(&subject.namespace);
-        let random = |error| SharedError::file(&store.folder, error);
-        let (secret, name) = (
-            Images::secret().map_err(random)?,
-            Images::secret().map_err(random)?,
-        );
+        let secret = at(&store.folder, Images::secret())?;
+        let name = at(&store.folder, Images::secret())?;
         let name = faasw_client::Digest::of(&name);
         let folder = of.join(format!("{UNFINISHED_PREFIX}{name}"));
         make_folder(&folder, 0o700)?;
@@ -230,9 +227,8 @@ impl UnfinishedEntry {
         make_folder(&entry, PASS)?;
         let (images, artifacts) = (entry.join(IMAGES), entry.join(ARTIFACTS));
         rename(&data.join("images"), &images)?;
-        for file in fs::read_dir(&images).map_err(|error| SharedError::file(&images, error))? {
-            let file = file.map_err(|error| SharedError::file(&images, error))?;
-            permit(&file.path(), READ)?;
+        for file in at(&images, fs::read_dir(&images))? {
+            permit(&at(&images, file)?.path(), READ)?;
         }
         permit(&images, PASS)?;
         make_folder(&artifacts, PASS)?;
@@ -250,7 +246,7 @@ impl UnfinishedEntry {
         })?;
         write(&entry.join(NOTE), &sealed)?;
         write(&self.folder.join(KEY), &self.secret)?;
-        remove(&data)?;
+        at(&data, fs::remove_dir_all(&data))?;
         for folder in [&artifacts, &entry, &self.folder] {
             sync(folder)?;
         }
@@ -279,42 +275,37 @@ impl Drop for UnfinishedEntry {
 fn make_folder(path: &Path, mode: u32) -> Result<(), SharedError> {
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made
-            .map_err(|error| SharedError::file(path, error))
-            .and_then(|()| permit(path, mode)),
+        made => at(path, made).and_then(|()| permit(path, mode)),
     }
 }
 
 fn permit(path: &Path, mode: u32) -> Result<(), SharedError> {
-    let permitted = fs::set_permissions(path, Permissions::from_mode(mode));
-    permitted.map_err(|error| SharedError::file(path, error))
+    at(
+        path,
+        fs::set_permissions(path, Permissions::from_mode(mode)),
+    )
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), SharedError> {
-    fs::rename(from, to).map_err(|error| SharedError::file(from, error))
-}
-
-fn remove(folder: &Path) -> Result<(), SharedError> {
-    fs::remove_dir_all(folder).map_err(|error| SharedError::file(folder, error))
+    at(from, fs::rename(from, to))
 }
 
 fn sync(folder: &Path) -> Result<(), SharedError> {
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| SharedError::file(folder, error))
+    at(
+        folder,
+        File::open(folder).and_then(|folder| folder.sync_all()),
+    )
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), SharedError> {
     let write = || {
         let mut options = File::options();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     };
-    write().map_err(|error| SharedError::file(path, error))?;
+    at(path, write())?;
     permit(path, READ)
 }
 

@@ -45,7 +45,7 @@ pub enum SharedError {
         why: String,
     },
     /// The entry is of something other than its place says.
-    #[error("{0:?} is an entry for something else than its path says")]
+    #[error("{0:?} is not the entry that its path names")]
     Misplaced(PathBuf),
 }
 
@@ -56,6 +56,11 @@ impl SharedError {
             error: error.into(),
         }
     }
+}
+
+/// Names the file or folder in an error.
+pub(super) fn at<T>(path: &Path, done: io::Result<T>) -> Result<T, SharedError> {
+    done.map_err(|error| SharedError::file(path, error))
 }
 
 /// The reason why nothing was added to a store.

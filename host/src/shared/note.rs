@@ -193,7 +193,9 @@ impl OpenedNote {
             return Err(NoteError::Senseless(why));
         }
         if note.record.engine.is_some() != note.engine.is_some() {
-            return Err(NoteError::Senseless("half an engine".to_owned()));
+            return Err(NoteError::Senseless(
+                "the engine is missing or superfluous".to_owned(),
+            ));
         }
         let [module, bundle] = parts.map(Bytes::from);
         Ok(Self {

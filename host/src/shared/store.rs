@@ -13,7 +13,7 @@ use faasw_pool::{ImageOrigin, open_trusted};
 
 use super::{
     entry::Entry,
-    error::SharedError,
+    error::{SharedError, at},
     note::Note,
     subject::{EntrySubject, Namespace},
 };
@@ -79,11 +79,11 @@ impl EntryStore {
     /// Returns an error if the folder is missing or no folder, if it does not belong to root, or if
     /// other users can access it.
     pub fn open(folder: &Path) -> Result<Self, SharedError> {
-        let failed = |error| SharedError::file(folder, error);
-        let folder = fs::canonicalize(folder).map_err(failed)?;
-        let status = fs::symlink_metadata(&folder).map_err(failed)?;
+        let given = folder;
+        let folder = at(given, fs::canonicalize(given))?;
+        let status = at(given, fs::symlink_metadata(&folder))?;
         if !status.is_dir() {
-            return Err(failed(io::ErrorKind::NotADirectory.into()));
+            return at(given, Err(io::ErrorKind::NotADirectory.into()));
         }
         if status.uid() != 0 {
             return Err(SharedError::Owner(folder, status.uid()));
@@ -206,9 +206,9 @@ impl EntryStore {
         );
         match fs::rename(&from, &gone) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            renamed => renamed.map_err(|error| SharedError::file(&from, error))?,
+            renamed => at(&from, renamed)?,
         }
-        fs::remove_dir_all(&gone).map_err(|error| SharedError::file(&gone, error))?;
+        at(&gone, fs::remove_dir_all(&gone))?;
         Ok(true)
     }
 
@@ -217,15 +217,12 @@ impl EntryStore {
         let path = self.of(namespace).join(LOCK);
         let locked = || {
             let mut options = File::options();
-            let file = options
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)?;
+            options.write(true).create(true).truncate(false);
+            let file = options.open(&path)?;
             file.lock()?;
             Ok(file)
         };
-        locked().map_err(|error: io::Error| SharedError::file(&path, error))
+        at(&path, locked())
     }
 
     /// Removes leftovers that are not entries. The caller must hold the lock.
@@ -244,22 +241,15 @@ impl EntryStore {
 
 /// Returns the names in a folder, in order, or none if the folder does not exist.
 fn names(folder: &Path) -> Result<Vec<String>, SharedError> {
-    let failed = |error| SharedError::file(folder, error);
+    use io::ErrorKind::{NotADirectory, NotFound};
     let entries = match fs::read_dir(folder) {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            return Ok(Vec::new());
-        }
-        entries => entries.map_err(failed)?,
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(Vec::new()),
+        entries => at(folder, entries)?,
     };
     let mut names = Vec::new();
     for entry in entries {
         // Names that are not UTF-8 are not the store's.
-        names.extend(entry.map_err(failed)?.file_name().into_string());
+        names.extend(at(folder, entry)?.file_name().into_string());
     }
     names.sort();
     Ok(names)
@@ -294,7 +284,7 @@ pub fn read_key(path: &Path) -> Result<[u8; Entry::KEY], SharedError> {
         let size = |_| io::Error::other(format!("it does not have {} bytes", Entry::KEY));
         key.try_into().map_err(size)
     };
-    read().map_err(|error| SharedError::file(path, error))
+    at(path, read())
 }
 
 impl Note {

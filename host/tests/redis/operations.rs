@@ -87,8 +87,8 @@ pub async fn values_are_set_read_and_removed() {
             (
                 Keys(ListFrom::Number(100_001)),
                 failed(
-                    "a list begins behind 100000 keys at most; the newer draft's go on behind a \
-                     key",
+                    "a list can skip at most 100000 keys; with the newer draft, it can begin \
+                     after a key",
                 ),
             ),
             (Delete(vec![ODD, b"nothing", b"k", b"k"]), StoreReply::Done),

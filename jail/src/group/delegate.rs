@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use rustix::fs::CWD;
 
-use super::{CgroupLocation, CgroupVersion, delegate_controllers, open_folder, weight_of_jails};
+use super::{
+    CgroupLocation, CgroupVersion, WEIGHT, delegate_controllers, for_processors, open_folder,
+};
 
 /// The name of the group to which the container's processes move.
 const NODE: &str = "node";
@@ -77,7 +79,7 @@ fn move_below(group: &Path, process: u32) -> io::Result<()> {
     delegate_controllers(open_folder(CWD, group)?.as_fd())?;
     // This group counts as one beside those of all jails, however many threads it has: replies to
     // clients and probes must not starve.
-    let _ = fs::write(node.join("cpu.weight"), weight_of_jails().to_string());
+    let _ = fs::write(node.join("cpu.weight"), for_processors(WEIGHT).to_string());
     Ok(())
 }
 

@@ -152,11 +152,11 @@ mod tests {
     use super::*;
 
     /// Makes a folder of groups, mounted as the kernel would mount it, and returns the result of
-    /// `ask`.
+    /// `read`.
     fn result_for_groups<T>(
         version: u8,
         groups: &[(&str, &str, &str)],
-        ask: impl Fn(&str, &str) -> T,
+        read: impl Fn(&str, &str) -> T,
     ) -> T {
         let root = std::env::temp_dir().join(format!(
             "faasw-limit-{}-{:?}",
@@ -187,12 +187,12 @@ mod tests {
                 format!("33 30 0:29 / {point} rw - cgroup2 cgroup2 rw\n"),
             ),
         };
-        let told = ask(&own, &mounts);
+        let result = read(&own, &mounts);
         fs::remove_dir_all(&root).unwrap();
-        told
+        result
     }
 
-    fn told(version: u8, groups: &[(&str, &str, &str)]) -> Option<u64> {
+    fn memory_of(version: u8, groups: &[(&str, &str, &str)]) -> Option<u64> {
         result_for_groups(version, groups, smallest)
     }
 
@@ -248,8 +248,8 @@ mod tests {
     #[test]
     fn a_containers_mount_is_its_group_whatever_its_path() {
         let file = "memory.max";
-        assert_eq!(told(3, &[("a/b", file, "900\n")]), Some(900));
-        assert_eq!(told(3, &[("a/b", file, "max\n")]), None);
+        assert_eq!(memory_of(3, &[("a/b", file, "900\n")]), Some(900));
+        assert_eq!(memory_of(3, &[("a/b", file, "max\n")]), None);
         let quota = result_for_groups(3, &[("a/b", "cpu.max", "20000 100000")], fewest);
         assert_eq!(quota, Some(200));
     }
@@ -266,26 +266,26 @@ mod tests {
         let file = "memory.limit_in_bytes";
         let none = "9223372036854771712\n";
         let groups = [("a/b", file, none), ("a", file, "1000\n"), ("", file, none)];
-        assert_eq!(told(1, &groups), Some(1000));
+        assert_eq!(memory_of(1, &groups), Some(1000));
         let own = [("a/b", file, "900\n"), ("a", file, "1000\n")];
-        assert_eq!(told(1, &own), Some(900));
+        assert_eq!(memory_of(1, &own), Some(900));
         let file = "memory.max";
         let groups = [("a/b", file, "max\n"), ("a", file, "2000\n")];
-        assert_eq!(told(2, &groups), Some(2000));
+        assert_eq!(memory_of(2, &groups), Some(2000));
         // A limit that only slows down also leaves no more than that.
         let high = [("a/b", "memory.high", "700\n"), ("a", file, "2000\n")];
-        assert_eq!(told(2, &high), Some(700));
+        assert_eq!(memory_of(2, &high), Some(700));
     }
 
     #[test]
     fn no_limit_is_none() {
         let none = [("a/b", "memory.limit_in_bytes", "9223372036854771712\n")];
-        assert_eq!(told(1, &none), None);
+        assert_eq!(memory_of(1, &none), None);
         let max = [("a/b", "memory.max", "max\n"), ("a", "memory.high", "max")];
-        assert_eq!(told(2, &max), None);
+        assert_eq!(memory_of(2, &max), None);
         // The limit of a different group does not apply.
-        assert_eq!(told(2, &[("a/c", "memory.max", "5\n")]), None);
-        assert_eq!(told(2, &[("a/b", "memory.max", "nonsense")]), None);
+        assert_eq!(memory_of(2, &[("a/c", "memory.max", "5\n")]), None);
+        assert_eq!(memory_of(2, &[("a/b", "memory.max", "nonsense")]), None);
         assert_eq!(smallest("", ""), None);
     }
 }

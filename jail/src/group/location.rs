@@ -132,12 +132,20 @@ pub(super) fn mounted<'a>(
     })
 }
 
-/// Whether a group of version 2 has any limit.
-pub(super) fn has_limits(folder: &Path) -> bool {
-    ["memory.max", "memory.high", "pids.max", "cpu.max"]
+/// Whether a group of version 2 has a limit in any of these files.
+pub(super) fn has_limit(folder: &Path, files: &[&str]) -> bool {
+    files
         .iter()
         .filter_map(|file| fs::read_to_string(folder.join(file)).ok())
         .any(|limit| !limit.trim_start().starts_with("max"))
+}
+
+/// Whether a group of version 2 has any limit.
+pub(super) fn has_limits(folder: &Path) -> bool {
+    has_limit(
+        folder,
+        &["memory.max", "memory.high", "pids.max", "cpu.max"],
+    )
 }
 
 #[cfg(test)]
@@ -179,16 +187,16 @@ mod tests {
     fn groups_with_limits_are_recognised() {
         let folder = std::env::temp_dir().join(format!("faasw-limits-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
-        let mut told = vec![has_limits(&folder)];
+        let mut found = vec![has_limits(&folder)];
         for (file, text) in [
             ("memory.max", "max\n"),
             ("cpu.max", "max 100000\n"),
             ("pids.max", "77\n"),
         ] {
             fs::write(folder.join(file), text).unwrap();
-            told.push(has_limits(&folder));
+            found.push(has_limits(&folder));
         }
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(told, [false, false, false, true]);
+        assert_eq!(found, [false, false, false, true]);
     }
 }

@@ -121,9 +121,7 @@ fn put(folder: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Errno> {
 }
 
 fn get(folder: BorrowedFd<'_>, file: &str) -> Result<u64, Errno> {
-    let file = open_file(folder, file)?;
-    let mut text = [0; TEXT_MAX];
-    number(read_text(&file, &mut text)?).ok_or(Errno::INVAL)
+    read_usage(open_file(folder, file)?)
 }
 
 /// More than the length of any file that is read here.
@@ -222,15 +220,15 @@ impl Groups {
 
     fn make(&mut self, place: &CgroupLocation) -> Result<(), String> {
         for path in &place.folders {
-            let told = |errno: Errno| format!("{}: {errno}", path.display());
-            let above = open_folder(rustix::fs::CWD, path.as_path()).map_err(told)?;
+            let failed = |errno: Errno| format!("{}: {errno}", path.display());
+            let above = open_folder(rustix::fs::CWD, path.as_path()).map_err(failed)?;
             if self.version == CgroupVersion::Two {
-                delegate_controllers(above.as_fd()).map_err(told)?;
+                delegate_controllers(above.as_fd()).map_err(failed)?;
             }
-            let ours = make_folder(above.as_fd(), &self.name).map_err(told)?;
+            let ours = make_folder(above.as_fd(), &self.name).map_err(failed)?;
             self.hierarchies.push(Hierarchy { above, ours });
             if let (CgroupVersion::Two, Some(made)) = (self.version, self.hierarchies.last()) {
-                delegate_controllers(made.ours.as_fd()).map_err(told)?;
+                delegate_controllers(made.ours.as_fd()).map_err(failed)?;
             }
         }
         self.remove_stale_groups();
@@ -449,11 +447,6 @@ impl Groups {
     }
 }
 
-/// Returns the weight of all jails together.
-fn weight_of_jails() -> u64 {
-    for_processors(WEIGHT)
-}
-
 /// Returns a weight of `each` per processor, at most the kernel's maximum.
 fn for_processors(each: u64) -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
@@ -475,7 +468,27 @@ fn put_weight(version: CgroupVersion, folder: BorrowedFd<'_>, weight: u64) {
     let _ = put(folder, file, &value.to_string());
 }
 
-/// Lets groups below have the controllers that are used.
+/// Writes the limits of a group, whose files for memory and processes are in these folders.
+///
+/// # Errors
+/// Returns the error of writing the memory or process limit.
+fn put_limits(
+    version: CgroupVersion,
+    [memory, processes]: [BorrowedFd<'_>; 2],
+    bytes: u64,
+    count: u64,
+) -> Result<(), Errno> {
+    put(memory, version.memory(), &bytes.to_string())?;
+    put(processes, "pids.max", &count.to_string())?;
+    // Some kernels do not account for swap.
+    let _ = match version {
+        CgroupVersion::One => put(memory, "memory.swappiness", "0"),
+        CgroupVersion::Two => put(memory, "memory.swap.max", "0"),
+    };
+    Ok(())
+}
+
+/// Delegates the controllers that are used to the groups below.
 fn delegate_controllers(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     for (index, controller) in CONTROLLERS.iter().enumerate() {
         match put(folder, "cgroup.subtree_control", &format!("+{controller}")) {
@@ -529,14 +542,8 @@ impl Group {
         let (Some(memory), Some(processes)) = (memory, processes) else {
             return Err(Errno::NOENT);
         };
-        let bytes = share.memory.to_string();
-        put(memory.as_fd(), self.version.memory(), &bytes)?;
-        put(processes.as_fd(), "pids.max", &share.processes.to_string())?;
-        // Some kernels do not account for swap, or do not share processors.
-        let _ = match self.version {
-            CgroupVersion::One => put(memory.as_fd(), "memory.swappiness", "0"),
-            CgroupVersion::Two => put(memory.as_fd(), "memory.swap.max", "0"),
-        };
+        let folders = [memory.as_fd(), processes.as_fd()];
+        put_limits(self.version, folders, share.memory, share.processes)?;
         if let Some(processors) = processors {
             put_weight(self.version, processors.as_fd(), share.weight);
         }

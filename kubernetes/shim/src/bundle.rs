@@ -46,36 +46,29 @@ pub struct ContainerSpec {
 
 /// The process to run.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Process {
     /// Whether the process has a terminal. If so, runc's shim waits for it.
-    #[serde(default)]
     pub terminal: bool,
     /// The user and group of the process.
-    #[serde(default)]
     pub user: User,
     /// The command line.
-    #[serde(default)]
     pub args: Vec<String>,
     /// The environment variables, as `NAME=VALUE`.
-    #[serde(default)]
     pub env: Vec<String>,
     /// The adjustment of the kernel's out-of-memory score.
-    #[serde(default)]
     pub oom_score_adj: Option<i64>,
     /// The SELinux label of the process.
-    #[serde(default)]
     pub selinux_label: Option<String>,
 }
 
 /// The user and group of a process.
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct User {
     /// The user id.
-    #[serde(default)]
     pub uid: u32,
     /// The group id.
-    #[serde(default)]
     pub gid: u32,
 }
 
@@ -94,40 +87,31 @@ pub struct Mount {
 
 /// The settings that only Linux has.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Linux {
     /// The path of the control group.
-    #[serde(default)]
     pub cgroups_path: Option<String>,
     /// The resource limits.
-    #[serde(default)]
     pub resources: Resources,
     /// The namespaces: new ones and existing ones to join.
-    #[serde(default)]
     pub namespaces: Vec<Namespace>,
     /// The SELinux label of mounts.
-    #[serde(default)]
     pub mount_label: Option<String>,
 }
 
 /// Resource limits, passed on unchanged. Device rules are not among them.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Resources {
     /// Limits of memory.
-    #[serde(default)]
     pub memory: Option<Value>,
     /// Limits of processors.
-    #[serde(default)]
     pub cpu: Option<Value>,
     /// Limits of processes.
-    #[serde(default)]
     pub pids: Option<Value>,
     /// Limits of huge pages.
-    #[serde(default)]
     pub hugepage_limits: Option<Value>,
     /// Files of control groups of version 2.
-    #[serde(default)]
     pub unified: Option<Value>,
 }
 
@@ -138,7 +122,6 @@ pub struct Namespace {
     #[serde(rename = "type")]
     pub kind: String,
     /// The path of an existing namespace to join. Without it, the container gets a new one.
-    #[serde(default)]
     pub path: Option<String>,
 }
 

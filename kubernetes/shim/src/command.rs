@@ -6,61 +6,18 @@ use std::{
 };
 
 /// Options before the command that take a value.
-const WITH_VALUES: [&str; 6] = [
-    "root",
-    "log",
-    "log-format",
-    "criu",
-    "rootless",
-    "rootless-cg",
-];
+const WITH_VALUES: &str = "root log log-format criu rootless rootless-cg";
 
 /// Options of `create`, `run` and `exec` that take a value.
-const WITH_VALUES_BEHIND: [&str; 16] = [
-    "bundle",
-    "b",
-    "console-socket",
-    "pid-file",
-    "preserve-fds",
-    "process",
-    "p",
-    "cwd",
-    "env",
-    "e",
-    "user",
-    "u",
-    "cap",
-    "c",
-    "process-label",
-    "apparmor",
-];
+const WITH_VALUES_BEHIND: &str = "bundle b console-socket pid-file preserve-fds process p cwd \
+    env e user u cap c process-label apparmor";
 
 /// All commands of runc.
-const COMMANDS: [&str; 20] = [
-    "checkpoint",
-    "create",
-    "delete",
-    "events",
-    "exec",
-    "features",
-    "help",
-    "h",
-    "init",
-    "kill",
-    "list",
-    "pause",
-    "ps",
-    "restore",
-    "resume",
-    "run",
-    "spec",
-    "start",
-    "state",
-    "update",
-];
+const COMMANDS: &str = "checkpoint create delete events exec features help h init kill list pause \
+    ps restore resume run spec start state update";
 
 /// A parsed runc command line.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Command {
     /// The command; `None` if there is none, as with `--version`.
     pub name: Option<&'static str>,
@@ -85,19 +42,8 @@ impl Command {
     /// Returns a message if the command is unknown or an option has no value. Such a command line
     /// is not passed on to runc, because it might start a container.
     pub fn read(arguments: &[OsString]) -> Result<Self, String> {
-        let mut command = Self {
-            name: None,
-            root: None,
-            log: None,
-            bundle: None,
-            process: None,
-            id: None,
-            has_systemd: false,
-        };
-        let mut words = Words {
-            rest: arguments.iter(),
-            values: &WITH_VALUES,
-        };
+        let mut command = Self::default();
+        let mut words = Words::new(arguments, WITH_VALUES);
         loop {
             match words.next()? {
                 None => return Ok(command),
@@ -106,8 +52,8 @@ impl Command {
                 Some(Word::Option("systemd-cgroup", _)) => command.has_systemd = true,
                 Some(Word::Option(..)) => {}
                 Some(Word::Other(name)) => {
-                    let known = COMMANDS.iter().find(|known| name == **known);
-                    let unknown = || format!("runc's command {} is not known", name.display());
+                    let known = COMMANDS.split(' ').find(|known| name == *known);
+                    let unknown = || format!("unknown command of runc: {}", name.display());
                     command.name = Some(known.ok_or_else(unknown)?);
                     break;
                 }
@@ -116,7 +62,7 @@ impl Command {
         if !matches!(command.name, Some("create" | "run" | "exec" | "restore")) {
             return Ok(command);
         }
-        words.values = &WITH_VALUES_BEHIND;
+        words.values = WITH_VALUES_BEHIND;
         while let Some(word) = words.next()? {
             match word {
                 Word::Option("bundle" | "b", value) => command.bundle = value.map(PathBuf::from),
@@ -140,19 +86,35 @@ impl Command {
     }
 }
 
-enum Word<'a> {
+/// A word of a command line.
+pub(crate) enum Word<'a> {
     /// An option without its dashes, and its value if it has one.
     Option(&'a str, Option<&'a OsStr>),
+    /// A command or an argument.
     Other(&'a OsStr),
 }
 
-struct Words<'a> {
+/// The words of a command line.
+pub(crate) struct Words<'a> {
     rest: std::slice::Iter<'a, OsString>,
-    values: &'static [&'static str],
+    /// The options that take a value, with spaces between.
+    values: &'static str,
 }
 
 impl<'a> Words<'a> {
-    fn next(&mut self) -> Result<Option<Word<'a>>, String> {
+    /// Reads a command line, in which the options `values` (with spaces between) take a value.
+    pub(crate) fn new(arguments: &'a [OsString], values: &'static str) -> Self {
+        Self {
+            rest: arguments.iter(),
+            values,
+        }
+    }
+
+    /// Returns the next word; `None` at the end.
+    ///
+    /// # Errors
+    /// Returns a message if an option has no value.
+    pub(crate) fn next(&mut self) -> Result<Option<Word<'a>>, String> {
         let Some(word) = self.rest.next() else {
             return Ok(None);
         };
@@ -163,11 +125,11 @@ impl<'a> Words<'a> {
         if let Some((name, value)) = text.split_once('=') {
             return Ok(Some(Word::Option(name, Some(OsStr::new(value)))));
         }
-        if !self.values.contains(&text) {
+        if !self.values.split(' ').any(|name| name == text) {
             return Ok(Some(Word::Option(text, None)));
         }
         let value = self.rest.next();
-        let value = value.ok_or_else(|| format!("runc's option {text} has no value"))?;
+        let value = value.ok_or_else(|| format!("the option {text} has no value"))?;
         Ok(Some(Word::Option(text, Some(value))))
     }
 }

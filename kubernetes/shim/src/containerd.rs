@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use crate::{
     error::Error,
     grpc::{Connection, Failure},
-    image::Descriptor,
+    image::{Descriptor, hex},
     protobuf::{Malformed, Reader, Value, Writer},
 };
 
@@ -30,10 +30,6 @@ pub const NAMESPACE: &str = "FAASW_SHIM_NAMESPACE";
 
 /// Timeout for all requests for one container, well below kubelet's timeout of two minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Maximum size of an answer in bytes. A container's record includes its specification; blobs
-/// arrive in smaller chunks.
-const ANSWER_MAX: usize = 16 << 20;
 
 /// The extension of a container's record in which CRI stores its metadata.
 const OF_CRI: &str = "io.cri-containerd.container.metadata";
@@ -57,7 +53,7 @@ pub struct Record {
 
 impl From<Malformed> for Error {
     fn from(_: Malformed) -> Self {
-        Self::Containerd("an answer cannot be read".into())
+        Self::Containerd("its answer is malformed".into())
     }
 }
 
@@ -66,13 +62,13 @@ impl From<Malformed> for Error {
 /// # Errors
 /// Returns the error of the requests, [`Error::Containerd`] after the timeout, or [`Error::Io`] if
 /// no runtime can be started.
-pub fn ask<T>(asking: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+pub fn ask<T>(requests: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::io("a runtime", error))?;
     runtime.block_on(async {
-        timeout(CALL_TIMEOUT, asking).await.unwrap_or_else(|_| {
+        timeout(CALL_TIMEOUT, requests).await.unwrap_or_else(|_| {
             Err(Error::Containerd(format!(
                 "no answer within {} s",
                 CALL_TIMEOUT.as_secs()
@@ -89,8 +85,9 @@ impl Containerd {
     /// Returns [`Error::Containerd`] if a variable is not set or nothing answers at the address.
     pub async fn connect() -> Result<Self, Error> {
         let known = |name: &str| -> Result<OsString, Error> {
-            env::var_os(name)
-                .ok_or_else(|| Error::Containerd(format!("where it is is not known: no {name}")))
+            env::var_os(name).ok_or_else(|| {
+                Error::Containerd(format!("its address is unknown: no {name} is set"))
+            })
         };
         let namespace = known(NAMESPACE)?;
         let namespace = namespace.to_str().ok_or(Malformed)?.to_owned();
@@ -103,9 +100,7 @@ impl Containerd {
 
     async fn get(&mut self, method: &str, name: &str) -> Result<bytes::Bytes, Failure> {
         let request = Writer::default().bytes(1, name.as_bytes()).done();
-        let messages = self
-            .connection
-            .call(method, &self.namespace, &request, ANSWER_MAX);
+        let messages = self.connection.call(method, &self.namespace, &request);
         messages.await?.only().await
     }
 
@@ -174,9 +169,7 @@ impl Containerd {
         let request = Writer::default().bytes(1, digest.as_bytes()).done();
         let method = "/containerd.services.content.v1.Content/Read";
         let of_blob = |why: &str| Error::image(format!("{what}, {digest}, {why}"));
-        let call = self
-            .connection
-            .call(method, &self.namespace, &request, ANSWER_MAX);
+        let call = self.connection.call(method, &self.namespace, &request);
         let mut messages = call.await?;
         let (mut hash, mut written) = (Sha256::new(), 0_u64);
         loop {
@@ -199,16 +192,11 @@ impl Containerd {
         if written != blob.size {
             return Err(of_blob("is shorter than its manifest says"));
         }
-        if digest != spelled(&hash.finalize()) {
-            return Err(of_blob("is something else"));
+        if digest != format!("sha256:{}", hex(&hash.finalize())) {
+            return Err(of_blob("does not match its digest"));
         }
         Ok(())
     }
-}
-
-fn spelled(hash: &[u8]) -> String {
-    let digits = hash.iter().map(|byte| format!("{byte:02x}"));
-    format!("sha256:{}", digits.collect::<String>())
 }
 
 /// Returns the socket's path from an address, which may be a `unix://` URL.

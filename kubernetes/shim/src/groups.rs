@@ -60,10 +60,10 @@ pub fn delegate(arguments: &[OsString]) -> Result<(), Error> {
     let user = arguments
         .first()
         .and_then(|user| user.to_str()?.parse().ok());
-    let user = user.ok_or_else(|| Error::Refused("a group is to be given to nobody".into()))?;
+    let user = user.ok_or_else(|| Error::Refused("the hook's arguments name no user".into()))?;
     let state = io::stdin().lock().take(STATE_MAX);
     let state: State = serde_json::from_reader(state)
-        .map_err(|error| Error::Refused(format!("what the runtime says: {error}")))?;
+        .map_err(|error| Error::Refused(format!("the container's state: {error}")))?;
     let file = format!("/proc/{}/cgroup", state.pid);
     let cgroups = fs::read_to_string(&file).map_err(|error| Error::io(file, error))?;
     let group = below(Path::new(GROUPS), &cgroups, &state.id)
@@ -91,8 +91,7 @@ fn divide(group: &Path, user: u32) -> io::Result<()> {
         if stricter.is_ok_and(|stricter: u64| stricter <= most) {
             continue;
         }
-        let mut file = OpenOptions::new().write(true).open(file)?;
-        file.write_all(most.to_string().as_bytes())?;
+        write(&file, &most.to_string())?;
     }
     for file in KEPT.map(|file| group.join(file)) {
         if file.exists() {
@@ -103,6 +102,12 @@ fn divide(group: &Path, user: u32) -> io::Result<()> {
         chown(group.join(file), Some(user), None)?;
     }
     chown(group, Some(user), None)
+}
+
+/// Writes to a file of a control group, which must exist.
+pub(crate) fn write(file: &Path, value: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(file)?;
+    file.write_all(value.as_bytes())
 }
 
 #[cfg(test)]

@@ -15,6 +15,10 @@ const WINDOW: u32 = 1 << 20;
 /// Length of the prefix of each message: a compression flag and the message's length.
 const PREFIX: usize = 5;
 
+/// Maximum size of a message in bytes. A container's record includes its specification; blobs
+/// arrive in smaller chunks.
+const MESSAGE_MAX: usize = 16 << 20;
+
 /// The ways in which a call can fail.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -62,8 +66,7 @@ impl Connection {
         Ok(Self(sender))
     }
 
-    /// Starts a call of a method, `/SERVICE/METHOD`, in a namespace of containerd. Messages of more
-    /// than `most` bytes are rejected.
+    /// Starts a call of a method, `/SERVICE/METHOD`, in a namespace of containerd.
     ///
     /// # Errors
     /// Returns a [`Failure`] if the request cannot be sent or the server rejects it.
@@ -72,7 +75,6 @@ impl Connection {
         method: &str,
         namespace: &str,
         message: &[u8],
-        most: usize,
     ) -> Result<Messages, Failure> {
         let request = Request::post(format!("http://containerd{method}"))
             .header("content-type", "application/grpc")
@@ -101,7 +103,6 @@ impl Connection {
         Ok(Messages {
             body: response.into_body(),
             waiting: BytesMut::new(),
-            most,
         })
     }
 }
@@ -111,7 +112,6 @@ impl Connection {
 pub struct Messages {
     body: RecvStream,
     waiting: BytesMut,
-    most: usize,
 }
 
 impl Messages {
@@ -122,7 +122,7 @@ impl Messages {
     /// incomplete.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
-            if let Some(message) = self.whole()? {
+            if let Some(message) = self.take_complete()? {
                 return Ok(Some(message));
             }
             match self.body.data().await {
@@ -159,7 +159,7 @@ impl Messages {
         }
     }
 
-    fn whole(&mut self) -> Result<Option<Bytes>, Failure> {
+    fn take_complete(&mut self) -> Result<Option<Bytes>, Failure> {
         let Some(prefix) = self.waiting.first_chunk::<PREFIX>() else {
             return Ok(None);
         };
@@ -168,7 +168,7 @@ impl Messages {
             return Err(other("a message is compressed"));
         }
         let length = u32::from_be_bytes(length) as usize;
-        if length > self.most {
+        if length > MESSAGE_MAX {
             return Err(other(format_args!("a message has {length} bytes")));
         }
         if self.waiting.len() < PREFIX + length {

@@ -70,14 +70,11 @@ fn device(path: &'static str) -> Option<Device> {
 pub fn check() -> Result<(), Error> {
     devices()?;
     // The file can exist without a driver.
-    rustix::fs::open(
-        "/dev/kvm",
-        OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY,
-        Mode::empty(),
-    )
-    .map_err(|errno| Error::Host(format!("/dev/kvm cannot be opened: {errno}")))?;
-    if fs::read_to_string("/proc/sys/user/max_user_namespaces").is_ok_and(|most| most.trim() == "0")
-    {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
+    rustix::fs::open("/dev/kvm", flags, Mode::empty())
+        .map_err(|errno| Error::Host(format!("/dev/kvm cannot be opened: {errno}")))?;
+    let most = fs::read_to_string("/proc/sys/user/max_user_namespaces");
+    if most.is_ok_and(|most| most.trim() == "0") {
         return Err(Error::Host(
             "it forbids user namespaces: user.max_user_namespaces is 0".into(),
         ));
@@ -94,21 +91,19 @@ pub fn check() -> Result<(), Error> {
     if trial.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&trial.stderr);
-    let said = said.trim().trim_start_matches("faasw: ");
+    let reason = String::from_utf8_lossy(&trial.stderr);
+    let reason = reason.trim().trim_start_matches("faasw: ");
     let hint = hint(|path| fs::read_to_string(path).ok());
-    Err(Error::Host(format!("{said}{hint}")))
+    Err(Error::Host(format!("{reason}{hint}")))
 }
 
 /// Returns which of the known kernel settings forbids user namespaces, as the end of a message.
 fn hint(read: impl Fn(&str) -> Option<String>) -> &'static str {
+    const RESTRICTED: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
     let is = |path, value| read(path).is_some_and(|found| found.trim() == value);
     if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "; kernel.unprivileged_userns_clone is 0"
-    } else if is(
-        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-        "1",
-    ) {
+    } else if is(RESTRICTED, "1") {
         "; kernel.apparmor_restrict_unprivileged_userns is 1"
     } else {
         ""
@@ -128,11 +123,11 @@ pub fn try_namespaces() -> Result<(), Error> {
     // of the flags changes the meaning of memory or descriptors.
     let made = unsafe { rustix::thread::unshare_unsafe(namespaces) };
     made.map_err(|errno| {
-        let what = "it forbids user namespaces to those without privileges";
+        let what = "it denies user namespaces to unprivileged users";
         Error::Refused(format!("{what}: {errno}"))
     })?;
     rustix::system::sethostname(b"faasw").map_err(|errno| {
-        let what = "it takes the privileges from who makes a user namespace";
+        let what = "it denies the privileges of a user namespace to its owner";
         Error::Refused(format!("{what}: {errno}"))
     })
 }

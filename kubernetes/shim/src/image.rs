@@ -40,7 +40,6 @@ pub struct Descriptor {
     digest: String,
     /// The size in bytes.
     pub size: u64,
-    #[serde(default)]
     platform: Option<Platform>,
 }
 
@@ -64,6 +63,10 @@ impl Descriptor {
         }
     }
 
+    fn is_module(&self) -> bool {
+        MODULES.contains(&self.media_type.as_str())
+    }
+
     /// Returns the digest: `sha256:` and 64 hexadecimal digits. It is checked because it becomes a
     /// file's name elsewhere.
     ///
@@ -73,10 +76,10 @@ impl Descriptor {
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         match self.digest.strip_prefix("sha256:") {
             Some(digits) if digits.len() == 64 && digits.bytes().all(is_digit) => Ok(&self.digest),
-            _ => Err(Error::image(format!(
-                "{:.80} is no digest of SHA-256",
-                self.digest
-            ))),
+            _ => {
+                let why = format!("{:.80} is not a SHA-256 digest", self.digest);
+                Err(Error::image(why))
+            }
         }
     }
 }
@@ -86,13 +89,9 @@ impl Descriptor {
 #[serde(rename_all = "camelCase")]
 pub struct Document {
     schema_version: u64,
-    #[serde(default)]
     config: Option<Descriptor>,
-    #[serde(default)]
     layers: Option<Vec<Descriptor>>,
-    #[serde(default)]
     manifests: Option<Vec<Descriptor>>,
-    #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -140,8 +139,7 @@ impl Document {
     /// Returns whether one of the layers is a module.
     #[must_use]
     pub fn has_module(&self) -> bool {
-        let mut layers = self.layers.iter().flatten();
-        layers.any(|layer| MODULES.contains(&layer.media_type.as_str()))
+        self.layers.iter().flatten().any(Descriptor::is_module)
     }
 
     /// Returns the module, and the layer with its files if there is one.
@@ -150,17 +148,16 @@ impl Document {
     /// Returns [`Error::Image`] unless the layers are one module, optionally followed by one layer
     /// of files.
     pub fn module(&self) -> Result<(&Descriptor, Option<&Descriptor>), Error> {
-        let is_module = |layer: &Descriptor| MODULES.contains(&layer.media_type.as_str());
         match self.layers.as_deref().unwrap_or_default() {
-            [module] if is_module(module) => Ok((module, None)),
-            [module, files] if is_module(module) && files.media_type == FILES => {
+            [module] if module.is_module() => Ok((module, None)),
+            [module, files] if module.is_module() && files.media_type == FILES => {
                 Ok((module, Some(files)))
             }
             layers => {
-                let other = layers.iter().find(|layer| !is_module(layer));
+                let other = layers.iter().find(|layer| !layer.is_module());
                 Err(Error::image(match other {
                     Some(other) => format!(
-                        "it has a layer of {:.80} beside its module, which pods do not take",
+                        "it has a layer of {:.80} beside its module, which pods do not support",
                         other.media_type
                     ),
                     None => format!("it has {} modules", layers.len()),
@@ -186,6 +183,12 @@ impl Document {
     }
 }
 
+/// Returns the hexadecimal digits of a hash.
+#[must_use]
+pub fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Checks that a config lists a layer's digest, if the config lists its layers at all. CRI
 /// distinguishes images only by their configs.
 ///
@@ -195,7 +198,6 @@ pub fn belong_together(config: &[u8], layer: &Descriptor) -> Result<(), Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Config {
-        #[serde(default)]
         layer_digests: Option<Vec<String>>,
     }
     // A config of another kind need not be a JSON object; it then lists no layers.

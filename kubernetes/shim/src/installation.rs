@@ -40,7 +40,7 @@ impl Installation {
         for needed in [own.node(), own.path().join("runc")] {
             if !is_program(&needed) {
                 return Err(Error::Host(format!(
-                    "there is no program {}: the installation is not whole",
+                    "the installation is incomplete: there is no program {}",
                     needed.display()
                 )));
             }

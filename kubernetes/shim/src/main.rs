@@ -13,27 +13,28 @@ fn main() -> ExitCode {
     let mut arguments = env::args_os();
     let called = arguments.next().unwrap_or_default();
     let arguments: Vec<_> = arguments.collect();
-    let name = Path::new(&called).file_name().unwrap_or(OsStr::new(""));
-    let done = if name == host::TRIAL_NAME {
-        host::try_namespaces()
-    } else if name == groups::HOOK_NAME {
-        // The delegation is optional: the container starts even if it fails.
-        if let Err(error) = groups::delegate(&arguments) {
-            eprintln!("faasw: {}", Lines(&error));
+    let name = Path::new(&called).file_name().and_then(OsStr::to_str);
+    let name = name.unwrap_or_default();
+    let done = match name {
+        host::TRIAL_NAME => host::try_namespaces(),
+        groups::HOOK_NAME => {
+            // The delegation is optional: the container starts even if it fails.
+            if let Err(error) = groups::delegate(&arguments) {
+                eprintln!("faasw: {}", Lines(&error));
+            }
+            Ok(())
         }
-        Ok(())
-    } else if name == view::VIEW {
-        view::enter(&arguments)
-    } else if name == work::STARTER_NAME {
-        work::spawn_worker();
-        Ok(())
-    } else if name == work::WORKER_NAME {
-        work::run();
-        Ok(())
-    } else if name == "runc" {
-        runc::run(&arguments)
-    } else {
-        start::run(&arguments)
+        view::VIEW => view::enter(&arguments),
+        work::STARTER_NAME => {
+            work::spawn_worker();
+            Ok(())
+        }
+        work::WORKER_NAME => {
+            work::run();
+            Ok(())
+        }
+        "runc" => runc::run(&arguments),
+        _ => start::run(&arguments),
     };
     // On success, `view`, `runc` and `start` have become another program and do not return.
     match done {

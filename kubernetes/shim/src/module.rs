@@ -9,6 +9,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
+    os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
 };
 
@@ -59,29 +60,24 @@ pub async fn find(
     id: &str,
 ) -> Result<Option<Module>, Error> {
     let command = container.process.args.first().map_or("", String::as_str);
-    let is_called_so = command.ends_with(SUFFIX);
     let mut containerd = Containerd::connect().await?;
     let record = containerd.container(id).await?;
     let name = container
         .annotations
         .get(IMAGE_NAME)
         .unwrap_or(&record.image);
-    let Some(document) = manifest(&mut containerd, name).await? else {
-        return if is_called_so {
-            in_image(bundle, command, BTreeMap::new()).map(Some)
-        } else {
-            Ok(None)
-        };
-    };
-    if !document.has_module() {
-        return if is_called_so {
-            is_the_same(&document, &record, name)?;
-            in_image(bundle, command, document.annotations()).map(Some)
-        } else {
-            Ok(None)
-        };
+    let document = manifest(&mut containerd, name).await?;
+    let has_module = document.as_ref().is_some_and(Document::has_module);
+    if !has_module && !command.ends_with(SUFFIX) {
+        return Ok(None);
     }
+    let Some(document) = document else {
+        return in_image(bundle, command, BTreeMap::new()).map(Some);
+    };
     is_the_same(&document, &record, name)?;
+    if !has_module {
+        return in_image(bundle, command, document.annotations()).map(Some);
+    }
     let (layer, files) = document.module()?;
     layer.digest()?;
     let config = containerd
@@ -130,7 +126,7 @@ async fn manifest(containerd: &mut Containerd, name: &str) -> Result<Option<Docu
     let bytes = containerd.small(one, "its manifest", MANIFEST_MAX).await?;
     let document = Document::read(&bytes)?;
     if document.is_index() {
-        Err(Error::image("what its index leads to is an index, too"))
+        Err(Error::image("its index leads to another index"))
     } else {
         Ok(Some(document))
     }
@@ -145,9 +141,16 @@ fn is_the_same(document: &Document, record: &Record, name: &str) -> Result<(), E
         Ok(())
     } else {
         Err(Error::image(format!(
-            "{name:.200} has become another one since the container was made"
+            "{name:.200} leads to another image now than when the container was created"
         )))
     }
+}
+
+/// Opens a container's root folder.
+fn open_folder(image: &Path) -> Result<OwnedFd, Error> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(image, flags, Mode::empty());
+    folder.map_err(|errno| Error::io(image.display(), errno))
 }
 
 /// Creates a file in a container's root folder, for a layer or another generated file. An existing
@@ -156,12 +159,7 @@ fn is_the_same(document: &Document, record: &Record, name: &str) -> Result<(), E
 /// # Errors
 /// Returns [`Error::Io`] if the file exists or cannot be created.
 pub fn create(image: &Path, name: &str, mode: u32) -> Result<File, Error> {
-    let folder = rustix::fs::open(
-        image,
-        OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(|errno| Error::io(image.display(), errno))?;
+    let folder = open_folder(image)?;
     let file = rustix::fs::openat(
         &folder,
         name,
@@ -185,16 +183,11 @@ fn in_image(
             Component::RootDir | Component::CurDir => {}
             Component::Normal(name) => path.push(name),
             Component::ParentDir | Component::Prefix(_) => {
-                return Err(refused("leads out of its folder"));
+                return Err(refused("leaves the image"));
             }
         }
     }
-    let folder = rustix::fs::open(
-        &image,
-        OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(|errno| Error::io(image.display(), errno))?;
+    let folder = open_folder(&image)?;
     // runc mounts the file by its path, and would follow links of the image to files of the host.
     let file = rustix::fs::openat2(
         &folder,
@@ -203,12 +196,12 @@ fn in_image(
         Mode::empty(),
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV,
     )
-    .map_err(|errno| refused(&format!("is no file of it: {errno}")))?;
+    .map_err(|errno| refused(&format!("is not a file of the image: {errno}")))?;
     let metadata = File::from(file)
         .metadata()
         .map_err(|error| Error::io(path.display(), error))?;
     if !metadata.is_file() {
-        return Err(refused("is no file"));
+        return Err(refused("is not a regular file"));
     }
     if metadata.len() > MODULE_MAX {
         return Err(refused(&format!("has more than {MODULE_MAX} bytes")));

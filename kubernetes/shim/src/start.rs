@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::{
+    command::{Word, Words},
     containerd::{self, socket_of},
     error::Error,
     host,
@@ -19,14 +20,7 @@ use crate::{
 };
 
 /// Options that take a value.
-const WITH_VALUES: [&str; 6] = [
-    "namespace",
-    "address",
-    "publish-binary",
-    "id",
-    "bundle",
-    "socket",
-];
+const WITH_VALUES: &str = "namespace address publish-binary id bundle socket";
 
 /// Maximum size of containerd's message on standard input, in bytes.
 const STDIN_MAX: u64 = 1 << 20;
@@ -44,26 +38,18 @@ struct Call<'a> {
 impl<'a> Call<'a> {
     fn read(arguments: &'a [OsString]) -> Self {
         let mut call = Self::default();
-        let mut words = arguments.iter();
-        while let Some(word) = words.next() {
-            let Some(option) = word.to_str().and_then(|text| text.strip_prefix('-')) else {
-                call.action = Some(word);
-                break;
-            };
-            let option = option.trim_start_matches('-');
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name, Some(OsStr::new(value))),
-                None if WITH_VALUES.contains(&option) => {
-                    (option, words.next().map(OsString::as_os_str))
+        let mut words = Words::new(arguments, WITH_VALUES);
+        while let Ok(Some(word)) = words.next() {
+            match word {
+                Word::Option("namespace", value) => call.namespace = value,
+                Word::Option("address", value) => call.address = value,
+                Word::Option("publish-binary", value) => call.containerd = value,
+                Word::Option("id", value) => call.id = value,
+                Word::Option(..) => {}
+                Word::Other(action) => {
+                    call.action = Some(action);
+                    break;
                 }
-                None => (option, None),
-            };
-            match name {
-                "namespace" => call.namespace = value,
-                "address" => call.address = value,
-                "publish-binary" => call.containerd = value,
-                "id" => call.id = value,
-                _ => {}
             }
         }
         call
@@ -113,39 +99,40 @@ pub fn run(arguments: &[OsString]) -> Result<(), Error> {
 
 /// Reads standard input, and replaces it with a copy that runc's shim can read.
 fn read_stdin() -> Result<Vec<u8>, Error> {
-    let failed = |error: io::Error| Error::io("what containerd says", error);
-    let mut said = Vec::new();
-    let read = io::stdin().take(STDIN_MAX + 1).read_to_end(&mut said);
+    let failed = |error: io::Error| Error::io("containerd's message on standard input", error);
+    let mut message = Vec::new();
+    let read = io::stdin().take(STDIN_MAX + 1).read_to_end(&mut message);
     // If containerd passes no standard input, there is no message.
-    if read.is_err() || said.len() as u64 > STDIN_MAX {
+    if read.is_err() || message.len() as u64 > STDIN_MAX {
         return Err(Error::Refused(
-            "what containerd says on standard input cannot be read".into(),
+            "containerd's message on standard input is unreadable or too long".into(),
         ));
     }
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    let again = rustix::fs::memfd_create("said", flags).map_err(|errno| failed(errno.into()))?;
-    let mut again = std::fs::File::from(again);
-    again.write_all(&said).map_err(failed)?;
-    again.rewind().map_err(failed)?;
-    rustix::stdio::dup2_stdin(&again).map_err(|errno| failed(errno.into()))?;
-    Ok(said)
+    let copy = rustix::fs::memfd_create("containerd-message", flags)
+        .map_err(|errno| failed(errno.into()))?;
+    let mut copy = std::fs::File::from(copy);
+    copy.write_all(&message).map_err(failed)?;
+    copy.rewind().map_err(failed)?;
+    rustix::stdio::dup2_stdin(&copy).map_err(|errno| failed(errno.into()))?;
+    Ok(message)
 }
 
 /// Rejects options of the runtime in containerd's configuration that cannot work. runc's shim fails
 /// with options of a runtime that it does not know. With another `BinaryName`, it would not call
 /// this program, so no function would be found.
-fn refuse_options(said: &[u8]) -> Result<(), Error> {
-    const OPTIONS: &str = "containerd's configuration has options for this runtime; it takes none \
-        but, with runtime_type io.containerd.runc.v2 and runtime_path, those of runc without \
-        BinaryName";
-    if said.is_empty() {
+fn refuse_options(message: &[u8]) -> Result<(), Error> {
+    const OPTIONS: &str = "containerd's configuration has options for this runtime, which supports \
+        none; with runtime_type io.containerd.runc.v2 and runtime_path, it supports those of runc \
+        except BinaryName";
+    if message.is_empty() {
         return Ok(());
     }
     // Later versions may send another message, which is not rejected.
-    let Ok(Some(kind)) = Reader::text(said, 1) else {
+    let Ok(Some(kind)) = Reader::text(message, 1) else {
         return Ok(());
     };
-    let options = Reader::last(said, 2)?.unwrap_or_default();
+    let options = Reader::last(message, 2)?.unwrap_or_default();
     let kind = kind.rsplit('/').next().unwrap_or(kind);
     let has_other = match kind {
         "runtimeoptions.v1.Options" => true,
@@ -187,7 +174,7 @@ mod tests {
 
     #[test]
     fn options_that_would_end_the_shim_of_runc_are_refused() {
-        let said = |kind: &str, options: &[u8]| {
+        let message = |kind: &str, options: &[u8]| {
             Writer::default()
                 .bytes(1, kind.as_bytes())
                 .bytes(2, options)
@@ -196,13 +183,17 @@ mod tests {
         let runc = "containerd.runc.v1.Options";
         let binary = Writer::default().bytes(6, b"crun").done();
         assert!(refuse_options(&[]).is_ok());
-        assert!(refuse_options(&said(runc, &[0x48, 1])).is_ok());
-        assert!(refuse_options(&said(runc, &binary)).is_err());
-        assert!(refuse_options(&said("runtimeoptions.v1.Options", &[])).is_err());
+        assert!(refuse_options(&message(runc, &[0x48, 1])).is_ok());
+        assert!(refuse_options(&message(runc, &binary)).is_err());
+        assert!(refuse_options(&message("runtimeoptions.v1.Options", &[])).is_err());
         assert!(
-            refuse_options(&said("types.containerd.io/runtimeoptions.v1.Options", &[])).is_err()
+            refuse_options(&message(
+                "types.containerd.io/runtimeoptions.v1.Options",
+                &[]
+            ))
+            .is_err()
         );
-        assert!(refuse_options(&said("something.New", &[])).is_ok());
+        assert!(refuse_options(&message("something.New", &[])).is_ok());
         assert!(refuse_options(&[0xff]).is_ok());
     }
 }

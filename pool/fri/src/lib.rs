@@ -9,7 +9,7 @@
 //! ```text
 //!   node ── SpawnSandbox, SpawnHelper, Kill … ▶ spawner     (descriptors attached)
 //!   node ◀── Spawned, SpawnFailed, Ended ──── spawner
-//!   node ── Preset, Fork, Activate, Seal … ─▶ sandbox        (descriptors attached)
+//!   node ── Specialise, Fork, Activate, Seal … ─▶ sandbox    (descriptors attached)
 //!   node ◀── SandboxStarted, Prepared, Forked, Rang, Sealed, Failed ── sandbox
 //! ```
 //!

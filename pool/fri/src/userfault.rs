@@ -81,10 +81,10 @@ const ZEROPAGE: Opcode = opcode::read_write::<ZeroPage>(GROUP, 0x04);
 pub const CALLS: [Opcode; 4] = [REGISTER, UNREGISTER, WAKE, ZEROPAGE];
 
 /// `USERFAULTFD_IOC_NEW`, whose argument is a set of flags, and whose result is a descriptor.
-struct New(OFlags);
+struct CreateDescriptor(OFlags);
 
 // SAFETY: the call takes a number, and returns a new descriptor that has no other owner.
-unsafe impl Ioctl for New {
+unsafe impl Ioctl for CreateDescriptor {
     type Output = OwnedFd;
     const IS_MUTATING: bool = false;
 
@@ -133,8 +133,13 @@ impl Device {
     /// # Errors
     /// Returns the error of the ioctls.
     pub fn faults(&self) -> Result<Faults, Errno> {
-        // SAFETY: `New` describes this call.
-        let made = unsafe { ioctl(&self.0, New(OFlags::CLOEXEC | OFlags::NONBLOCK)) }?;
+        // SAFETY: `CreateDescriptor` describes this call.
+        let made = unsafe {
+            ioctl(
+                &self.0,
+                CreateDescriptor(OFlags::CLOEXEC | OFlags::NONBLOCK),
+            )
+        }?;
         let mut api = Api {
             api: UFFD_API,
             features: 0,

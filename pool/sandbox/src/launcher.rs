@@ -57,7 +57,7 @@ struct Launcher {
 ///
 /// # Errors
 /// Returns an error if a system call fails, or if the node sends a message that is not an order.
-pub fn run(rules: fn(jail::Host) -> Vec<Rule>) -> io::Result<()> {
+pub fn run(rules: fn(jail::HostFeatures) -> Vec<Rule>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node.
     let _ = rustix::process::setsid();
     name_process(c"faasw-launcher");
@@ -151,14 +151,17 @@ impl Launcher {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let came: Vec<bool> = events
+        let has_events: Vec<bool> = events
             .iter()
             .map(|event| !event.revents().is_empty())
             .collect();
-        let mut came = came.into_iter();
-        let (ordered, has_ended) = (came.next() == Some(true), came.next() == Some(true));
+        let mut has_events = has_events.into_iter();
+        let (ordered, has_ended) = (
+            has_events.next() == Some(true),
+            has_events.next() == Some(true),
+        );
         for launched in &mut self.launched {
-            if launched.life.is_some() && came.next() == Some(true) {
+            if launched.life.is_some() && has_events.next() == Some(true) {
                 launched.handle_message();
             }
         }
@@ -171,7 +174,7 @@ impl Launcher {
         order: Launch,
         socket: &OwnedFd,
         life: OwnedFd,
-        rules: fn(jail::Host) -> Vec<Rule>,
+        rules: fn(jail::HostFeatures) -> Vec<Rule>,
     ) {
         // SAFETY: this process has one thread; the child has a copy of everything.
         match unsafe { libc::fork() } {
@@ -196,7 +199,7 @@ impl Launcher {
         &self,
         Launch { network, level }: Launch,
         socket: &OwnedFd,
-        rules: fn(jail::Host) -> Vec<Rule>,
+        rules: fn(jail::HostFeatures) -> Vec<Rule>,
     ) -> i32 {
         let node = (NODE_FD, socket.as_fd());
         for (number, fd) in [node].into_iter().chain(self.programs.descriptors()) {

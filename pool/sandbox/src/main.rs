@@ -20,20 +20,20 @@ use faasw_jail::ConfinementLevel;
 use faasw_sandbox::{launcher, process::jail, process::outer, spawner};
 
 fn main() -> ExitCode {
-    let is = |argument| std::env::args().any(|word| word == argument);
-    let level = if is(launcher::REDUCED) {
+    let has = |argument| std::env::args().any(|word| word == argument);
+    let level = if has(launcher::REDUCED) {
         ConfinementLevel::Reduced
     } else {
         ConfinementLevel::Full
     };
-    let name = if is(launcher::ARGUMENT) {
+    let name = if has(launcher::ARGUMENT) {
         "launcher"
     } else {
         "spawner"
     };
     let ended = outer::install().and_then(|()| match () {
-        () if is(launcher::ARGUMENT) => launcher::run(jail::all_rules),
-        () if is(launcher::OUTSIDE) => spawner::run_outside(level),
+        () if has(launcher::ARGUMENT) => launcher::run(jail::all_rules),
+        () if has(launcher::OUTSIDE) => spawner::run_outside(level),
         () => spawner::run(level, jail::all_rules),
     });
     match ended {

@@ -4,10 +4,10 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::fs;
 use std::path::Path;
 
-use faasw_sandbox::vm::Template;
+use faasw_sandbox::vm::VmTemplate;
 use kvm_ioctls::Kvm;
 
-use super::finding::{Finding, FindingState};
+use super::finding::Finding;
 
 /// The components of extended state, by their bits in XCR0.
 const COMPONENTS: [(u32, &str); 9] = [
@@ -32,24 +32,16 @@ pub fn finding() -> Finding {
     let why = if runs_on_the_cpu && !has_flag(&cpu, "cpuid_fault") {
         "this CPU answers CPUID of guests itself (kvm-pvm)"
     } else {
-        match Kvm::new().map_err(Into::into).and_then(Template::new) {
-            Ok(template) if template.tells_more() => {
+        match Kvm::new().map_err(Into::into).and_then(VmTemplate::new) {
+            Ok(template) if template.reports_more_features() => {
                 "KVM reports more CPU features to guests than configured (kvm-pvm)"
             }
             Ok(_) => {
-                return Finding {
-                    what,
-                    state: FindingState::Good,
-                    detail: "guests see only the CPU features that functions are compiled for"
-                        .to_owned(),
-                };
+                let detail = "guests see only the CPU features that functions are compiled for";
+                return Finding::good(what, detail);
             }
             Err(error) => {
-                return Finding {
-                    what,
-                    state: FindingState::Poor,
-                    detail: format!("KVM's CPUID table cannot be read: {error}"),
-                };
+                return Finding::poor(what, format!("KVM's CPUID table cannot be read: {error}"));
             }
         }
     };
@@ -57,15 +49,12 @@ pub fn finding() -> Finding {
         0xd.. => __cpuid_count(0xd, 0).eax,
         _ => 0b11,
     };
-    Finding {
-        what,
-        state: FindingState::Poor,
-        detail: format!(
-            "{why}: guests can use all instructions that the host enables; each reset restores \
-             their state: {}",
-            names(states)
-        ),
-    }
+    let states = names(states);
+    let detail = format!(
+        "{why}: guests can use all instructions that the host enables; each reset restores their \
+         state: {states}"
+    );
+    Finding::poor(what, detail)
 }
 
 /// Returns whether `/proc/cpuinfo` lists this flag.

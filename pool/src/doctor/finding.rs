@@ -21,3 +21,24 @@ pub struct Finding {
     /// The result, and how the node handles it.
     pub detail: String,
 }
+
+impl Finding {
+    /// Returns a finding about `what`.
+    pub(super) fn new(what: &'static str, state: FindingState, detail: impl Into<String>) -> Self {
+        Self {
+            what,
+            state,
+            detail: detail.into(),
+        }
+    }
+
+    /// Returns that the host has the property `what`.
+    pub(super) fn good(what: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(what, FindingState::Good, detail)
+    }
+
+    /// Returns that the node works without the property `what`.
+    pub(super) fn poor(what: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(what, FindingState::Poor, detail)
+    }
+}

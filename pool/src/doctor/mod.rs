@@ -14,8 +14,8 @@ use kvm_bindings::KVM_CAP_X86_MSR_FILTER;
 use kvm_ioctls::{Cap, Kvm};
 
 pub use self::finding::{Finding, FindingState};
+use crate::confinement::Confinement;
 use crate::error::StartError;
-use crate::sandboxes::Confinement;
 use crate::snapshots::has_small_pages;
 
 /// The only KVM interface version.
@@ -102,98 +102,72 @@ pub fn choose_isa(wanted: Option<Isa>) -> Result<Isa, StartError> {
 /// processes that make namespaces, it kills the calling process.
 #[must_use]
 pub fn findings(confinement: Confinement) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut note = |what, state, detail: String| {
-        findings.push(Finding {
-            what,
-            state,
-            detail,
-        });
-    };
-    match open_kvm() {
-        Err(error) => note("KVM", FindingState::Bad, error.to_string()),
-        Ok(kvm) => {
-            note("KVM", FindingState::Good, "/dev/kvm works".to_owned());
-            let prefault = kvm.check_extension_raw(PRE_FAULT_MEMORY) > 0;
-            let (state, detail) = if prefault {
-                (
-                    FindingState::Good,
-                    "second-level page tables can be filled in advance",
-                )
-            } else {
-                (
-                    FindingState::Poor,
-                    "KVM_PRE_FAULT_MEMORY is missing: page tables fill on demand, which is slower",
-                )
-            };
-            note("prefill", state, detail.to_owned());
-            if kvm.check_extension_raw(KVM_CAP_X86_MSR_FILTER.into()) <= 0 {
-                note(
-                    "MSRs",
-                    FindingState::Poor,
-                    "KVM cannot deny them (Linux 5.10 can): an instance that may have entered ring \
-                     0 is ended instead of reset"
-                        .to_owned(),
-                );
-            }
-        }
-    }
-    match choose_isa(None) {
-        Ok(Isa::V3) => note(
+    let mut findings = kvm();
+    findings.push(match choose_isa(None) {
+        Ok(Isa::V3) => Finding::good("CPU", "functions are compiled for x86-64-v3"),
+        Ok(isa) => Finding::poor(
             "CPU",
-            FindingState::Good,
-            "functions are compiled for x86-64-v3".to_owned(),
-        ),
-        Ok(isa) => note(
-            "CPU",
-            FindingState::Poor,
             format!("functions are compiled for {isa}: this CPU lacks AVX2, FMA or BMI"),
         ),
-        Err(error) => note("CPU", FindingState::Bad, error.to_string()),
-    }
-    let Finding {
-        what,
-        state,
-        detail,
-    } = cpu::finding();
-    note(what, state, detail);
+        Err(error) => Finding::new("CPU", FindingState::Bad, error.to_string()),
+    });
+    findings.push(cpu::finding());
     let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    match huge {
-        Ok(setting) if !setting.contains("[never]") => note(
+    findings.push(match huge {
+        Ok(setting) if !setting.contains("[never]") => Finding::good(
             "huge pages",
-            FindingState::Good,
-            "memory that functions grow comes in pages of 2 MiB".to_owned(),
+            "memory that functions grow comes in pages of 2 MiB",
         ),
-        _ => note(
+        _ => Finding::poor(
             "huge pages",
-            FindingState::Poor,
-            "transparent huge pages are off: memory that functions grow comes in pages of 4 KiB"
-                .to_owned(),
+            "transparent huge pages are off: memory that functions grow comes in pages of 4 KiB",
         ),
-    }
-    let (state, detail) = paging();
-    note("page faults", state, detail);
+    });
+    findings.push(paging());
     findings.extend(kernel::findings());
     findings.extend(protection::findings(confinement));
     findings
 }
 
-/// Reports whether requests have to wait until a seed is completely read from disk.
-fn paging() -> (FindingState, String) {
-    let poor = |why: String| {
-        let then = "a seed is read completely from disk before its first request runs";
-        (FindingState::Poor, format!("{why}: {then}"))
+/// Examines KVM.
+fn kvm() -> Vec<Finding> {
+    let kvm = match open_kvm() {
+        Ok(kvm) => kvm,
+        Err(error) => return vec![Finding::new("KVM", FindingState::Bad, error.to_string())],
     };
-    match Device::open() {
-        Err(error) => poor(format!("/dev/userfaultfd cannot be used ({error})")),
+    let mut findings = vec![Finding::good("KVM", "/dev/kvm works")];
+    findings.push(if kvm.check_extension_raw(PRE_FAULT_MEMORY) > 0 {
+        let detail = "second-level page tables can be filled in advance";
+        Finding::good("prefill", detail)
+    } else {
+        let detail = "KVM_PRE_FAULT_MEMORY is missing: page tables fill on demand, which is slower";
+        Finding::poor("prefill", detail)
+    });
+    if kvm.check_extension_raw(KVM_CAP_X86_MSR_FILTER.into()) <= 0 {
+        findings.push(Finding::poor(
+            "MSRs",
+            "KVM cannot deny them (Linux 5.10 can): an instance that may have entered ring 0 is \
+             ended instead of reset",
+        ));
+    }
+    findings
+}
+
+/// Reports whether requests have to wait until a seed is completely read from disk.
+fn paging() -> Finding {
+    let what = "page faults";
+    let why = match Device::open() {
+        Err(error) => format!("/dev/userfaultfd cannot be used ({error})"),
         Ok(_) if !has_small_pages() => {
-            poor("shared memory always gets large pages (shmem_enabled)".to_owned())
+            "shared memory always gets large pages (shmem_enabled)".to_owned()
         }
         Ok(_) => {
             let detail = "requests begin before a seed is fully loaded from disk";
-            (FindingState::Good, detail.to_owned())
+            return Finding::good(what, detail);
         }
-    }
+    };
+    let then = "a seed is read completely from disk before its first request runs";
+    Finding::poor(what, format!("{why}: {then}"))
 }
 
 /// `KVM_CAP_PRE_FAULT_MEMORY`, which the bindings do not define yet.

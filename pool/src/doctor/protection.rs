@@ -6,7 +6,7 @@ use faasw_jail::group::{CgroupLocation, CgroupVersion, Groups, Share, VM_OVERHEA
 use faasw_jail::{ConfinementLevel, Obstacle};
 
 use super::finding::{Finding, FindingState};
-use crate::sandboxes::Confinement;
+use crate::confinement::Confinement;
 
 /// Examines everything on which jails of this kind and the memory limits depend.
 pub fn findings(confinement: Confinement) -> Vec<Finding> {
@@ -22,20 +22,9 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
     ];
     findings.extend(speculation());
     findings.extend(namespaces(confinement));
-    findings.extend(
-        confinement
-            .loss()
-            .map(|loss| found("confinement", FindingState::Poor, loss)),
-    );
+    let loss = confinement.loss();
+    findings.extend(loss.map(|loss| Finding::poor("confinement", loss)));
     findings
-}
-
-fn found(what: &'static str, state: FindingState, detail: impl Into<String>) -> Finding {
-    Finding {
-        what,
-        state,
-        detail: detail.into(),
-    }
 }
 
 fn read(path: &str) -> String {
@@ -49,9 +38,8 @@ fn users(confinement: Confinement) -> Finding {
     let what = "users of jails";
     let level = confinement.level();
     if level == ConfinementLevel::Reduced && !faasw_jail::has_privilege(level) {
-        return found(
+        return Finding::poor(
             what,
-            FindingState::Poor,
             "without root (or CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_KILL and CAP_SYS_CHROOT) \
              the processes of microVMs run as this user, with the host's files as their root: \
              system-call filters, and Landlock where there is any, keep them from those and \
@@ -59,15 +47,10 @@ fn users(confinement: Confinement) -> Finding {
         );
     }
     if faasw_jail::has_privilege(level) {
-        found(
-            what,
-            FindingState::Good,
-            "each microVM's process has its own user",
-        )
+        Finding::good(what, "each microVM's process has its own user")
     } else {
-        found(
+        Finding::poor(
             what,
-            FindingState::Poor,
             "without root (or CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID and CAP_SETPCAP) the processes \
              of microVMs run as this user, kept apart by namespaces and system-call filters alone; \
              and what is made ahead takes processors from what is urgent",
@@ -87,7 +70,7 @@ fn namespaces(confinement: Confinement) -> Option<Finding> {
         ),
     };
     let detail = format!("namespaces are not allowed ({then}): {advice}");
-    Some(found("namespaces", state, detail))
+    Some(Finding::new("namespaces", state, detail))
 }
 
 /// Reports the control groups, and how processors are shared.
@@ -113,14 +96,14 @@ fn groups() -> (Finding, Finding) {
             let detail = format!(
                 "version {version}: the kernel holds each microVM's process to its memory; {hot}"
             );
-            (found(what, FindingState::Good, detail), sharing)
+            (Finding::good(what, detail), sharing)
         }
         Err(why) => {
             let detail = format!(
                 "{why}: memory of microVMs is bounded by their size and this node's limits only, \
                  and it may be swapped out"
             );
-            (found(what, FindingState::Poor, detail), sharing(false))
+            (Finding::poor(what, detail), sharing(false))
         }
     }
 }
@@ -130,21 +113,18 @@ fn sharing(has_weights: bool) -> Finding {
     let what = "sharing of processors";
     let is_counted = !read("/proc/self/schedstat").is_empty();
     match (has_weights, is_counted) {
-        (true, true) => found(
+        (true, true) => Finding::good(
             what,
-            FindingState::Good,
             "by function: the weight of each microVM's control group is divided by the number of \
              its function's busy microVMs",
         ),
-        (true, false) => found(
+        (true, false) => Finding::poor(
             what,
-            FindingState::Poor,
             "by microVM: a function with many busy requests gets more than others, because \
              /proc/PID/schedstat cannot be read (the kernel needs CONFIG_SCHED_INFO)",
         ),
-        (false, _) => found(
+        (false, _) => Finding::poor(
             what,
-            FindingState::Poor,
             "by process: a function with many busy requests gets more than others, because there \
              are no control groups with the controller cpu (run as root, or set Delegate=yes and \
              DelegateSubgroup= in the systemd unit)",
@@ -154,9 +134,8 @@ fn sharing(has_weights: bool) -> Finding {
 
 fn memory() -> Finding {
     let mib = crate::memory::for_instances() >> 20;
-    found(
+    Finding::good(
         "memory",
-        FindingState::Good,
         format!(
             "{mib} MiB for all microVMs together, unless --instance-memory says otherwise; the \
              rest is for the node, and the system ends microVMs before it"
@@ -167,44 +146,33 @@ fn memory() -> Finding {
 fn threads() -> Finding {
     let what = "simultaneous multithreading";
     match read("/sys/devices/system/cpu/smt/active").as_str() {
-        "1" => found(
+        "1" => Finding::poor(
             what,
-            FindingState::Poor,
             "on: microVMs of different functions may run on two threads of one core and learn of \
              each other through what these share (boot with nosmt, or give cores to nodes whole)",
         ),
-        _ => found(
-            what,
-            FindingState::Good,
-            "off: no two microVMs share a core",
-        ),
+        _ => Finding::good(what, "off: no two microVMs share a core"),
     }
 }
 
 fn merging() -> Finding {
     let what = "page merging";
     match read("/sys/kernel/mm/ksm/run").as_str() {
-        "1" => found(
+        "1" => Finding::poor(
             what,
-            FindingState::Poor,
             "KSM is on: faasw marks no page for it, but a program that starts the node can \
              (PR_SET_MEMORY_MERGE), and then contents can be told by timing",
         ),
-        _ => found(what, FindingState::Good, "KSM is off"),
+        _ => Finding::good(what, "KSM is off"),
     }
 }
 
 fn swap() -> Finding {
     let what = "swap";
     match read("/proc/swaps").lines().count() {
-        0 | 1 => found(
+        0 | 1 => Finding::good(what, "none: what functions hold stays in memory"),
+        _ => Finding::poor(
             what,
-            FindingState::Good,
-            "none: what functions hold stays in memory",
-        ),
-        _ => found(
-            what,
-            FindingState::Poor,
             "there is some: control groups (version 2) keep the memory of microVMs out of it, but \
              not seeds, nor the requests and responses in mailboxes (encrypt it)",
         ),
@@ -222,9 +190,8 @@ fn speculation() -> Option<Finding> {
         .collect();
     open.sort();
     Some(match open.as_slice() {
-        [] => found(
+        [] => Finding::good(
             "speculation",
-            FindingState::Good,
             "the kernel mitigates every weakness that it knows of in this CPU",
         ),
         open => {
@@ -233,7 +200,7 @@ fn speculation() -> Option<Finding> {
                 "the kernel reports no mitigation for {names}: a function may be able to read \
                  others' memory"
             );
-            found("speculation", FindingState::Poor, detail)
+            Finding::poor("speculation", detail)
         }
     })
 }

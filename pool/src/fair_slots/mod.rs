@@ -10,10 +10,11 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use faasw_common::Lock;
 use tokio::sync::{oneshot, watch};
 
 /// Whether a client waits for the work.
@@ -57,7 +58,7 @@ pub struct FairSlots<O: Ord> {
     rules: SlotRules,
     /// The worst-case memory in bytes that the work in all slots may take.
     bytes_max: AtomicU64,
-    state: Mutex<State<O>>,
+    state: Lock<State<O>>,
     /// How many foreground requests hold or await a slot.
     foreground: watch::Sender<usize>,
 }
@@ -135,7 +136,7 @@ pub struct PendingSlot<O: Ord + Clone> {
 pub struct QueuePosition<O: Ord> {
     slots: Arc<FairSlots<O>>,
     owner: O,
-    place: QueueKey,
+    key: QueueKey,
 }
 
 /// Returns the range of an owner's requests of one urgency.
@@ -149,7 +150,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         Arc::new(Self {
             rules,
             bytes_max: AtomicU64::new(u64::MAX),
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 held: 0,
                 held_in_background: 0,
                 held_bytes: 0,
@@ -165,14 +166,14 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// Bounds the worst-case memory of the work in all slots.
     pub fn limit_bytes(&self, bytes: u64) {
         if self.bytes_max.swap(bytes, Ordering::Relaxed) < bytes {
-            self.grant(&mut self.lock());
+            self.grant(&mut self.state.lock());
         }
     }
 
     /// Requests a slot. When this returns, the request is in the queue or has its slot.
     pub fn request(self: &Arc<Self>, request: SlotRequest<O>) -> PendingSlot<O> {
         let (sender, granted) = oneshot::channel();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         let owner = state.owners.entry(request.owner.clone()).or_default();
@@ -200,7 +201,7 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// Returns how many requests are served before the last one of an owner in the present queue,
     /// or `None` if no request of the owner waits.
     pub fn queued_behind(&self, owner: &O) -> Option<usize> {
-        let state = self.lock();
+        let state = self.state.lock();
         let (last, _) = state.owners.get(owner)?.waiting.last_key_value()?;
         state.behind(owner, *last)
     }
@@ -214,11 +215,11 @@ impl<O: Ord + Clone> FairSlots<O> {
 
     /// Grants free slots to waiting requests.
     fn grant(&self, state: &mut State<O>) {
-        while let Some((owner, place)) = self.next(state) {
-            let Some(waiter) = state.take_out(&owner, place) else {
+        while let Some((owner, key)) = self.next(state) {
+            let Some(waiter) = state.take_out(&owner, key) else {
                 return;
             };
-            state.count(&owner, place, waiter.bytes);
+            state.count(&owner, key, waiter.bytes);
             // If the receiver is gone, dropping its slot gives this one back.
             let _ = waiter.granted.send(());
         }
@@ -244,11 +245,11 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// Returns the request of one urgency that gets the next slot.
     fn next_of(&self, state: &State<O>, urgency: Urgency) -> Option<(O, QueueKey)> {
         let able = state.owners.iter().filter_map(|(name, owner)| {
-            let place = self.first_able(state, owner, urgency)?;
-            Some((owner.share.rank(place), name, place))
+            let key = self.first_able(state, owner, urgency)?;
+            Some((owner.share.rank(key), name, key))
         });
-        let (_, name, place) = able.min_by_key(|(rank, ..)| *rank)?;
-        Some((name.clone(), place))
+        let (_, name, key) = able.min_by_key(|(rank, ..)| *rank)?;
+        Some((name.clone(), key))
     }
 
     /// Returns the first request of an owner, of one urgency, that can have a slot now.
@@ -257,8 +258,8 @@ impl<O: Ord + Clone> FairSlots<O> {
             return None;
         }
         let mut queue = owner.waiting.range(queue_of(urgency));
-        let (place, _) = queue.find(|(_, waiter)| self.fits(state, urgency, waiter.bytes))?;
-        Some(*place)
+        let (key, _) = queue.find(|(_, waiter)| self.fits(state, urgency, waiter.bytes))?;
+        Some(*key)
     }
 
     /// Returns whether an owner's next foreground request lacks nothing but memory.
@@ -305,9 +306,9 @@ impl<O: Ord + Clone> FairSlots<O> {
 
     /// Removes a request, whether it holds its slot or waits.
     fn leave(&self, number: u64, request: &SlotRequest<O>) {
-        let mut state = self.lock();
-        let place = (request.urgency, number);
-        if state.take_out(&request.owner, place).is_none() {
+        let mut state = self.state.lock();
+        let key = (request.urgency, number);
+        if state.take_out(&request.owner, key).is_none() {
             state.held -= 1;
             state.held_bytes = state.held_bytes.saturating_sub(request.bytes);
             if request.urgency == Urgency::Background {
@@ -326,16 +327,12 @@ impl<O: Ord + Clone> FairSlots<O> {
         }
         self.grant(&mut state);
     }
-
-    fn lock(&self) -> MutexGuard<'_, State<O>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<O: Ord + Clone> State<O> {
     /// Takes a request out of its owner's queue.
-    fn take_out(&mut self, owner: &O, place: QueueKey) -> Option<Waiter> {
-        self.owners.get_mut(owner)?.waiting.remove(&place)
+    fn take_out(&mut self, owner: &O, key: QueueKey) -> Option<Waiter> {
+        self.owners.get_mut(owner)?.waiting.remove(&key)
     }
 
     /// Forgets an owner that neither holds nor awaits a slot.
@@ -347,8 +344,8 @@ impl<O: Ord + Clone> State<O> {
     }
 
     /// Returns how many requests are served before this one, or `None` if it does not wait.
-    fn behind(&self, owner: &O, place: QueueKey) -> Option<usize> {
-        if !self.owners.get(owner)?.waiting.contains_key(&place) {
+    fn behind(&self, owner: &O, key: QueueKey) -> Option<usize> {
+        if !self.owners.get(owner)?.waiting.contains_key(&key) {
             return None;
         }
         // Replays the order in which slots are granted.
@@ -364,7 +361,7 @@ impl<O: Ord + Clone> State<O> {
                 Some((share.rank(first), &**name, first, share, queue))
             });
             let (_, name, first, share, queue) = firsts.min_by_key(|(rank, ..)| *rank)?;
-            if (name, first) == (owner, place) {
+            if (name, first) == (owner, key) {
                 return Some(behind);
             }
             queue.next();
@@ -414,7 +411,7 @@ impl<O: Ord + Clone> PendingSlot<O> {
         self.slot.as_ref().map(|slot| QueuePosition {
             slots: slot.slots.clone(),
             owner: slot.request.owner.clone(),
-            place: (slot.request.urgency, slot.number),
+            key: (slot.request.urgency, slot.number),
         })
     }
 }
@@ -438,7 +435,7 @@ impl<O: Ord + Clone> QueuePosition<O> {
     /// Returns how many requests are served before this one in the present queue, or `None` once it
     /// has its slot.
     pub fn behind(&self) -> Option<usize> {
-        self.slots.lock().behind(&self.owner, self.place)
+        self.slots.state.lock().behind(&self.owner, self.key)
     }
 }
 

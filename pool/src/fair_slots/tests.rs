@@ -104,7 +104,7 @@ fn background_work_waits_for_foreground_work_and_is_bounded() {
     // Foreground work that comes later does not wait for it.
     let later = slots.request(foreground("c")).try_take().unwrap();
     drop((second, later));
-    assert!(slots.lock().owners.is_empty());
+    assert!(slots.state.lock().owners.is_empty());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn memory_bounds_slots_and_the_largest_request_runs_alone() {
     slots.limit_bytes(101);
     let large = large.try_take().unwrap();
     drop((small, large));
-    assert_eq!(slots.lock().held_bytes, 0);
+    assert_eq!(slots.state.lock().held_bytes, 0);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn background_work_takes_its_part_of_the_memory_only() {
     let third = slots.request(of("a", 200)).try_take().unwrap_err();
     let fourth = slots.request(of("a", 199)).try_take().unwrap();
     drop((urgent, second, third, fourth));
-    let state = slots.lock();
+    let state = slots.state.lock();
     assert_eq!((state.held_bytes, state.background_bytes), (0, 0));
 }
 
@@ -179,7 +179,7 @@ async fn a_request_that_is_withdrawn_leaves_nothing() {
     assert_eq!(*slots.foreground.borrow(), 1);
     drop(last);
     slots.foreground_done().await;
-    let state = slots.lock();
+    let state = slots.state.lock();
     assert!(state.held == 0 && state.owners.is_empty());
 }
 
@@ -199,7 +199,7 @@ fn background_work_of_an_owner_leaves_it_a_slot_for_foreground_work() {
     drop(first);
     let third = third.try_take().unwrap();
     drop((second, third, other, urgent));
-    assert!(slots.lock().owners.is_empty());
+    assert!(slots.state.lock().owners.is_empty());
     // The only slot of an owner may do background work.
     let slots = self::slots(SlotRules {
         per_owner: 1,
@@ -229,5 +229,5 @@ fn background_work_takes_no_memory_that_foreground_work_waits_for() {
     let urgent = urgent.try_take().unwrap();
     let small = small.try_take().unwrap();
     drop((urgent, small));
-    assert!(slots.lock().owners.is_empty());
+    assert!(slots.state.lock().owners.is_empty());
 }

@@ -1,49 +1,23 @@
 //! Removing image files that are no longer needed.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
 
 use faasw_common::text::Line;
 
-use super::{ENGINE, ImageId, ImageKind, Images, SHARED, UNFINISHED, lock};
+use super::Images;
+use super::identity::{
+    ENGINE, ImageId, ImageKind, SHARED, UNFINISHED, WantedImages, is_image_file,
+};
 
 /// How long an engine's image stays without being used.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// The number of hexadecimal digits in a name.
-const DIGITS: usize = 64;
-
-/// Returns whether a file belongs to the images, by its name. Other files in the folder are left
-/// alone.
-fn is_ours(name: &str) -> bool {
-    let digits = name.strip_prefix(ENGINE).unwrap_or(name);
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    name.starts_with(UNFINISHED) || (digits.len() == DIGITS && digits.bytes().all(is_digit))
-}
 
 /// Returns whether a file was used recently. A time in the future counts as recent, because a clock
 /// may have jumped.
 fn is_recent(used: SystemTime, now: SystemTime) -> bool {
     now.duration_since(used).map_or(true, |age| age < UNUSED)
-}
-
-/// The names of the images that are wanted.
-#[derive(Clone, Debug, Default)]
-pub(super) enum WantedImages {
-    #[default]
-    All,
-    These(HashSet<String>),
-}
-
-impl WantedImages {
-    fn contains(&self, name: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::These(names) => names.contains(name),
-        }
-    }
 }
 
 impl Images {
@@ -54,13 +28,13 @@ impl Images {
         let versions = versions.into_iter().map(|id| ImageKind::Function(*id));
         let shared = SHARED.map(|name| ImageKind::Shared(name.to_owned()));
         let wanted = shared.into_iter().chain(versions);
-        let wanted = wanted.map(|kind| self.name(&kind)).collect();
-        *lock(&self.wanted) = WantedImages::These(wanted);
+        let wanted = wanted.map(|kind| kind.file_name(&self.key)).collect();
+        *self.wanted.lock() = WantedImages::These(wanted);
     }
 
     /// Removes the images that [`Images::retain`] made unwanted, and learns which images there are.
     pub(crate) fn tidy(&self) {
-        let _writing = lock(&self.writing);
+        let _writing = self.writing.lock();
         if let Err(error) = self.tidy_up() {
             let error = Line(&error);
             tracing::warn!(%error, "the folder of func-images cannot be read");
@@ -70,10 +44,10 @@ impl Images {
     /// As [`Images::tidy`], for a caller that holds `writing`. The folder is read once, and again
     /// only if that failed.
     pub(super) fn tidy_up(&self) -> io::Result<()> {
-        if lock(&self.account).is_complete() {
+        if self.account.lock().is_complete() {
             return Ok(());
         }
-        let wanted = lock(&self.wanted).clone();
+        let wanted = self.wanted.lock().clone();
         let mut found = Vec::new();
         let (mut removed, mut left) = (0_u64, None);
         let names = match self.disk.names(&self.folder) {
@@ -84,7 +58,7 @@ impl Images {
         let now = SystemTime::now();
         for name in names {
             let name = name?;
-            let Some(ours) = name.to_str().filter(|name| is_ours(name)) else {
+            let Some(ours) = name.to_str().filter(|name| is_image_file(name)) else {
                 continue;
             };
             // Until `retain` is called, other processes may be writing.
@@ -113,9 +87,9 @@ impl Images {
         // A use time in the future must not keep an image forever.
         found.sort_by_key(|file| file.used.min(now));
         let found = found.into_iter().map(|file| (file.name, file.bytes));
-        lock(&self.account).complete(found);
+        self.account.lock().complete(found);
         self.evict_to(self.budget, "");
-        *lock(&self.wanted) = WantedImages::All;
+        *self.wanted.lock() = WantedImages::All;
         Ok(())
     }
 
@@ -150,7 +124,7 @@ impl Images {
 
     /// Removes all images of function versions to free space. Returns whether there were any.
     pub fn clear(&self) -> bool {
-        let shared = SHARED.map(|name| self.name(&ImageKind::Shared(name.to_owned())));
+        let shared = SHARED.map(|name| ImageKind::Shared(name.to_owned()).file_name(&self.key));
         self.remove_those(|name| !name.starts_with(ENGINE) && !shared.iter().any(|one| one == name))
     }
 
@@ -165,7 +139,7 @@ impl Images {
         let mut any = false;
         for name in names.map_while(Result::ok) {
             if let Some(name) = name.to_str()
-                && is_ours(name)
+                && is_image_file(name)
                 && is_meant(name)
             {
                 any |= self.remove(name);
@@ -185,25 +159,6 @@ struct FoundFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_of_other_programs_are_not_images() {
-        let digits = "0123456789abcdef".repeat(4);
-        for name in [&digits, &format!("engine-{digits}"), ".unfinished-1-0"] {
-            assert!(is_ours(name), "{name}");
-        }
-        for name in [
-            "README",
-            "",
-            &digits[1..],
-            &digits.to_uppercase(),
-            &format!("{digits}0"),
-            &format!("engine-{}", &digits[1..]),
-            &format!("{digits}.bak"),
-        ] {
-            assert!(!is_ours(name), "{name}");
-        }
-    }
 
     #[test]
     fn a_use_in_the_future_counts_as_recent() {

@@ -33,13 +33,13 @@ impl Images {
             (Some(made_over), Some(parent)) if made_over != parent => Some(ImageError::Parent),
             _ => None,
         };
-        let told = ImageInfo {
+        let info = ImageInfo {
             damage: image.verify().err().map(|error| error.to_string()),
             unfit: unfit.map(|error| error.to_string()),
             reuse: frozen.and_then(reuse),
             ..info(&image.anatomy())
         };
-        Ok(Some(told))
+        Ok(Some(info))
     }
 }
 

@@ -42,17 +42,20 @@ pub fn machine() -> Vec<u8> {
     for part in [system.release(), system.version()] {
         described.extend(part.to_bytes_with_nul());
     }
-    for (leaf, index, says) in LEAVES {
+    for (leaf, index, identifies) in LEAVES {
         // The first leaf of each range contains the number of the last one.
         let highest = __cpuid_count(leaf & 0x8000_0000, 0).eax;
         if leaf > highest {
             described.push(0);
             continue;
         }
-        let told = __cpuid_count(leaf, index);
-        let words = [told.eax, told.ebx, told.ecx, told.edx];
-        let said = words.into_iter().zip(says).filter(|(_, says)| *says);
-        described.extend(said.flat_map(|(word, _)| word.to_le_bytes()));
+        let registers = __cpuid_count(leaf, index);
+        let words = [registers.eax, registers.ebx, registers.ecx, registers.edx];
+        let words = words
+            .into_iter()
+            .zip(identifies)
+            .filter(|(_, identifies)| *identifies);
+        described.extend(words.flat_map(|(word, _)| word.to_le_bytes()));
     }
     described
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::ENGINE;
+use super::identity::ENGINE;
 
 /// The order of eviction: images of functions before those of engines, which are their parents;
 /// among these, the least recently used first. By the order of uses, because clocks jump.

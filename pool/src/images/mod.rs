@@ -8,6 +8,7 @@ mod cleanup;
 mod describe;
 mod disk;
 mod host;
+mod identity;
 mod image_account;
 mod read_only;
 #[cfg(test)]
@@ -19,55 +20,40 @@ mod write;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use faasw_abi::memory_map::{RODATA_END, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
+use faasw_common::Lock;
 use faasw_common::text::Line;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
-use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
+use faasw_seedtree::image::{Image, ImageError, ImageKey, LayerFill, Purpose};
 use zerocopy::FromBytes;
 
+pub(crate) use self::identity::SHARED;
+pub use self::identity::{ImageId, ImageIdentity};
 pub use self::transfer::{ExportError, ImageImport, ImageOrigin};
 
-use self::cleanup::WantedImages;
 use self::disk::{Disk, DiskFile, Status, SystemDisk};
+use self::identity::{ImageKind, UNFINISHED, WantedImages};
 use self::image_account::ImageAccount;
 use self::vcpu_layout::CR2;
 use crate::ablation::Mechanism;
 use crate::snapshots::{SeedSnapshot, gather};
 
-/// The names that the recipes use for the seeds that all functions share.
-pub(crate) const SHARED: [&str; 2] = ["guest", "linkers"];
-
 /// The range of a booted guest's memory that large pages are used for.
 const TEXT_AND_DATA: PageRange = PageRange::of_bytes(TEXT, RODATA_END);
-
-/// The prefix of the names of files that are being written. No image has a name with this prefix.
-const UNFINISHED: &str = ".unfinished";
 
 /// The number of image folders that this process has opened. A folder that it has dropped may still
 /// be written to.
 static FOLDERS: AtomicU64 = AtomicU64::new(0);
 
-/// The prefix of the names of language engines' images. The engine that an image belongs to is
-/// known only once the engine's code is there, so the image stays until it has not been used for
-/// long.
-const ENGINE: &str = "engine-";
-
 /// Each image takes at most the budget divided by this, so that the image of one function does not
 /// displace those of all others.
 const SHARE: u64 = 8;
-
-/// The part of a disk that is left to other programs is its size divided by this, but at most
-/// [`LEFT_FREE_MAX`].
-const LEFT_FREE: u64 = 20;
-
-/// The most bytes of a disk that are left to other programs.
-const LEFT_FREE_MAX: u64 = 4 << 30;
 
 /// The maximum number of removed versions that are remembered because their images may still be
 /// being written.
@@ -83,7 +69,7 @@ pub(crate) struct Restored {
     /// The snapshot.
     pub frozen: SeedSnapshot,
     /// The filling that reads the rest, and the file that it reads.
-    pub filling: Option<(Filling, ImageFile)>,
+    pub filling: Option<(LayerFill, ImageFile)>,
 }
 
 /// The pages that requests use beside the image's own memory, as far as the image records them.
@@ -115,50 +101,6 @@ pub(crate) struct ImageFile {
     layer: String,
 }
 
-/// The name of a seed's image, and what the image is valid for beside this build and processor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageIdentity {
-    kind: ImageKind,
-    purpose: Vec<Vec<u8>>,
-}
-
-/// The seed that an image belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum ImageKind {
-    Shared(String),
-    /// An engine, by the digest of its code and its commands.
-    Engine([u8; 32], Vec<u8>),
-    Function(ImageId),
-}
-
-impl ImageIdentity {
-    fn new(kind: ImageKind, purpose: &[&[u8]]) -> Self {
-        Self {
-            kind,
-            purpose: purpose.iter().map(|part| part.to_vec()).collect(),
-        }
-    }
-
-    /// Names the image of a seed that all functions share.
-    pub(crate) fn shared(name: &str) -> Self {
-        Self::new(ImageKind::Shared(name.to_owned()), &[])
-    }
-
-    /// Names the image of a language engine by the digest of its code and the commands that it
-    /// runs.
-    pub(crate) fn engine(code: &[u8; 32], commands: &[u8]) -> Self {
-        Self::new(ImageKind::Engine(*code, commands.to_vec()), &[])
-    }
-
-    /// Names the image of a function version, valid only for `purpose`.
-    pub(crate) fn function(id: &ImageId, purpose: &[&[u8]]) -> Self {
-        Self::new(ImageKind::Function(*id), purpose)
-    }
-}
-
-/// The identity of a function version's image. No other version of any function has the same.
-pub type ImageId = [u8; 32];
-
 /// A folder of func-images that belongs to one node, and the key that seals them. A holder of the
 /// key can read the contents of the functions' memory.
 #[derive(Debug)]
@@ -178,14 +120,14 @@ pub struct Images {
     /// complete.
     arrivals: AtomicU64,
     /// Held while an image is written, and while the folder is read.
-    writing: Mutex<()>,
+    writing: Lock<()>,
     /// Versions that are gone; images of these that are still being written are discarded. Held
     /// while a name changes, never while a file is read or written.
-    gone: Mutex<HashSet<ImageId>>,
+    gone: Lock<HashSet<ImageId>>,
     /// The account of existing images. It is locked last, and only for a moment.
-    account: Mutex<ImageAccount>,
+    account: Lock<ImageAccount>,
     /// The names of the images that are wanted, until all others have been removed.
-    wanted: Mutex<WantedImages>,
+    wanted: Lock<WantedImages>,
     /// Whether the disk had too little free space for the last image, so that the log reports it
     /// once.
     is_disk_short: AtomicBool,
@@ -209,7 +151,7 @@ impl Images {
         let random = u64::from_le_bytes(random.first_chunk().copied().unwrap_or_default());
         let unfinished = format!("{UNFINISHED}-{}-{number}-{random:016x}", std::process::id());
         let key = ImageKey::new(secret);
-        let shared = SHARED.map(|name| key.name(&[b"shared", name.as_bytes()]));
+        let shared = SHARED.map(|name| ImageKind::Shared(name.to_owned()).file_name(&key));
         Self {
             unfinished: folder.join(unfinished),
             folder,
@@ -219,10 +161,10 @@ impl Images {
             is_read_only: false,
             disk,
             arrivals: AtomicU64::default(),
-            writing: Mutex::default(),
-            gone: Mutex::default(),
-            account: Mutex::new(ImageAccount::new(shared)),
-            wanted: Mutex::default(),
+            writing: Lock::default(),
+            gone: Lock::default(),
+            account: Lock::new(ImageAccount::new(shared)),
+            wanted: Lock::default(),
             is_disk_short: AtomicBool::new(false),
         }
     }
@@ -235,31 +177,20 @@ impl Images {
         ImageKey::secret().map_err(io::Error::other)
     }
 
-    fn name(&self, kind: &ImageKind) -> String {
-        match kind {
-            ImageKind::Shared(name) => self.key.name(&[b"shared", name.as_bytes()]),
-            ImageKind::Engine(code, commands) => {
-                let name = self.key.name(&[b"engine", code, commands]);
-                format!("{ENGINE}{name}")
-            }
-            ImageKind::Function(id) => self.key.name(&[b"function", id]),
-        }
-    }
-
     /// Returns the file name of a seed's image.
     pub(crate) fn file_name(&self, of: &ImageIdentity) -> String {
-        self.name(&of.kind)
+        of.kind.file_name(&self.key)
     }
 
     /// Returns the file name of a function version's image.
     pub(crate) fn file_name_of(&self, id: &ImageId) -> String {
-        self.name(&ImageKind::Function(*id))
+        ImageKind::Function(*id).file_name(&self.key)
     }
 
     /// Returns the size in bytes of the image with this file name, as noted last, or `None` if
     /// there is none. No file is accessed.
     pub(crate) fn known_bytes(&self, file_name: &str) -> Option<u64> {
-        lock(&self.account).bytes_of(file_name)
+        self.account.lock().bytes_of(file_name)
     }
 
     /// Returns the noted size of a function version's image, as `known_bytes` does.
@@ -271,7 +202,7 @@ impl Images {
     fn purpose(&self, of: &ImageIdentity) -> Purpose {
         // The purpose includes the file name, so that a renamed file is not accepted in another's
         // place.
-        let name = self.name(&of.kind);
+        let name = of.kind.file_name(&self.key);
         let mut parts = vec![self.host.as_slice(), name.as_bytes()];
         parts.extend(of.purpose.iter().map(Vec::as_slice));
         Purpose::of(&parts)
@@ -295,7 +226,7 @@ impl Images {
         let file = match self.disk.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.note_gone(&self.name(&of.kind), &path);
+                self.note_gone(&of.kind.file_name(&self.key), &path);
                 return None;
             }
             Err(error) => {
@@ -303,8 +234,8 @@ impl Images {
                 return None;
             }
         };
-        let place = ImageFile {
-            name: self.name(&of.kind),
+        let image_file = ImageFile {
+            name: of.kind.file_name(&self.key),
             path,
             known: file.status().ok(),
             layer: layer.to_owned(),
@@ -313,33 +244,33 @@ impl Images {
             Ok((frozen, filling)) => {
                 // The eviction order depends on the time of use, after the next start as well.
                 let _ = file.note_use(SystemTime::now());
-                self.note_use(&place);
+                self.note_use(&image_file);
                 Some(Restored {
                     frozen,
-                    filling: filling.map(|filling| (filling, place)),
+                    filling: filling.map(|filling| (filling, image_file)),
                 })
             }
             Err(error) => {
-                self.reject(&place, &error);
+                self.reject(&image_file, &error);
                 None
             }
         }
     }
 
     /// Stops using an image, and removes it if its file is at fault.
-    pub(crate) fn reject(&self, place: &ImageFile, error: &ImageError) {
-        let (layer, told) = (&place.layer, Line(error));
+    pub(crate) fn reject(&self, file: &ImageFile, error: &ImageError) {
+        let (layer, error_text) = (&file.layer, Line(error));
         // Not a fault: the image belongs to another parent or to another build of faasw.
         if matches!(error, ImageError::Parent | ImageError::Purpose) {
-            tracing::debug!(layer, error = %told, "a func-image is stale")
+            tracing::debug!(layer, error = %error_text, "a func-image is stale")
         } else {
-            tracing::warn!(layer, error = %told, "a func-image is not used")
+            tracing::warn!(layer, error = %error_text, "a func-image is not used")
         }
         if error.is_of_the_file() {
             // A new image is written in its place, or has been already.
-            let _gone = self.gone();
-            if self.is_still(place) {
-                self.remove_named(&place.name);
+            let _gone = self.gone.lock();
+            if self.is_still(file) {
+                self.remove_named(&file.name);
             }
         }
     }
@@ -352,7 +283,7 @@ impl Images {
         label: LayerLabel<'_>,
         may_be_filled: impl FnOnce() -> bool,
         uses: impl FnOnce(&ImageUses<'_>) -> bool,
-    ) -> Result<(SeedSnapshot, Option<Filling>), ImageError> {
+    ) -> Result<(SeedSnapshot, Option<LayerFill>), ImageError> {
         let LayerLabel { layer, owner } = label;
         let image = Image::open(file, &self.key)?;
         if image.purpose() != self.purpose(of) {
@@ -365,11 +296,11 @@ impl Images {
             return Err(ImageError::Parent);
         }
         let state = VcpuState::read_from_bytes(image.state());
-        let state = state.map_err(|_| ImageError::Senseless("its vCPU's state"))?;
+        let state = state.map_err(|_| ImageError::Senseless("its vCPU state is invalid"))?;
         if let Some(parent) = parent
             && !is_next(parent.state().vcpu(), &state)
         {
-            return Err(ImageError::Senseless("its vCPU's state"));
+            return Err(ImageError::Senseless("its vCPU state is invalid"));
         }
         let (code, parent_memory) = (image.used_code(), image.used_of_parent());
         if !uses(&ImageUses {
@@ -398,28 +329,28 @@ impl Images {
     }
 
     /// Notes that an image of this size was used, unless it has been removed since.
-    fn note_use(&self, place: &ImageFile) {
-        let _gone = self.gone();
-        if let Some(known) = place.known
-            && self.is_still(place)
+    fn note_use(&self, file: &ImageFile) {
+        let _gone = self.gone.lock();
+        if let Some(known) = file.known
+            && self.is_still(file)
         {
-            lock(&self.account).note(&place.name, known.bytes);
+            self.account.lock().note(&file.name, known.bytes);
         }
     }
 
     /// Notes that another program has removed an image, unless it has been written again since.
     fn note_gone(&self, name: &str, path: &Path) {
-        let _gone = self.gone();
+        let _gone = self.gone.lock();
         let status = self.disk.status(path);
         if status.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            lock(&self.account).forget(name);
+            self.account.lock().forget(name);
         }
     }
 
     /// Returns whether the name still refers to the same file.
-    fn is_still(&self, place: &ImageFile) -> bool {
-        let now = self.disk.status(&place.path);
-        let known = place.known.map(|known| known.identity);
+    fn is_still(&self, file: &ImageFile) -> bool {
+        let now = self.disk.status(&file.path);
+        let known = file.known.map(|known| known.identity);
         now.is_ok_and(|now| known == Some(now.identity))
     }
 
@@ -440,35 +371,26 @@ impl Images {
     /// Returns how many more bytes images may take before others are evicted, by the account.
     #[must_use]
     pub fn bytes_left(&self) -> u64 {
-        let all = lock(&self.account).bytes_beside("");
+        let all = self.account.lock().bytes_beside("");
         self.budget.saturating_sub(all)
     }
 
     /// Records that `version` serves from now on and that the versions in `gone` do not. The images
     /// of the latter are removed, and those of them that are being written are discarded.
     pub fn serve(&self, version: Option<ImageId>, gone: &[ImageId]) {
-        let mut all = self.gone();
+        let mut all = self.gone.lock();
         if all.len() + gone.len() > GONE_MAX {
             // Images of the forgotten versions are no longer being written by now.
             all.clear();
         }
         for id in gone {
             all.insert(*id);
-            self.remove_named(&self.name(&ImageKind::Function(*id)));
+            self.remove_named(&ImageKind::Function(*id).file_name(&self.key));
         }
         if let Some(version) = version {
             all.remove(&version);
         }
     }
-
-    fn gone(&self) -> MutexGuard<'_, HashSet<ImageId>> {
-        lock(&self.gone)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic leaves an unfinished file at most.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether a vCPU can have come from one state to the other by running at privilege level

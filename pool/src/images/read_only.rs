@@ -6,13 +6,14 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use faasw_common::Lock;
 use faasw_seedtree::image::{Sink, Source};
 
+use super::Images;
 use super::disk::{Disk, DiskFile, DiskSpace, Names, Status};
-use super::{Images, lock};
 use crate::opening::{TrustedFolder, is_file};
 
 impl Images {
@@ -21,7 +22,7 @@ impl Images {
     pub fn read_only(folder: Arc<TrustedFolder>, secret: &[u8; Self::SECRET]) -> Self {
         let disk = ReadOnlyDisk {
             folder,
-            rejected: Mutex::default(),
+            rejected: Lock::default(),
         };
         Self {
             is_read_only: true,
@@ -40,14 +41,14 @@ impl Images {
 struct ReadOnlyDisk {
     folder: Arc<TrustedFolder>,
     /// The names of the files that would have been removed from a folder of the node's own.
-    rejected: Mutex<HashSet<OsString>>,
+    rejected: Lock<HashSet<OsString>>,
 }
 
 impl ReadOnlyDisk {
     /// Returns the file's name, or `NotFound` if the file was refused before.
     fn name<'a>(&self, path: &'a Path) -> io::Result<&'a str> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        if lock(&self.rejected).contains(name) {
+        if self.rejected.lock().contains(name) {
             Err(io::ErrorKind::NotFound.into())
         } else {
             name.to_str().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -82,7 +83,7 @@ impl Disk for ReadOnlyDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         if let Some(name) = path.file_name() {
-            lock(&self.rejected).insert(name.to_owned());
+            self.rejected.lock().insert(name.to_owned());
         }
         Ok(())
     }

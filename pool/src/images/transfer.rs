@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use zerocopy::FromBytes;
 
 use super::disk::DiskFile;
-use super::{ImageId, ImageIdentity, ImageKind, Images, SHARE, host, is_next, lock};
+use super::{ImageId, ImageIdentity, ImageKind, Images, SHARE, host, is_next};
 use crate::opening::open_buffered;
 use crate::snapshots::SeedSnapshot;
 
@@ -66,27 +66,14 @@ pub struct ImageImport {
 }
 
 /// The part that has arrived. On drop, the name is removed first, then the file is closed, which
-/// frees its blocks, and then its reservation is released.
+/// frees its blocks, and then its bytes are released.
 #[derive(Debug)]
 struct PartialFile {
-    name: UnfinishedFile,
-    file: Arc<dyn DiskFile>,
-    taken: DiskReservation,
-}
-
-/// The name of a file that is not yet an image.
-#[derive(Debug)]
-struct UnfinishedFile {
     images: Arc<Images>,
     path: PathBuf,
-    /// Whether the file has been renamed to its final name.
-    is_placed: bool,
-}
-
-/// The bytes that it takes of the budget: those written and those being written.
-#[derive(Debug)]
-struct DiskReservation {
-    images: Arc<Images>,
+    /// `None` once the file has been renamed to its final name.
+    file: Option<Arc<dyn DiskFile>>,
+    /// The bytes that it takes of the budget: those written and those being written.
     bytes: u64,
 }
 
@@ -151,7 +138,7 @@ impl Images {
     /// # Errors
     /// Returns `StorageFull` if there is no room, or the error of the disk.
     pub fn receive(self: &Arc<Self>, bytes: u64) -> Result<ImageImport, ImageError> {
-        let _writing = lock(&self.writing);
+        let _writing = self.writing.lock();
         self.tidy_up()?;
         if bytes > self.budget / SHARE || !self.has_room_for(bytes)? {
             return Err(io::Error::from(io::ErrorKind::StorageFull).into());
@@ -161,15 +148,11 @@ impl Images {
         name.push(format!("-{number}"));
         let path = PathBuf::from(name);
         let file = self.disk.create(&path)?;
-        let images = self.clone();
         let part = PartialFile {
-            name: UnfinishedFile {
-                images: images.clone(),
-                path,
-                is_placed: false,
-            },
-            file,
-            taken: DiskReservation { images, bytes: 0 },
+            images: self.clone(),
+            path,
+            file: Some(file),
+            bytes: 0,
         };
         Ok(ImageImport { part: Some(part) })
     }
@@ -200,7 +183,7 @@ impl Images {
         }
         let state = VcpuState::read_from_bytes(image.state());
         if !state.is_ok_and(|state| is_next(parent.state().vcpu(), &state)) {
-            return Err(ImageError::Senseless("its vCPU's state"));
+            return Err(ImageError::Senseless("its vCPU state is invalid"));
         }
         image.verify()
     }
@@ -240,16 +223,18 @@ impl Drop for ImageImport {
 
 impl PartialFile {
     fn write(&mut self, mut piece: &[u8]) -> Result<(), ImageError> {
-        let images = &self.taken.images;
-        let (mut at, bytes) = (self.taken.bytes, piece.len() as u64);
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let (mut at, bytes) = (self.bytes, piece.len() as u64);
         // The bytes count before they are written.
-        lock(&images.account).reserve(bytes);
-        self.taken.bytes = at.saturating_add(bytes);
-        if !images.make_room_within(bytes)? {
+        self.images.account.lock().reserve(bytes);
+        self.bytes = at.saturating_add(bytes);
+        if !self.images.make_room_within(bytes)? {
             return Err(io::Error::from(io::ErrorKind::StorageFull).into());
         }
         while !piece.is_empty() {
-            let written = match self.file.write_at(piece, at) {
+            let written = match file.write_at(piece, at) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 written => written?,
             };
@@ -263,17 +248,20 @@ impl PartialFile {
     }
 
     fn place(mut self, id: &ImageId) -> Result<(), ImageError> {
-        self.file.sync()?;
-        let images = self.taken.images.clone();
+        if let Some(file) = &self.file {
+            file.sync()?;
+        }
+        let images = self.images.clone();
         let name = images.file_name_of(id);
         {
-            let mut gone = images.gone();
+            let mut gone = images.gone.lock();
             gone.remove(id);
-            let path = images.folder.join(&name);
-            images.disk.replace(&self.name.path, &path)?;
-            self.name.is_placed = true;
-            let mut account = lock(&images.account);
-            let bytes = std::mem::take(&mut self.taken.bytes);
+            images
+                .disk
+                .replace(&self.path, &images.folder.join(&name))?;
+            self.file = None;
+            let mut account = images.account.lock();
+            let bytes = std::mem::take(&mut self.bytes);
             account.release(bytes);
             account.note(&name, bytes);
         }
@@ -286,21 +274,19 @@ impl PartialFile {
     }
 }
 
-impl Drop for UnfinishedFile {
+impl Drop for PartialFile {
     fn drop(&mut self) {
-        if !self.is_placed
-            && let Err(error) = self.images.disk.remove(&self.path)
+        let Some(file) = self.file.take() else {
+            return;
+        };
+        if let Err(error) = self.images.disk.remove(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
             // The file is removed at the next start.
             let error = Line(&error);
             tracing::warn!(%error, "an incomplete func-image cannot be removed");
         }
-    }
-}
-
-impl Drop for DiskReservation {
-    fn drop(&mut self) {
-        lock(&self.images.account).release(self.bytes);
+        drop(file);
+        self.images.account.lock().release(self.bytes);
     }
 }

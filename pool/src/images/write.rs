@@ -9,9 +9,16 @@ use faasw_seedtree::image::{Arrangement, ImageError};
 use zerocopy::IntoBytes as _;
 
 use super::disk::DiskSpace;
-use super::{ImageIdentity, ImageKind, Images, LEFT_FREE, LEFT_FREE_MAX, SHARE, lock};
+use super::{ImageIdentity, ImageKind, Images, SHARE};
 use crate::ablation::Mechanism;
 use crate::snapshots::SeedSnapshot;
+
+/// The part of a disk that is left to other programs is its size divided by this, but at most
+/// [`LEFT_FREE_MAX`].
+const LEFT_FREE: u64 = 20;
+
+/// The most bytes of a disk that are left to other programs.
+const LEFT_FREE_MAX: u64 = 4 << 30;
 
 /// Returns the arrangement of pages in images: the best one, except for mechanisms that a build for
 /// measurements switches off.
@@ -44,7 +51,7 @@ impl Images {
     /// Writes the image of a snapshot atomically, replacing an existing one, and returns its size
     /// in bytes. If the parent has no image, or if there is no room, no image is written.
     pub(crate) fn write_image(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> Option<u64> {
-        let _writing = lock(&self.writing);
+        let _writing = self.writing.lock();
         let has_image = |parent: &SeedSnapshot| parent.content().is_some();
         if frozen.parent().is_some_and(|parent| !has_image(parent)) {
             return None;
@@ -63,7 +70,7 @@ impl Images {
 
     fn write(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> Result<Option<u64>, ImageError> {
         self.tidy_up()?;
-        let (name, most) = (self.name(&of.kind), frozen.layer().data_bytes());
+        let (name, most) = (of.kind.file_name(&self.key), frozen.layer().data_bytes());
         if self.is_gone(of) {
             return Ok(None);
         }
@@ -86,13 +93,13 @@ impl Images {
             return Ok(None);
         }
         {
-            let gone = self.gone();
+            let gone = self.gone.lock();
             if matches!(&of.kind, ImageKind::Function(id) if gone.contains(id)) {
                 self.remove_unfinished();
                 return Ok(None);
             }
             self.disk.replace(&self.unfinished, &self.path(&of.kind))?;
-            lock(&self.account).note(&name, bytes);
+            self.account.lock().note(&name, bytes);
         }
         // The image is there. A power failure might bring back its predecessor, which is older and
         // equally valid.
@@ -105,7 +112,7 @@ impl Images {
     }
 
     fn is_gone(&self, of: &ImageIdentity) -> bool {
-        matches!(&of.kind, ImageKind::Function(id) if self.gone().contains(id))
+        matches!(&of.kind, ImageKind::Function(id) if self.gone.lock().contains(id))
     }
 
     pub(super) fn remove_unfinished(&self) {
@@ -161,7 +168,7 @@ impl Images {
     /// of those bytes.
     fn taken(&self, beside: &str) -> Result<(DiskSpace, u64, u64), ImageError> {
         let space = self.space()?;
-        let account = lock(&self.account);
+        let account = self.account.lock();
         let evictable = account.evictable_beside(beside);
         Ok((space, account.bytes_beside(beside), evictable))
     }
@@ -172,7 +179,7 @@ impl Images {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.disk.make_folder(&self.folder)?;
                 tracing::warn!("the folder of func-images was missing and is created again");
-                lock(&self.account).clear();
+                self.account.lock().clear();
                 Ok(self.disk.space(&self.folder)?)
             }
             space => Ok(space?),
@@ -185,7 +192,7 @@ impl Images {
         let mut behind = None;
         loop {
             let next = {
-                let account = lock(&self.account);
+                let account = self.account.lock();
                 if account.bytes_beside(beside) <= budget {
                     return true;
                 }
@@ -202,7 +209,7 @@ impl Images {
 
     /// Removes the file of this name. Returns whether there is none now.
     pub(super) fn remove(&self, name: &str) -> bool {
-        let _gone = self.gone();
+        let _gone = self.gone.lock();
         self.remove_named(name)
     }
 
@@ -215,7 +222,7 @@ impl Images {
                 false
             }
             _ => {
-                lock(&self.account).forget(name);
+                self.account.lock().forget(name);
                 true
             }
         }
@@ -223,6 +230,6 @@ impl Images {
 
     /// Returns the path at which the image is, or would be.
     pub(super) fn path(&self, kind: &ImageKind) -> PathBuf {
-        self.folder.join(self.name(kind))
+        self.folder.join(kind.file_name(&self.key))
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
+
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
 use crate::sandboxes::{CodePages, Sandbox, Zygote};
-use crate::seeds::FunctionVersion;
 use crate::sink::LogSink;
 use crate::snapshots::{Code, SeedSnapshot};
 
@@ -58,11 +59,16 @@ impl Instance {
         }
     }
 
-    /// Makes the sandbox an instance of `version`, with its RAM and code.
+    /// Makes the sandbox an instance with its code and this RAM, which shares processors with the
+    /// other instances of `function`.
     ///
     /// # Errors
     /// Returns a [`PlatformError`] if the sandbox is gone.
-    pub async fn fork(&mut self, version: &FunctionVersion) -> Result<(), PlatformError> {
+    pub async fn fork(
+        &mut self,
+        ram_bytes: u64,
+        function: FunctionNumber,
+    ) -> Result<(), PlatformError> {
         // From then on the sandbox has the code mapped.
         let code = self.code.take();
         self.had_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
@@ -79,11 +85,11 @@ impl Instance {
         self.sandbox
             .fork(
                 &self.from,
-                version.ram_bytes(),
+                ram_bytes,
                 &working_set,
                 &self.mailbox,
                 code.as_deref().map(|code| (code, self.code_pages)),
-                Some(version.function_memory().number()),
+                Some(function),
             )
             .await
     }

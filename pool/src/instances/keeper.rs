@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use faasw_common::Lack;
+use faasw_common::ShortfallCause;
 use tokio::sync::Notify;
 
 use super::polling::Polling;
@@ -129,10 +129,10 @@ impl Keeper {
     /// instances must leave room for those of requests, because warm ones are ended when memory
     /// is short. The `at_work` instances will be warm again, and would then end others, which
     /// would be made again. `provided` functions have instances warm ahead of requests.
-    pub fn is_full(&self, at_work: usize, provided: usize) -> Option<Lack> {
+    pub fn shortfall_cause(&self, at_work: usize, provided: usize) -> Option<ShortfallCause> {
         let there = self.count().saturating_add(at_work);
         if there >= self.rules.most {
-            return Some(Lack::MaxWarm);
+            return Some(ShortfallCause::MaxWarm);
         }
         let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORTAGE_PART);
         let of_seeds = (provided as u64).saturating_mul(DESCRIPTORS_PER_SEED);
@@ -141,13 +141,13 @@ impl Keeper {
             .saturating_add(of_seeds)
             .saturating_add(at_work as u64);
         if taken > instance_descriptors(open_files::limit()) {
-            return Some(Lack::OpenFiles);
+            return Some(ShortfallCause::OpenFiles);
         }
         if self.account.memory().is_tight() {
-            return Some(Lack::InstanceMemory);
+            return Some(ShortfallCause::InstanceMemory);
         }
         let machine = Memory::now().is_some_and(is_tight);
-        machine.then_some(Lack::MachineMemory)
+        machine.then_some(ShortfallCause::MachineMemory)
     }
 
     /// Ends all warm instances. From now on no instance becomes warm.
@@ -280,7 +280,7 @@ mod tests {
     #[tokio::test]
     async fn instances_that_will_be_warm_again_take_room() {
         let keeper = keeper(1);
-        let is_full = |at_work| keeper.is_full(at_work, 0) == Some(Lack::MaxWarm);
+        let is_full = |at_work| keeper.shortfall_cause(at_work, 0) == Some(ShortfallCause::MaxWarm);
         assert!(!is_full(2) && is_full(3) && is_full(usize::MAX));
         keeper.note_warmed();
         assert!(!is_full(1) && is_full(2));
@@ -289,8 +289,9 @@ mod tests {
     #[tokio::test]
     async fn seeds_take_descriptors() {
         let instances = instance_descriptors(open_files::limit());
-        let lacks_files =
-            |keeper: &Keeper, provided| keeper.is_full(0, provided) == Some(Lack::OpenFiles);
+        let lacks_files = |keeper: &Keeper, provided| {
+            keeper.shortfall_cause(0, provided) == Some(ShortfallCause::OpenFiles)
+        };
         // A further instance takes all descriptors but those of one seed.
         let keeper = keeper(instances - DESCRIPTORS_PER_SEED);
         assert!(!lacks_files(&keeper, 1) && lacks_files(&keeper, 2));

@@ -19,8 +19,15 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 pub struct ResetRecord {
     done: AtomicU64,
     failed: AtomicU64,
-    /// When the last warning was logged, and how many resets had failed by then.
-    warned: Mutex<Option<(Instant, u64)>>,
+    last_warning: Mutex<Option<Warning>>,
+}
+
+/// A warning that was logged.
+#[derive(Clone, Copy, Debug)]
+struct Warning {
+    at: Instant,
+    /// How many resets had failed by then.
+    failed: u64,
 }
 
 impl ResetRecord {
@@ -46,13 +53,17 @@ impl ResetRecord {
     /// Returns how many failed resets to warn of now, of `failed` so far. Returns `None` if it is
     /// too soon.
     fn count_to_warn_of(&self, failed: u64, now: Instant) -> Option<u64> {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match *warned {
-            Some((at, _)) if now.saturating_duration_since(at) < WARNING_INTERVAL => return None,
-            Some((_, before)) => before,
-            None => 0,
-        };
-        *warned = Some((now, failed.max(before)));
+        let last = self.last_warning.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |last: Warning| now.saturating_duration_since(last.at) < WARNING_INTERVAL;
+        if last.is_some_and(is_recent) {
+            return None;
+        }
+        let before = last.map_or(0, |last| last.failed);
+        *last = Some(Warning {
+            at: now,
+            failed: failed.max(before),
+        });
         Some(failed.saturating_sub(before).max(1))
     }
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use faasw_abi::wire::{RequestHead, ResponseHead};
+use faasw_fri::messages::FunctionNumber;
 
 use super::backlog::Account;
 use super::body::{ReplyBody, RequestBody};
@@ -12,7 +13,7 @@ use super::limits::InvocationLimits;
 use super::outbound::Outbound;
 use super::secrets::Secrets;
 use super::store::StoreService;
-use crate::seeds::{FunctionNumber, FunctionVersion};
+use crate::seeds::FunctionVersion;
 use crate::sink::{LogSink, Timing};
 
 /// A request to the pool.

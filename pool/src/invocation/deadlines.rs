@@ -110,6 +110,22 @@ pub enum Limit {
     Total,
 }
 
+/// The time of an invocation's next deadline, and the limit that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// When the limit expires.
+    pub at: Instant,
+    /// The limit.
+    pub limit: Limit,
+}
+
+impl Deadline {
+    /// Returns the earlier of two deadlines; this one if they are equal.
+    pub fn or_earlier(self, other: Self) -> Self {
+        if other.at < self.at { other } else { self }
+    }
+}
+
 /// The party that must act next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -190,23 +206,22 @@ impl Deadlines {
         self.activated.elapsed()
     }
 
-    /// Returns the next deadline, and the limit that it belongs to. `awaits_request` means that the
-    /// guest waits for a part of the request. `run_permit` is set while the invocation has a run
-    /// permit, and says whether other requests wait for one. If none does, the permit is returned
-    /// at the time of [`Limit::StartListening`]: an earlier timer of its own would wake a thread
-    /// for nothing.
+    /// Returns the next deadline. `awaits_request` means that the guest waits for a part of the
+    /// request. `run_permit` is set while the invocation has a run permit, and says whether other
+    /// requests wait for one. If none does, the permit is returned at the time of
+    /// [`Limit::StartListening`]: an earlier timer of its own would wake a thread for nothing.
     pub fn deadline(
         &self,
         phase: Phase,
         awaits_request: bool,
         run_permit: Option<bool>,
-    ) -> (Instant, Limit) {
+    ) -> Deadline {
         let limits = &self.limits;
         let of_client = self.client.max(self.fed) + limits.idle_client;
         let guest = self.guest.max(self.client);
         let of_guest = guest + self.idle_guest.of(guest) + limits.idle_guest;
         let of_head = self.fed + self.first_byte.of(self.fed) + limits.first_byte;
-        let mut earliest = match phase {
+        let (at, limit) = match phase {
             Phase::Head | Phase::Guest if awaits_request => (of_client, Limit::IdleClient),
             Phase::Head => (of_head, Limit::FirstByte),
             Phase::Grace => (self.head.unwrap_or(self.guest) + GRACE, Limit::Grace),
@@ -218,11 +233,8 @@ impl Deadlines {
                 (since + self.upstream_left(), Limit::Upstream)
             }
         };
-        let mut consider = |deadline: Instant, limit| {
-            if deadline < earliest.0 {
-                earliest = (deadline, limit);
-            }
-        };
+        let mut earliest = Deadline { at, limit };
+        let mut consider = |at, limit| earliest = earliest.or_earlier(Deadline { at, limit });
         if let Some(is_wanted) = run_permit {
             let time = if is_wanted {
                 RUN_PERMIT_TIME
@@ -252,8 +264,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn after(deadlines: &Deadlines, phase: Phase, awaits_request: bool) -> (u64, Limit) {
-        let (deadline, limit) = deadlines.deadline(phase, awaits_request, None);
-        ((deadline - deadlines.activated).as_secs(), limit)
+        let Deadline { at, limit } = deadlines.deadline(phase, awaits_request, None);
+        ((at - deadlines.activated).as_secs(), limit)
     }
 
     #[tokio::test]
@@ -399,17 +411,12 @@ mod tests {
         deadlines.cpu = deadlines.activated + Duration::from_secs(2);
         assert_eq!(after(&deadlines, Phase::Head, false), (2, Limit::Cpu));
         deadlines.is_listening = false;
-        let (_, first) = deadlines.deadline(Phase::Head, false, None);
-        assert_eq!(first, Limit::StartListening);
-        let (at, first) = deadlines.deadline(Phase::Head, false, Some(true));
-        assert_eq!(
-            (at, first),
-            (deadlines.activated + RUN_PERMIT_TIME, Limit::RunPermit)
-        );
-        let (at, first) = deadlines.deadline(Phase::Head, false, Some(false));
-        assert_eq!(
-            (at, first),
-            (deadlines.activated + LISTEN_AFTER, Limit::RunPermit)
-        );
+        let first = |run_permit| deadlines.deadline(Phase::Head, false, run_permit);
+        assert_eq!(first(None).limit, Limit::StartListening);
+        let limit = Limit::RunPermit;
+        let at = deadlines.activated + RUN_PERMIT_TIME;
+        assert_eq!(first(Some(true)), Deadline { at, limit });
+        let at = deadlines.activated + LISTEN_AFTER;
+        assert_eq!(first(Some(false)), Deadline { at, limit });
     }
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::admission::RunPermit;
-use super::deadlines::{Limit, Phase};
+use super::deadlines::{Deadline, Limit, Phase};
 use super::run::Invocation;
 use crate::error::InvokeError;
 use crate::instances::ResetError;
 
 impl Invocation {
-    /// Returns the next deadline, and the limit that it belongs to.
-    pub(super) fn deadline(&mut self, phase: Phase) -> (Instant, Limit) {
+    /// Returns the next deadline.
+    pub(super) fn deadline(&mut self, phase: Phase) -> Deadline {
         let awaits_request = self.awaits_request();
         let run_permit = self.run_permit.as_ref().map(RunPermit::has_waiters);
         let Some(calls) = &self.calls else {
@@ -26,7 +26,7 @@ impl Invocation {
             Phase::Head | Phase::Guest if is_upstream => Phase::Upstream,
             phase => phase,
         };
-        let mut earliest = self.deadlines.deadline(phase, awaits_request, run_permit);
+        let earliest = self.deadlines.deadline(phase, awaits_request, run_permit);
         let of_calls = [
             (
                 calls.deadline(self.deadlines.limits.idle_call),
@@ -38,14 +38,10 @@ impl Invocation {
                 Limit::Upstream,
             ),
         ];
-        for (deadline, limit) in of_calls {
-            if let Some(deadline) = deadline
-                && deadline < earliest.0
-            {
-                earliest = (deadline, limit);
-            }
-        }
-        earliest
+        let of_calls = of_calls.into_iter();
+        of_calls
+            .filter_map(|(at, limit)| Some(Deadline { at: at?, limit }))
+            .fold(earliest, Deadline::or_earlier)
     }
 
     /// Handles the expiry of a limit.

@@ -8,7 +8,7 @@ use faasw_abi::wire::{WireError, encode_trailers};
 use tokio::time::Instant;
 
 use super::body::RequestFrame;
-use super::calls::CallEvent;
+use super::calls::CallUpdate;
 use super::pump::PumpProgress;
 use super::run::Invocation;
 use crate::error::{ClientError, InvokeError};
@@ -128,15 +128,12 @@ impl Invocation {
     }
 
     /// Handles events of the guest's outbound calls.
-    pub(super) fn handle_call_events(
-        &mut self,
-        news: (usize, CallEvent),
-    ) -> Result<(), InvokeError> {
+    pub(super) fn handle_call_events(&mut self, first: CallUpdate) -> Result<(), InvokeError> {
         if let Some(calls) = &mut self.calls {
-            let mut news = Some(news);
-            while let Some(next) = news {
+            let mut update = Some(first);
+            while let Some(next) = update {
                 calls.handle_event(next, &mut self.instance.mailbox, &self.guest)?;
-                news = calls.next_now();
+                update = calls.next_now();
             }
         }
         self.wake_if_served()

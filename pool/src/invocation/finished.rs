@@ -1,4 +1,4 @@
-//! A finished invocation: the rest of its response, and how the client receives it.
+//! The end of an invocation: what is left of its response, and how the client receives it.
 
 use std::time::Duration;
 
@@ -10,10 +10,22 @@ use tokio::time::timeout;
 use zerocopy::FromZeros;
 
 use super::backlog::Lease;
-use super::body::{PART_BYTES, PartSender, ResponsePart};
+use super::body::{PART_BYTES, PartSender, ReplyBody, ResponsePart};
+use super::call::Reply;
+use super::recycler::Recycler;
+use super::run::{Invocation, RunOutcome};
 use crate::error::InvokeError;
+use crate::instances::ResetWait;
 use crate::mailbox::{LogLines, Mailbox, outcome};
 use crate::sink::Timing;
+
+/// An invocation whose function is done, with room for all that is left of its response.
+pub struct FinishedRun {
+    /// How the function ended.
+    pub done: RunOutcome,
+    /// The room.
+    pub room: Lease,
+}
 
 /// The remains of an invocation: the rest of the response, the result and the log.
 pub struct FinishedInvocation {
@@ -38,19 +50,19 @@ pub struct ResponseRest {
 }
 
 /// The contents of the mailbox of a finished guest.
-pub struct MailboxContents {
+struct MailboxContents {
     /// The guest's last words.
-    pub guest: GuestWords,
+    guest: GuestWords,
     /// The part of a complete response that was not handed out yet.
-    pub rest: Option<ResponseRest>,
+    rest: Option<ResponseRest>,
     /// How the function ended.
-    pub result: Result<(), InvokeError>,
+    result: Result<(), InvokeError>,
 }
 
 impl MailboxContents {
     /// Reads the mailbox of a guest whose last words are `guest`. `room` is the lease for the rest
     /// of its response.
-    pub fn read(mailbox: &mut Mailbox, guest: GuestWords, log: &mut LogLines, room: Lease) -> Self {
+    fn read(mailbox: &mut Mailbox, guest: GuestWords, log: &mut LogLines, room: Lease) -> Self {
         read_contents(mailbox, guest, log, room).unwrap_or_else(|error| Self {
             guest: GuestWords::new_zeroed(),
             rest: None,
@@ -135,7 +147,116 @@ pub fn response_trailers(tail: &[u8]) -> Result<Vec<Pair>, InvokeError> {
         .map_err(|error| InvokeError::GuestFailed(format!("its response trailers: {error}")))
 }
 
+impl Invocation {
+    /// Ends the invocation of a finished function, and has its instance reset or ended.
+    pub fn finish(mut self, run: FinishedRun) -> FinishedInvocation {
+        self.close_services();
+        let took = if self.was_hot {
+            self.deadlines.age()
+        } else {
+            Duration::from_nanos(self.guest.exec_nanoseconds).min(self.deadlines.age())
+        };
+        let arrivals = self.version.warm_instances().arrivals();
+        arrivals.note_answer(took, self.was_hot);
+        // The last words were read when room was requested.
+        let guest = self.guest;
+        let MailboxContents {
+            guest,
+            rest,
+            result,
+        } = MailboxContents::read(&mut self.instance.mailbox, guest, &mut self.log, run.room);
+        let report = match run.done {
+            RunOutcome::Stopped(report) => Some(report),
+            RunOutcome::Reported => None,
+        };
+        let run = report.map_or_else(|| self.deadlines.age(), |report| report.run);
+        let timing = Timing {
+            fork: report.map_or(Duration::ZERO, |report| report.fork),
+            init: Duration::from_nanos(guest.init_nanoseconds).min(run),
+            exec: Duration::from_nanos(guest.exec_nanoseconds).min(run),
+            run,
+            ..self.timing
+        };
+        // The request is over before its instance polls for another.
+        drop(self.active_request);
+        Recycler {
+            instance: self.instance,
+            version: self.version,
+            report,
+            reset_wait: ResetWait::new(
+                self.rate_limit,
+                self.deadlines.limits.cpu,
+                self.deadlines.cpu,
+                report.is_some(),
+            ),
+            is_good: result.is_ok(),
+            sink: self.log.sink().clone(),
+            number: self.timing.instance,
+            permits: self.permits,
+        }
+        .start();
+        FinishedInvocation {
+            rest,
+            result,
+            timing,
+            log: self.log,
+        }
+    }
+
+    /// Ends an invocation that failed, and its sandbox. `error` is the result.
+    pub async fn fail(mut self, error: InvokeError) -> FinishedInvocation {
+        self.close_services();
+        // Only a guest that has stopped leaves a complete log.
+        self.instance.sandbox.destroy().await;
+        drop(self.permits);
+        if let Ok(guest) = self.instance.mailbox.guest()
+            && let Ok(records) = self.instance.mailbox.take_log(&guest)
+        {
+            self.log.take(&records);
+        }
+        FinishedInvocation {
+            rest: None,
+            result: Err(error),
+            timing: self.timing,
+            log: self.log,
+        }
+    }
+
+    /// Drops what serves the guest only: answers of the store and of outbound calls have no
+    /// receiver any more, and no other guest needs the secrets.
+    fn close_services(&mut self) {
+        (self.store, self.calls, self.secrets) = (None, None, None);
+        self.relay.reset();
+    }
+}
+
 impl FinishedInvocation {
+    /// Returns the reply, whose response is complete and was not handed out before.
+    ///
+    /// # Errors
+    /// Returns how the function failed, or [`InvokeError::NoResponse`], if there is no complete
+    /// response.
+    pub fn into_reply(self) -> Result<Reply, InvokeError> {
+        match self.rest {
+            Some(ResponseRest {
+                head: Some(head),
+                bytes,
+                trailers,
+            }) => {
+                // The response counts; a later failure is reported separately.
+                if let Err(error) = &self.result {
+                    self.log.sink().stream_ended(Err(error));
+                }
+                Ok(Reply {
+                    head,
+                    body: ReplyBody::Whole { bytes, trailers },
+                    timing: self.timing,
+                })
+            }
+            _ => Err(self.result.err().unwrap_or(InvokeError::NoResponse)),
+        }
+    }
+
     /// Hands the rest of a body to a client that may be slow. The instance does not wait for that:
     /// it is being recycled already, or it is gone.
     pub async fn deliver(&self, client: PartSender, limit: Duration) -> Result<(), InvokeError> {

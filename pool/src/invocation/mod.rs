@@ -4,8 +4,8 @@
 //! guest. `feed` gives it what the client sends (by the `pump` of its channel), the answers of its
 //! store (`store`), and the answers to its outbound calls (`calls`, made by an `outbound`).
 //! `deadlines` holds both guest and client to `limits`, `expiry` handles a limit that expires, and
-//! a `budget` bounds the nested invocations together. `drain` and `finished` hand out the rest of
-//! the response, within the `backlog` of clients. `recycler` has the instance reset and kept warm,
+//! a `budget` bounds the nested invocations together. `delivery` hands out the response, within the
+//! `backlog` of clients, and `finished` its rest. `recycler` has the instance reset and kept warm,
 //! or ended. See `docs/decisions/0009-streaming.md`.
 
 mod admission;
@@ -15,7 +15,7 @@ mod budget;
 mod call;
 mod calls;
 mod deadlines;
-mod drain;
+mod delivery;
 mod expiry;
 mod feed;
 mod finished;
@@ -29,18 +29,20 @@ mod secrets;
 mod start;
 mod store;
 
-pub use self::admission::{Admission, INSTANCE_MEMORY, ServedFunctions, permit_request};
+pub use self::admission::{
+    Admission, AdmissionPermit, INSTANCE_MEMORY, RunPermit, ServedFunctions, permit_request,
+};
 pub use self::backlog::{
     Account, Backlog, BacklogLimits, ConnectionBacklog, FunctionBacklog, Lease,
 };
 pub use self::body::{IncomingBody, ReplyBody, RequestBody, ResponsePart, ResponseStream};
 pub use self::budget::{BudgetAccount, BudgetError, RequestBudget};
 pub use self::call::{CallerPermit, InvocationRequest, PermitShare, Reply, RequestClient};
-pub use self::finished::{FinishedInvocation, ResponseRest};
+pub use self::delivery::ReplyForm;
 pub use self::limits::InvocationLimits;
 pub use self::outbound::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 pub use self::recycler::InvocationPermits;
 pub use self::relay::{RelaySlots, relay_slots};
-pub use self::run::{Invocation, InvocationConfig, StartOutcome};
+pub use self::run::{Invocation, InvocationParts, StartOutcome};
 pub use self::secrets::Secrets;
 pub use self::store::{StoreAnswerFuture, StoreService};

@@ -48,11 +48,26 @@ pub struct Recycler {
 
 /// The decision about an instance whose request is over.
 enum RecycleDecision {
-    /// The instance is reset. If it has a polling slot, its guest then polls for the next request.
-    Reset(PendingInstance, ResetOrder, Option<PollingSlot>),
+    /// The instance is reset.
+    Reset(PlannedReset),
     /// The instance ends. If `with_survey` is set, the sandbox first reports the pages that it has
     /// used.
     End { with_survey: bool },
+}
+
+/// The reset of an instance that is to be warm.
+struct PlannedReset {
+    pending: PendingInstance,
+    order: ResetOrder,
+    /// If there is one, the guest polls for the next request after the reset.
+    slot: Option<PollingSlot>,
+}
+
+/// A slot for a guest to poll for its next request.
+struct PlannedPoll {
+    slot: PollingSlot,
+    /// How long the guest polls.
+    bound: Duration,
 }
 
 /// The permits of an invocation. They are held until the process of its instance is free or gone.
@@ -79,13 +94,11 @@ impl Recycler {
         tokio::spawn(async move {
             // The permits are returned with the rest of `this`, at the end.
             match decision {
-                RecycleDecision::Reset(pending, order, slot) => {
-                    this.keep_warm(pending, order, slot).await
-                }
+                RecycleDecision::Reset(planned) => this.keep_warm(planned).await,
                 RecycleDecision::End { with_survey } => Box::pin(this.end(with_survey)).await,
             }
             // Now one more instance may be warm, or a seed that was in use may be free.
-            version.function_memory().fit();
+            version.shrink_to_budget();
         });
     }
 
@@ -108,13 +121,17 @@ impl Recycler {
         let Some(mut pending) = pending else {
             return RecycleDecision::End { with_survey };
         };
-        let (slot, poll) = self.take_polling_slot().unzip();
-        if slot.is_some() {
+        let poll = self.plan_poll();
+        if poll.is_some() {
             pending.list_as_hot();
         }
         let count_unused = self.instance.from.working_set().count_reset();
-        let order = ResetOrder::issue(&self.instance, count_unused, poll.unwrap_or_default());
-        RecycleDecision::Reset(pending, order, slot)
+        let bound = poll.as_ref().map_or(Duration::ZERO, |poll| poll.bound);
+        RecycleDecision::Reset(PlannedReset {
+            pending,
+            order: ResetOrder::issue(&self.instance, count_unused, bound),
+            slot: poll.map(|poll| poll.slot),
+        })
     }
 
     /// Ends the instance when its guest has stopped. If `with_survey` is set, its used pages are
@@ -152,18 +169,14 @@ impl Recycler {
 
     /// Resets the instance, without waiting for the guest to stop: the sandbox finds the order when
     /// that happens.
-    async fn keep_warm(
-        mut self: Box<Self>,
-        pending: PendingInstance,
-        order: ResetOrder,
-        slot: Option<PollingSlot>,
-    ) {
+    async fn keep_warm(mut self: Box<Self>, planned: PlannedReset) {
+        let (pending, order, slot) = (planned.pending, planned.order, planned.slot);
         let poll = order.poll();
-        let back = self
+        let outcome = self
             .reset_wait
             .reset(order, &mut self.instance, &pending)
             .await;
-        if let Err(ResetError::Strayed(_)) = &back {
+        if let Err(ResetError::Strayed(_)) = &outcome {
             // Noted before the slot is free, so that no second instance of the function strays
             // there.
             let warm_instances = self.version.warm_instances();
@@ -176,8 +189,12 @@ impl Recycler {
         if self.reset_wait.was_late() {
             self.version.warm_instances().arrivals().hold_off();
         }
-        match back {
-            Ok(ResetOutcome::Warm(effort, polled, idle_since)) => {
+        match outcome {
+            Ok(ResetOutcome::Warm {
+                effort,
+                polled,
+                idle_since,
+            }) => {
                 self.charge(polled, false);
                 self.note_reset(&effort);
                 if self.instance.is_current() {
@@ -191,12 +208,12 @@ impl Recycler {
                 drop(pending);
                 Box::pin(self.instance.sandbox.destroy()).await;
             }
-            Ok(ResetOutcome::Claimed(effort, looked, waiting)) => {
+            Ok(ResetOutcome::Claimed(claimed)) => {
                 let warm_instances = self.version.warm_instances();
-                warm_instances.arrivals().note(looked);
-                self.charge(looked, true);
-                self.note_reset(&effort);
-                pending.hand_over(waiting, self.instance);
+                warm_instances.arrivals().note(claimed.polled);
+                self.charge(claimed.polled, true);
+                self.note_reset(&claimed.effort);
+                pending.hand_over(claimed.request, self.instance);
             }
             Err(error) => {
                 self.log_failure(&error);
@@ -222,34 +239,36 @@ impl Recycler {
     }
 
     /// Charges the time for which the guest has polled for the next request.
-    fn charge(&self, looked: Duration, has_found: bool) {
-        if !looked.is_zero() || has_found {
+    fn charge(&self, polled: Duration, has_found: bool) {
+        if !polled.is_zero() || has_found {
             let warm_instances = self.version.warm_instances();
             let polling = warm_instances.polling();
-            polling.charge(warm_instances.arrivals(), looked, has_found);
+            polling.charge(warm_instances.arrivals(), polled, has_found);
         }
     }
 
-    /// Takes a slot for the guest to poll for the next request. Also returns how long it polls.
-    /// Returns `None` if it is not to poll.
-    fn take_polling_slot(&mut self) -> Option<(PollingSlot, Duration)> {
+    /// Takes a slot for the guest to poll for the next request. Returns `None` if it is not to
+    /// poll.
+    fn plan_poll(&mut self) -> Option<PlannedPoll> {
         let (warm_instances, instance) = (self.version.warm_instances(), &mut self.instance);
         let (polling, arrivals) = (warm_instances.polling(), warm_instances.arrivals());
-        if !arrivals.are_worth_polling_for() && instance.sandbox.may_be_aside() {
+        if !arrivals.are_worth_polling_for()
+            && instance.sandbox.process().may_be_in_background_group()
+        {
             // An instance at the lowest priority that does not poll would only make its requests
             // wait.
-            instance.sandbox.step_aside(false);
+            instance.sandbox.process().set_background_group(false);
         }
         let slot = polling.try_slot()?;
         // A previous holder of the slot has reported before if its guest strayed.
         let bound = polling.bound(arrivals)?;
-        if !instance.sandbox.is_aside() {
+        if !instance.sandbox.process().is_in_background_group() {
             // The next time, if this host supports that priority.
-            instance.sandbox.step_aside(true);
+            instance.sandbox.process().set_background_group(true);
             return None;
         }
         instance.mailbox.map().ok()?;
-        Some((slot, bound))
+        Some(PlannedPoll { slot, bound })
     }
 
     /// Waits until a guest that has reported its end has stopped.
@@ -260,8 +279,8 @@ impl Recycler {
 
     /// Logs that the instance is not used again.
     fn log_failure(&self, error: &ResetError) {
-        let told = Line(error);
-        tracing::debug!(number = self.number, error = %told, "an instance was not reset");
+        let number = self.number;
+        tracing::debug!(number, error = %Line(error), "an instance was not reset");
         if let ResetError::WentOn = error {
             // The answer counts, but the log of the function has this failure, too.
             let error = InvokeError::GuestFailed(error.to_string());

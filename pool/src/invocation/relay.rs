@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use tokio::time::{Instant, sleep_until};
 
 use super::body::{PARTS, PartSender};
 use crate::fair_slots::{FairSlots, PendingSlot, Slot, SlotRequest, SlotRules, Urgency};
-use crate::seeds::FunctionNumber;
 
 /// Slots for moving responses, by function.
 pub type RelaySlots = FairSlots<FunctionNumber>;
@@ -69,7 +69,7 @@ impl Relay {
         }
     }
 
-    /// Waits for a slot unless one with parts left is held. The place in the queue stays if the
+    /// Waits for a slot unless one with parts left is held. The position in the queue stays if the
     /// future is dropped.
     pub async fn acquire(&mut self) {
         loop {
@@ -141,7 +141,7 @@ mod tests {
 
     use super::super::backlog::{Account, Backlog, BacklogLimits};
     use super::super::body::{self, ResponsePart};
-    use super::super::run::reserve_part;
+    use super::super::delivery::Delivery;
     use super::*;
 
     /// Longer than any wait that ends by itself; tests pause the clock.
@@ -245,12 +245,14 @@ mod tests {
 
     /// Asserts that a stream that can move nothing leaves its slot to the next.
     async fn leaves_its_slot(
-        (client, waiting): (&Option<PartSender>, &mut Relay),
+        delivery: &Delivery,
+        waiting: &mut Relay,
         account: &Account,
         next: &mut Relay,
     ) {
+        let reserved = delivery.reserve_part(waiting, account, Some(BYTES));
         tokio::select! {
-            _ = reserve_part(client, waiting, account, Some(BYTES)) => panic!("it can move a part"),
+            _ = reserved => panic!("it can move a part"),
             () = next.acquire() => {}
         }
     }
@@ -269,23 +271,22 @@ mod tests {
                 .unwrap();
         }
         let account = account(u64::MAX);
-        leaves_its_slot((&Some(client), &mut stalled), &account, &mut next).await;
+        let delivery = Delivery::streaming(client);
+        leaves_its_slot(&delivery, &mut stalled, &account, &mut next).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_waits_for_its_budget_holds_no_slot() {
         let slots = relay_slots(1);
         let (client, _connection) = body::channel();
-        let client = Some(client);
+        let delivery = Delivery::streaming(client);
         let account = account(BYTES);
         let mut waiting = Relay::new(slots.clone(), 1);
         let mut next = Relay::new(slots, 1);
-        let (first, lease) = reserve_part(&client, &mut waiting, &account, Some(BYTES))
-            .await
-            .unwrap();
-        first.send(Ok(ResponsePart::Data(lease.hold(vec![7; 10].into()))));
+        let first = delivery.reserve_part(&mut waiting, &account, Some(BYTES));
+        first.await.unwrap().send(vec![7; 10].into());
         waiting.moved();
-        leaves_its_slot((&client, &mut waiting), &account, &mut next).await;
+        leaves_its_slot(&delivery, &mut waiting, &account, &mut next).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -296,12 +297,12 @@ mod tests {
         let mut holder = Relay::new(slots.clone(), 1);
         let mut ending = Relay::new(slots.clone(), 1);
         holder.acquire().await;
-        let client = Some(client);
-        let end = reserve_part(&client, &mut ending, &account, Some(0)).await;
+        let delivery = Delivery::streaming(client);
+        let end = delivery.reserve_part(&mut ending, &account, Some(0)).await;
         assert!(end.is_some());
         // The guest continues after its response.
         let mut next = Relay::new(slots, 1);
-        leaves_its_slot((&None, &mut holder), &account, &mut next).await;
+        leaves_its_slot(&Delivery::Complete, &mut holder, &account, &mut next).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -312,8 +313,8 @@ mod tests {
         let mut holder = Relay::new(slots.clone(), 1);
         let mut queued = Relay::new(slots, 1);
         holder.acquire().await;
-        let client = Some(client);
-        let gone = reserve_part(&client, &mut queued, &account, Some(BYTES));
+        let delivery = Delivery::streaming(client);
+        let gone = delivery.reserve_part(&mut queued, &account, Some(BYTES));
         drop(connection);
         assert!(timeout(LONG, gone).await.unwrap().is_none());
     }

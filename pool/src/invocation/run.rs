@@ -2,39 +2,37 @@
 //!
 //! [`Invocation::start`] runs inside the caller: most functions are done within a few milliseconds,
 //! and their response leaves as one message. If a function takes longer, a task of its own
-//! continues ([`Invocation::into_streaming_reply`]) and hands the body out part by part. `start`
-//! starts the guest, `feed` gives it what the client sends, `deadlines` determines when a phase
-//! takes too long, and `drain` and `finished` handle the end. See
-//! `docs/decisions/0009-streaming.md`.
+//! continues ([`Invocation::into_streaming_reply`]) and hands the body out part by part. In both
+//! cases `handle_next` waits for one event after the other. `start` starts the guest, `feed` gives
+//! it what the client sends, `deadlines` determines when a phase takes too long, `delivery` hands
+//! the response out, and `finished` handles the end. See `docs/decisions/0009-streaming.md`.
 
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use faasw_abi::channel::{Channel, ChannelWords};
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::GuestWords;
 use faasw_abi::wire::ResponseHead;
-use tokio::sync::mpsc::Permit;
 use tokio::time::{Instant, sleep_until};
 use zerocopy::FromZeros;
 
 use super::admission::{ClientWait, ClientWaits, PermitHolder, RunPermit, permit_request};
-use super::backlog::{Account, Lease};
-use super::body::{self, IncomingBody, PART_BYTES, PartSender, ReplyBody, ResponsePart};
-use super::call::{PermitShare, Reply, RequestClient};
+use super::body::{IncomingBody, PART_BYTES};
+use super::call::{PermitShare, RequestClient};
 use super::calls::{self, Calls};
-use super::deadlines::{Deadlines, Limit, Phase};
-use super::finished::{FinishedInvocation, MailboxContents, begin_stream, response_trailers};
+use super::deadlines::{Deadline, Deadlines, Limit, Phase};
+use super::delivery::Delivery;
+use super::finished::begin_stream;
 use super::limits::InvocationLimits;
 use super::outbound::Outbound;
 use super::pump::Pump;
-use super::recycler::{InvocationPermits, Recycler};
+use super::recycler::InvocationPermits;
 use super::relay::{Relay, RelaySlots};
 use super::secrets::Secrets;
 use super::store::{self, StoreChannel, StoreService};
 use crate::error::{InvokeError, PlatformError};
-use crate::instances::{ActiveRequest, Instance, ResetWait};
+use crate::instances::{ActiveRequest, Instance};
 use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
 use crate::sandboxes::{RingReport, SandboxEvent};
 use crate::seeds::FunctionVersion;
@@ -56,8 +54,23 @@ pub enum RunOutcome {
     Reported,
 }
 
-/// The configuration of an invocation: its limits, its client and its services.
-pub struct InvocationConfig {
+/// The parts that an invocation is made of.
+pub struct InvocationParts {
+    /// The instance, whose mailbox has the head of the request.
+    pub instance: Instance,
+    /// The function version of the instance.
+    pub version: FunctionVersion,
+    /// The log of the invocation.
+    pub log: LogLines,
+    /// The body of the request.
+    pub incoming: IncomingBody,
+    /// Where the time went before the invocation begins.
+    pub timing: Timing,
+    /// The permits that are held until the instance is free or gone.
+    pub permits: InvocationPermits,
+    /// The right to run before other requests, which is held until the invocation is done or has
+    /// run for long enough.
+    pub run_permit: Option<RunPermit>,
     /// How long the invocation may take.
     pub limits: InvocationLimits,
     /// The client that sends the request.
@@ -119,306 +132,141 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Creates an invocation that is about to begin in `instance`.
-    pub fn new(
-        instance: Instance,
-        version: FunctionVersion,
-        log: LogLines,
-        incoming: IncomingBody,
-        config: InvocationConfig,
-        timing: Timing,
-        permits: InvocationPermits,
-    ) -> Self {
-        let InvocationConfig {
-            limits,
-            client,
-            waits,
-            relay,
-            active_request,
-            store,
-            secrets,
-            outbound,
-            polls_for_end,
-        } = config;
-        let is_whole = incoming.has_ended();
-        let relay = Relay::new(relay, permit_request(&version).function);
+    /// Creates an invocation that is about to begin.
+    pub fn new(parts: InvocationParts) -> Self {
+        let limits = parts.limits;
+        let calls = |outbound| Calls::new(outbound, limits.calls);
+        let function = permit_request(&parts.version).function;
         Self {
-            instance,
-            version,
-            log,
-            incoming,
             // A request without a body was announced as complete together with its head.
-            pump: Pump::new(Channel::INVOCATION, is_whole),
-            store: store.map(StoreChannel::new),
-            secrets,
-            calls: outbound.map(|outbound| Calls::new(outbound, limits.calls)),
+            pump: Pump::new(Channel::INVOCATION, parts.incoming.has_ended()),
+            relay: Relay::new(parts.relay, function),
+            instance: parts.instance,
+            version: parts.version,
+            log: parts.log,
+            incoming: parts.incoming,
+            store: parts.store.map(StoreChannel::new),
+            secrets: parts.secrets,
+            calls: parts.outbound.map(calls),
             guest: GuestWords::new_zeroed(),
             waits_for_log: false,
             rate_limit: RateLimit::new(),
             is_over: false,
             is_activated: false,
-            timing,
+            timing: parts.timing,
             deadlines: Deadlines::new(limits),
-            permits,
-            run_permit: None,
-            client,
-            waits,
-            relay,
+            permits: parts.permits,
+            run_permit: parts.run_permit,
+            client: parts.client,
+            waits: parts.waits,
             wait: None,
-            active_request,
-            polls_for_end,
+            active_request: parts.active_request,
+            polls_for_end: parts.polls_for_end,
             was_hot: false,
         }
     }
 
-    /// Sets the run permit, which the invocation holds until it is done or has run for long enough.
-    pub fn set_run_permit(&mut self, permit: RunPermit) {
-        self.run_permit = Some(permit);
-    }
-
     /// Follows the instance until it is done or its response has begun.
     pub(super) async fn run_to_response(&mut self) -> Result<StartOutcome, InvokeError> {
+        let mut delivery = Delivery::Held { is_due: false };
         loop {
-            let phase = match self.deadlines.head {
-                None => Phase::Head,
-                Some(_) => Phase::Grace,
-            };
-            let (deadline, limit) = self.deadline(phase);
-            let wants_more = self.wants_more();
-            let rest = self.rate_limit.limited_until();
-            let mut streams = false;
-            self.note_wait(self.awaits_request());
-            tokio::select! {
-                biased;
-                event = self.instance.sandbox.next_event(rest) => {
-                    if let Some(done) = self.handle_event(event)? {
-                        return Ok(StartOutcome::Finished(done));
-                    }
-                }
-                answer = store::answer(&mut self.store) => self.handle_store_answer(answer)?,
-                received = self.incoming.next(), if wants_more => {
-                    self.receive(received)?;
-                    self.wake_if_served()?;
-                }
-                () = until_evicted(&self.wait) => return Err(InvokeError::Evicted),
-                () = sleep_until(deadline) => match limit {
-                    Limit::Grace => streams = true,
-                    limit => self.handle_expiry(limit)?,
-                },
-                // Last: calls with events all the time must not delay the other branches.
-                news = calls::next(&mut self.calls) => self.handle_call_events(news)?,
+            if let Some(done) = self.handle_next(&mut delivery).await? {
+                return Ok(StartOutcome::Finished(done));
             }
             if self.response_words().head == 0 {
                 continue;
             }
             self.deadlines.head.get_or_insert_with(Instant::now);
             // A guest that waits for room does not end before it has some.
-            streams |= self.pump.waits_for_room();
-            if streams && let Some(head) = begin_stream(&mut self.instance.mailbox, &self.guest)? {
+            let is_due = matches!(delivery, Delivery::Held { is_due: true });
+            if (is_due || self.pump.waits_for_room())
+                && let Some(head) = begin_stream(&mut self.instance.mailbox, &self.guest)?
+            {
                 return Ok(StartOutcome::Streaming(head));
             }
         }
     }
 
-    /// Continues in a task of its own, which hands the body out part by part.
-    pub fn into_streaming_reply(self, head: ResponseHead, done: Option<RunOutcome>) -> Reply {
-        let (sender, stream) = body::channel();
-        let timing = self.timing;
-        tokio::spawn(self.stream(sender, done));
-        Reply {
-            head,
-            body: ReplyBody::Stream(stream),
-            timing,
-        }
-    }
-
-    /// Follows the instance to its end, if it is not `done` yet, and hands out the body.
-    async fn stream(mut self, client: PartSender, done: Option<RunOutcome>) {
-        let limit = self.deadlines.limits.idle_client;
-        let mut client = Some(client);
-        let followed = match done {
-            Some(done) => Ok(done),
-            None => self.run_to_end(&mut client).await,
-        };
-        let followed = match followed {
-            Ok(done) => self.drain(done, &client).await,
-            Err(error) => Err(error),
-        };
-        let ended = self.finish(followed).await;
-        let delivered = match client {
-            Some(client) => ended.deliver(client, limit).await,
-            None => Ok(()),
-        };
-        let result = ended.result.and(delivered);
-        let told = result.as_ref().map(|()| &ended.timing);
-        ended.log.sink().stream_ended(told);
-    }
-
     /// Hands out the body until the function is done.
-    async fn run_to_end(
+    pub(super) async fn run_to_end(
         &mut self,
-        client: &mut Option<PartSender>,
+        delivery: &mut Delivery,
     ) -> Result<RunOutcome, InvokeError> {
-        let mut end_is_due = false;
         loop {
-            let mailbox = &self.instance.mailbox;
-            let waiting = mailbox.waiting(Channel::INVOCATION, &self.guest)?;
-            let is_whole = self.response_words().end != 0 && waiting == 0;
-            let phase = match client {
-                None => Phase::AfterResponse,
-                Some(_) if waiting > 0 || end_is_due => Phase::Client,
-                Some(_) if is_whole => Phase::Return,
-                Some(_) => Phase::Guest,
-            };
-            let (deadline, limit) = self.deadline(phase);
-            let wants_more = self.wants_more();
-            let rest = self.rate_limit.limited_until();
-            let mut end_is_passed = false;
-            let bytes = waiting.min(PART_BYTES as u64);
-            let part_bytes = (phase == Phase::Client).then_some(bytes);
-            self.note_wait(match phase {
-                Phase::Client => self.waits_to_send(client, bytes),
-                Phase::Guest => self.awaits_request(),
-                _ => false,
-            });
-            tokio::select! {
-                biased;
-                event = self.instance.sandbox.next_event(rest) => {
-                    if let Some(done) = self.handle_event(event)? {
-                        return Ok(done);
-                    }
-                }
-                answer = store::answer(&mut self.store) => self.handle_store_answer(answer)?,
-                slot = reserve_part(client, &mut self.relay, &self.client.account, part_bytes) => {
-                    let (permit, lease) = slot.ok_or(InvokeError::ClientGone)?;
-                    self.deadlines.client = Instant::now();
-                    if waiting > 0 {
-                        let mailbox = &mut self.instance.mailbox;
-                        let part = mailbox.take(Channel::INVOCATION, &self.guest, PART_BYTES)?;
-                        permit.send(Ok(ResponsePart::Data(lease.hold(part))));
-                        self.relay.moved();
-                        self.wake_if_served()?;
-                    } else {
-                        let mailbox = &self.instance.mailbox;
-                        let tail = mailbox.tail(Channel::INVOCATION, &self.guest)?;
-                        permit.send(Ok(ResponsePart::End {
-                            trailers: response_trailers(&tail.unwrap_or_default())?,
-                            timing: self.timing_so_far(),
-                        }));
-                        end_is_passed = true;
-                    }
-                }
-                () = until_evicted(&self.wait) => return Err(InvokeError::Evicted),
-                () = client_gone(client), if phase != Phase::Client => {
-                    return Err(InvokeError::ClientGone);
-                }
-                received = self.incoming.next(), if wants_more => {
-                    self.receive(received)?;
-                    self.wake_if_served()?;
-                }
-                () = sleep_until(deadline) => match limit {
-                    Limit::HandlerReturn => end_is_due = true,
-                    limit => self.handle_expiry(limit)?,
-                },
-                news = calls::next(&mut self.calls) => self.handle_call_events(news)?,
-            }
-            if end_is_passed {
-                *client = None;
+            if let Some(done) = self.handle_next(delivery).await? {
+                return Ok(done);
             }
         }
     }
 
-    /// Ends the invocation of a finished function whose response has room. Returns what is left of
-    /// the response. If `followed` is an error, ends the sandbox and returns that error as the
-    /// result.
-    pub async fn finish(
-        mut self,
-        followed: Result<(RunOutcome, Lease), InvokeError>,
-    ) -> FinishedInvocation {
-        // Answers of the store and of outbound calls have no receiver any more, and no other guest
-        // needs the secrets.
-        (self.store, self.calls, self.secrets) = (None, None, None);
-        self.relay.reset();
-        let (done, room) = match followed {
-            Ok(done) => done,
-            Err(error) => {
-                // Only a guest that has stopped leaves a complete log.
-                self.instance.sandbox.destroy().await;
-                drop(self.permits);
-                if let Ok(guest) = self.instance.mailbox.guest()
-                    && let Ok(records) = self.instance.mailbox.take_log(&guest)
-                {
-                    self.log.take(&records);
-                }
-                return FinishedInvocation {
-                    rest: None,
-                    result: Err(error),
-                    timing: self.timing,
-                    log: self.log,
-                };
+    /// Waits for the next event of the invocation and handles it. Returns how the function ended,
+    /// if it did.
+    async fn handle_next(
+        &mut self,
+        delivery: &mut Delivery,
+    ) -> Result<Option<RunOutcome>, InvokeError> {
+        let waiting = match delivery {
+            Delivery::Held { .. } => 0,
+            Delivery::Streaming { .. } | Delivery::Complete => {
+                let mailbox = &self.instance.mailbox;
+                mailbox.waiting(Channel::INVOCATION, &self.guest)?
             }
         };
-        let took = if self.was_hot {
-            self.deadlines.age()
-        } else {
-            Duration::from_nanos(self.guest.exec_nanoseconds).min(self.deadlines.age())
-        };
-        let arrivals = self.version.warm_instances().arrivals();
-        arrivals.note_answer(took, self.was_hot);
-        // The last words were read when room was requested.
-        let guest = self.guest;
-        let MailboxContents {
-            guest,
-            rest,
-            result,
-        } = MailboxContents::read(&mut self.instance.mailbox, guest, &mut self.log, room);
-        let report = match done {
-            RunOutcome::Stopped(report) => Some(report),
-            RunOutcome::Reported => None,
-        };
-        let run = report.map_or_else(|| self.deadlines.age(), |report| report.run);
-        let timing = Timing {
-            fork: report.map_or(Duration::ZERO, |report| report.fork),
-            init: Duration::from_nanos(guest.init_nanoseconds).min(run),
-            exec: Duration::from_nanos(guest.exec_nanoseconds).min(run),
-            run,
-            ..self.timing
-        };
-        // The request is over before its instance polls for another.
-        drop(self.active_request);
-        Recycler {
-            instance: self.instance,
-            version: self.version,
-            report,
-            reset_wait: ResetWait::new(
-                self.rate_limit,
-                self.deadlines.limits.cpu,
-                self.deadlines.cpu,
-                report.is_some(),
-            ),
-            is_good: result.is_ok(),
-            sink: self.log.sink().clone(),
-            number: self.timing.instance,
-            permits: self.permits,
+        let phase = self.phase(delivery, waiting);
+        let Deadline { at, limit } = self.deadline(phase);
+        let wants_more = self.wants_more();
+        let rest = self.rate_limit.limited_until();
+        let bytes = waiting.min(PART_BYTES as u64);
+        let part_bytes = (phase == Phase::Client).then_some(bytes);
+        self.note_wait(match phase {
+            Phase::Client => self.waits_to_send(delivery, bytes),
+            Phase::Head | Phase::Grace | Phase::Guest => self.awaits_request(),
+            Phase::Upstream | Phase::Return | Phase::AfterResponse => false,
+        });
+        let (mut is_due, mut is_complete) = (false, false);
+        let account = &self.client.account;
+        tokio::select! {
+            biased;
+            event = self.instance.sandbox.next_event(rest) => return self.handle_event(event),
+            answer = store::answer(&mut self.store) => self.handle_store_answer(answer)?,
+            reserved = delivery.reserve_part(&mut self.relay, account, part_bytes) => {
+                let reserved = reserved.ok_or(InvokeError::ClientGone)?;
+                is_complete = self.send_part(reserved, waiting)?;
+            }
+            () = until_evicted(&self.wait) => return Err(InvokeError::Evicted),
+            () = delivery.client_gone(), if phase != Phase::Client => {
+                return Err(InvokeError::ClientGone);
+            }
+            received = self.incoming.next(), if wants_more => {
+                self.receive(received)?;
+                self.wake_if_served()?;
+            }
+            () = sleep_until(at) => match limit {
+                Limit::Grace | Limit::HandlerReturn => is_due = true,
+                limit => self.handle_expiry(limit)?,
+            },
+            // Last: calls with events all the time must not delay the other branches.
+            update = calls::next(&mut self.calls) => self.handle_call_events(update)?,
         }
-        .start();
-        FinishedInvocation {
-            rest,
-            result,
-            timing,
-            log: self.log,
+        if is_due {
+            delivery.set_due();
         }
+        if is_complete {
+            *delivery = Delivery::Complete;
+        }
+        Ok(None)
     }
 
-    /// Returns where the time went, before the sandbox has reported it.
-    fn timing_so_far(&self) -> Timing {
-        let run = self.deadlines.age();
-        let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
-        Timing {
-            init,
-            exec: run.saturating_sub(init),
-            run,
-            ..self.timing
+    /// Returns the party that must act next. `waiting` is how many bytes of a response that has
+    /// begun are in the mailbox.
+    fn phase(&self, delivery: &Delivery, waiting: u64) -> Phase {
+        match delivery {
+            Delivery::Held { .. } if self.deadlines.head.is_none() => Phase::Head,
+            Delivery::Held { .. } => Phase::Grace,
+            Delivery::Streaming { is_end_due, .. } if waiting > 0 || *is_end_due => Phase::Client,
+            Delivery::Streaming { .. } if self.response_words().end != 0 => Phase::Return,
+            Delivery::Streaming { .. } => Phase::Guest,
+            Delivery::Complete => Phase::AfterResponse,
         }
     }
 
@@ -455,7 +303,7 @@ impl Invocation {
     }
 
     /// Returns the guest's words about its response.
-    fn response_words(&self) -> &ChannelWords {
+    pub(super) fn response_words(&self) -> &ChannelWords {
         &self.guest.channels[Channel::INVOCATION]
     }
 
@@ -490,62 +338,10 @@ impl Invocation {
     }
 }
 
-/// Waits for a place in the client's queue for a part of so many bytes, for room for them, and for
-/// a slot to move them. Returns `None` when the client is gone. Without a part to move, it releases
-/// the slot and pends.
-pub(super) async fn reserve_part<'a>(
-    client: &'a Option<PartSender>,
-    relay: &mut Relay,
-    account: &Account,
-    bytes: Option<u64>,
-) -> Option<(Permit<'a, Result<ResponsePart, InvokeError>>, Lease)> {
-    let Some(client) = client else {
-        relay.reset();
-        return pending().await;
-    };
-    let Some(bytes) = bytes else {
-        relay.release(client).await;
-        return pending().await;
-    };
-    relay.release_used(client).await;
-    // A stream holds no slot while it waits for its client or for room in the backlog.
-    if client.capacity() == 0 {
-        relay.release(client).await;
-        drop(client.reserve().await.ok()?);
-    }
-    let moves = async {
-        // The end of a body is no work.
-        if bytes > 0 {
-            relay.acquire().await;
-        }
-        if let Some(lease) = account.try_lease(bytes) {
-            return lease;
-        }
-        relay.release(client).await;
-        let lease = account.lease(bytes).await;
-        relay.acquire().await;
-        lease
-    };
-    let lease = tokio::select! {
-        lease = moves => lease,
-        () = client.closed() => return None,
-    };
-    // This task alone sends, so there is still a place.
-    Some((client.try_reserve().ok()?, lease))
-}
-
 /// Waits until the invocation is evicted.
 pub(super) async fn until_evicted(wait: &Option<ClientWait>) {
     match wait {
         Some(wait) => wait.evicted().await,
-        None => pending().await,
-    }
-}
-
-/// Waits until the client is gone. Pends for ever without a client.
-async fn client_gone(client: &Option<PartSender>) {
-    match client {
-        Some(client) => client.closed().await,
         None => pending().await,
     }
 }

@@ -20,52 +20,40 @@ use super::run::{Invocation, RunOutcome, StartOutcome};
 use super::secrets::Secrets;
 use crate::error::InvokeError;
 use crate::instances::{Instance, poll_briefly};
+use crate::mailbox::Mailbox;
 use crate::sink::Served;
 
 impl Invocation {
-    /// Makes the sandbox an instance, if it is none, and starts it. Follows it until it is done or
-    /// its response has begun.
+    /// Makes the sandbox an instance, if it is none, and starts it, unless its guest polls for the
+    /// request. Follows it until it is done or its response has begun.
     ///
     /// # Errors
     /// Returns the reason why there will be no response.
     pub async fn start(&mut self) -> Result<StartOutcome, InvokeError> {
         self.receive_ready()?;
-        if self.instance.is_claimed {
-            return self.start_hot().await;
-        }
-        let sink = self.log.sink().clone();
-        self.instance.charge_to(sink, self.timing.instance)?;
-        if !self.was_instance() {
-            Box::pin(self.instance.fork(&self.version)).await?;
-        }
-        let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;
-        self.instance.sandbox.activate(number, monotonic).await?;
-        self.deadlines.begin();
-        self.deadlines.is_background = self.instance.sandbox.may_be_aside();
-        if self.deadlines.is_background && !self.active_request.is_alone() {
-            self.deadlines.is_background = false;
-            self.instance.sandbox.step_aside(false);
+        self.instance.charge_to(self.log.sink().clone(), number)?;
+        self.was_hot = self.instance.is_claimed;
+        if self.was_hot {
+            self.instance.mailbox.signal_request();
+        } else {
+            if !self.was_instance() {
+                let function = self.version.function_memory().number();
+                let ram_bytes = self.version.ram_bytes();
+                Box::pin(self.instance.fork(ram_bytes, function)).await?;
+            }
+            let monotonic = self.instance.monotonic_nanoseconds();
+            self.instance.sandbox.activate(number, monotonic).await?;
         }
-        self.is_activated = true;
-        self.run_to_response().await
-    }
-
-    /// Starts the invocation as [`Invocation::start`] does, in an instance whose guest polls for
-    /// its request.
-    async fn start_hot(&mut self) -> Result<StartOutcome, InvokeError> {
-        let sink = self.log.sink().clone();
-        self.instance.charge_to(sink, self.timing.instance)?;
-        self.instance.mailbox.signal_request();
         self.deadlines.begin();
-        (self.is_activated, self.was_hot) = (true, true);
+        self.is_activated = true;
         if self.polls_for_end && self.poll_for_end().await? {
             return Ok(StartOutcome::Finished(RunOutcome::Reported));
         }
-        self.deadlines.is_background = self.instance.sandbox.may_be_aside();
+        self.deadlines.is_background = self.instance.sandbox.process().may_be_in_background_group();
         if self.deadlines.is_background && !self.active_request.is_alone() {
             self.deadlines.is_background = false;
-            self.instance.sandbox.step_aside(false);
+            self.instance.sandbox.process().set_background_group(false);
         }
         self.run_to_response().await
     }
@@ -74,7 +62,7 @@ impl Invocation {
     /// all processors are wanted, so no instance of its function is hot for a while.
     pub(super) fn leave_background(&mut self) {
         self.deadlines.is_background = false;
-        self.instance.sandbox.step_aside(false);
+        self.instance.sandbox.process().set_background_group(false);
         if self.was_hot && !self.instance.mailbox.has_begun() {
             self.version.warm_instances().arrivals().hold_off();
         }
@@ -112,19 +100,20 @@ impl Invocation {
             && self.instance.mailbox.is_untouched().unwrap_or(false)
     }
 
-    /// Returns whether the channel of a store is to be open.
-    pub fn has_store(&self) -> bool {
-        self.store.is_some()
+    /// Returns the number of its instance.
+    pub fn number(&self) -> u64 {
+        self.timing.instance
     }
 
-    /// Returns the contents of the secrets channel, if that is to be open.
-    pub fn secrets(&self) -> Option<&Secrets> {
-        self.secrets.as_ref()
-    }
-
-    /// Returns how many channels for outbound calls are to be open.
-    pub fn calls(&self) -> usize {
-        self.calls.as_ref().map_or(0, Calls::count)
+    /// Opens the channels of the services in the mailbox of another instance.
+    ///
+    /// # Errors
+    /// Returns [`InvokeError::RequestTooLarge`] if the secrets do not fit, and a platform error if
+    /// the mailbox cannot be accessed.
+    pub fn open_services(&self, mailbox: &mut Mailbox) -> Result<(), InvokeError> {
+        let secrets = self.secrets.as_ref().map(Secrets::bytes);
+        let calls = self.calls.as_ref().map_or(0, Calls::count);
+        mailbox.open_beside(self.store.is_some(), secrets, calls)
     }
 
     /// Moves the request to `instance`, whose mailbox has its head. The invocation must then be

@@ -78,8 +78,8 @@ impl StoreChannel {
     /// platform error if the mailbox cannot be accessed.
     pub fn look(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         self.pump.look(mailbox, guest)?;
-        let told = &guest.channels[Channel::STORE];
-        if told.head != 0 || told.end != 0 {
+        let words = &guest.channels[Channel::STORE];
+        if words.head != 0 || words.end != 0 {
             return Err(guest_error("it sent a head or an end"));
         }
         if mailbox.waiting(Channel::STORE, guest)? == 0 {

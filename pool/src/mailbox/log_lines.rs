@@ -37,20 +37,20 @@ impl LogLines {
     /// Takes pieces in the order in which they were written.
     pub fn take(&mut self, records: &[LogRecord]) {
         for record in records {
-            let kept = match record.stream {
+            let line = match record.stream {
                 LogStream::Err => &mut self.err,
                 _ => &mut self.out,
             };
             for byte in &record.bytes {
                 if *byte == b'\n' {
-                    self.sink.line(self.instance, record.stream, kept);
-                    kept.clear();
+                    self.sink.line(self.instance, record.stream, line);
+                    line.clear();
                     continue;
                 }
-                kept.push(*byte);
-                if kept.len() == LINE_MAX {
-                    self.sink.line(self.instance, record.stream, kept);
-                    kept.clear();
+                line.push(*byte);
+                if line.len() == LINE_MAX {
+                    self.sink.line(self.instance, record.stream, line);
+                    line.clear();
                 }
             }
         }
@@ -58,13 +58,13 @@ impl LogLines {
 
     /// Passes on the last line, which may lack its line break.
     pub fn end(&mut self) {
-        for (stream, kept) in [
+        for (stream, line) in [
             (LogStream::Out, &mut self.out),
             (LogStream::Err, &mut self.err),
         ] {
-            if !kept.is_empty() {
-                self.sink.line(self.instance, stream, kept);
-                kept.clear();
+            if !line.is_empty() {
+                self.sink.line(self.instance, stream, line);
+                line.clear();
             }
         }
     }

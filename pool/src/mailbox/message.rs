@@ -168,8 +168,8 @@ impl Mailbox {
             return Err(too_large(RequestPart::Head, head, HEAD_MAX));
         }
         self.put_ring(channel.to_guest(), 0, head)?;
-        let said = self.of_mut(channel);
-        (said.written, said.head) = (head.len() as u64, head.len() as u32);
+        let ours = self.of_mut(channel);
+        (ours.written, ours.head) = (head.len() as u64, head.len() as u32);
         Ok(self.publish_channel(channel)?)
     }
 
@@ -198,7 +198,7 @@ impl Mailbox {
         };
         self.host_words.open |= channel.bit();
         self.host_words.tell_end = u32::from(tell_end);
-        Ok(self.say_up_to(channel)?)
+        Ok(self.publish_up_to(channel)?)
     }
 
     /// Returns the room for bytes of the body of the message to the guest.
@@ -261,18 +261,18 @@ impl Mailbox {
     /// # Errors
     /// Returns the error of reading the mailbox.
     pub fn untaken_body(&self, channel: Channel) -> Result<Vec<u8>, PlatformError> {
-        let said = self.of(channel);
-        let head = u64::from(said.head);
-        let count = (said.written - head).min(channel.to_guest().size());
+        let ours = self.of(channel);
+        let head = u64::from(ours.head);
+        let count = (ours.written - head).min(channel.to_guest().size());
         self.copy_ring(channel.to_guest(), head, count as usize)
     }
 
     /// Returns whether all of the message to the guest can be sent again to another guest: none of
     /// it was overwritten, and nothing of an answer was taken.
     pub fn can_resend(&self, channel: Channel) -> bool {
-        let said = self.of(channel);
-        let told = said.written.saturating_sub(u64::from(said.head));
-        said.read == 0 && told <= channel.to_guest().size()
+        let ours = self.of(channel);
+        let body = ours.written.saturating_sub(u64::from(ours.head));
+        ours.read == 0 && body <= channel.to_guest().size()
     }
 
     /// Takes the head of the message from the guest, if it is there. [`Mailbox::publish_taken`]
@@ -286,13 +286,13 @@ impl Mailbox {
         channel: Channel,
         guest: &GuestWords,
     ) -> Result<Option<Vec<u8>>, InvokeError> {
-        let told = words(guest, channel);
-        if told.head == 0 || self.has_taken_head(channel) {
+        let theirs = words(guest, channel);
+        if theirs.head == 0 || self.has_taken_head(channel) {
             return Ok(None);
         }
         self.waiting(channel, guest)?;
-        let head = self.copy_ring(channel.to_host(), 0, told.head as usize)?;
-        self.of_mut(channel).read = u64::from(told.head);
+        let head = self.copy_ring(channel.to_host(), 0, theirs.head as usize)?;
+        self.of_mut(channel).read = u64::from(theirs.head);
         Ok(Some(head))
     }
 
@@ -314,14 +314,14 @@ impl Mailbox {
     /// # Errors
     /// Returns [`InvokeError::GuestFailed`] if the guest's counters are impossible.
     pub fn waiting(&self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
-        let (told, read) = (words(guest, channel), self.of(channel).read);
+        let (theirs, read) = (words(guest, channel), self.of(channel).read);
         let ring = channel.to_host();
         let what = to_host(channel);
-        let waiting = in_ring(&what, told.written, read, ring)?;
+        let waiting = in_ring(&what, theirs.written, read, ring)?;
         if self.has_taken_head(channel) {
             return Ok(waiting);
         }
-        let head = u64::from(told.head);
+        let head = u64::from(theirs.head);
         match waiting.checked_sub(head) {
             Some(waiting) if head <= HEAD_MAX => Ok(waiting),
             _ => Err(impossible_length(
@@ -408,13 +408,13 @@ impl Mailbox {
         channel: Channel,
         guest: &GuestWords,
     ) -> Result<Option<Vec<u8>>, InvokeError> {
-        let told = words(guest, channel);
-        let Some(length) = told.tail().map(u64::from) else {
+        let theirs = words(guest, channel);
+        let Some(length) = theirs.tail().map(u64::from) else {
             return Ok(None);
         };
         let ring = channel.to_host();
         let what = to_host(channel);
-        let used = in_ring(&what, told.written, self.of(channel).read, ring)?;
+        let used = in_ring(&what, theirs.written, self.of(channel).read, ring)?;
         let most = TAIL_MAX.min(ring.size() - used);
         if length > most {
             return Err(impossible_length(
@@ -423,7 +423,7 @@ impl Mailbox {
                 most,
             ));
         }
-        let tail = self.copy_ring(ring, told.written, length as usize)?;
+        let tail = self.copy_ring(ring, theirs.written, length as usize)?;
         Ok(Some(tail))
     }
 }

@@ -2,12 +2,11 @@
 //!
 //! The node copies data in and out of a mailbox, and checks every length and counter against its
 //! area before anything is copied (`file`, and `message` for the data in its channels). Of a hot
-//! mailbox it also reads single words in place (`hot`). Above that: `log_record` and `log_lines`, a
-//! guest's log; `rate_limit`, how often the node inspects a guest; `outcome`, the meaning of a
-//! guest's outcome. These modules know no process.
+//! mailbox it also reads single words in place (`file::hot`). Above that: `log_record` and
+//! `log_lines`, a guest's log; `rate_limit`, how often the node inspects a guest; `outcome`, the
+//! meaning of a guest's outcome. These modules know no process.
 
 mod file;
-mod hot;
 mod log_lines;
 mod log_record;
 mod message;

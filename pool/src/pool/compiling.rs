@@ -1,15 +1,11 @@
-//! Compiling uploads, and loading code that was compiled before.
-
-use std::sync::Arc;
+//! Compiling uploads.
 
 use bytes::Bytes;
-use faasw_abi::wire::FunctionKind;
 
 use super::{CompiledFunction, Pool};
 use crate::compile::{Compilation, Limits};
-use crate::error::{CompileError, PlatformError};
+use crate::error::CompileError;
 use crate::fair_slots::{Slot, SlotRequest, SlotRules, Urgency};
-use crate::snapshots::{Code, CodeHandle};
 
 /// The number of compilations at once, of which each function may have one. A compilation may use
 /// all processors and gigabytes of memory. With two, a compilation that renews a function's code in
@@ -20,6 +16,16 @@ pub(super) const COMPILATIONS: SlotRules = SlotRules {
     background: 1,
     background_yields: false,
 };
+
+/// The result of a compilation.
+#[derive(Debug)]
+pub struct CompileOutput {
+    /// The code and what is known of it.
+    pub function: CompiledFunction,
+    /// The bytes that the compile cache should keep for the next compilation of the same function;
+    /// empty if it should keep nothing.
+    pub cache: Bytes,
+}
 
 impl Pool {
     /// Compiles an upload in the compile helper. Dropping the future ends it.
@@ -32,7 +38,7 @@ impl Pool {
             upload: wasm,
             ..Compilation::default()
         };
-        Ok(self.compile_for(work).await?.0)
+        Ok(self.compile_for(work).await?.function)
     }
 
     /// Waits for a slot to compile for this function or engine.
@@ -58,27 +64,5 @@ impl Pool {
             cpu: self.inner.options.compile_cpu,
             memory: self.inner.options.compile_memory,
         }
-    }
-
-    /// Loads an artifact that [`CompiledFunction::bytes`] returned in a pool of the same version
-    /// and instruction set.
-    ///
-    /// # Errors
-    /// Returns `FBIG` if the artifact is empty or too large, and the error of the system if memory
-    /// for it cannot be had.
-    pub async fn load_code(
-        &self,
-        kind: FunctionKind,
-        artifact: &[u8],
-    ) -> Result<CompiledFunction, PlatformError> {
-        let system = |error| PlatformError::System {
-            what: "the artifact could not be loaded",
-            error,
-        };
-        let code = Code::copy_of(artifact).map_err(system)?;
-        Ok(CompiledFunction::of(
-            kind,
-            CodeHandle::unstored(Arc::new(code)),
-        ))
     }
 }

@@ -11,10 +11,10 @@ use bytes::Bytes;
 use faasw_abi::state::{REASON_MAX, STATUS_REFUSED, STATUS_STATE};
 use faasw_abi::wire::RequestHead;
 use faasw_common::text::Line;
-use faasw_compiler::protocol::{Task, Wizer};
+use faasw_compiler_protocol::{Task, Wizer};
 use http_body_util::{BodyExt as _, Empty};
 
-use super::{CompiledFunction, Pool};
+use super::{CompileOutput, CompiledFunction, Pool};
 use crate::compile::{self, Compilation, Initialiser, Input};
 use crate::error::{CompileError, InitialiseError, InvokeError, SeedError};
 use crate::invocation::{
@@ -22,7 +22,6 @@ use crate::invocation::{
     ResponsePart,
 };
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
-use crate::snapshots::CodeHandle;
 
 /// The result of compiling code so that Wizer can initialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,17 +38,22 @@ pub enum InitialisationPlan {
     },
 }
 
+/// A module that begins in the state in which its initialisation left it.
+#[derive(Debug)]
+pub struct InitialisedModule {
+    /// The module.
+    pub module: Bytes,
+    /// What the initialisation drew.
+    pub report: FreezeReport,
+}
+
 impl Pool {
     /// Compiles as [`Pool::compile`] does, with further settings. If the upload is to be
-    /// initialised and Wizer can do that, the code is for [`Pool::initialise`]. Also returns what
-    /// the compile cache should keep of this compilation; empty if it should keep nothing.
+    /// initialised and Wizer can do that, the code is for [`Pool::initialise`].
     ///
     /// # Errors
     /// Returns a [`CompileError`] that names the fault of the upload or the exceeded limit.
-    pub async fn compile_for(
-        &self,
-        work: Compilation,
-    ) -> Result<(CompiledFunction, Bytes), CompileError> {
+    pub async fn compile_for(&self, work: Compilation) -> Result<CompileOutput, CompileError> {
         let task = match work.initialiser {
             Some(Initialiser::Named(export)) => Task::CompileToInitialiseBy(export),
             Some(Initialiser::Found) => Task::CompileToInitialise,
@@ -74,16 +78,14 @@ impl Pool {
             }
             None => (code, None),
         };
-        let compiled = CompiledFunction {
-            kind: report.kind,
+        let function = CompiledFunction {
             imports: report.imports,
-            cpu: std::time::Duration::from_millis(report.cpu_milliseconds),
             has_initialiser: report.has_initialiser,
             is_engine: report.is_engine,
             initialising,
-            code: Arc::new(CodeHandle::unstored(Arc::new(code))),
+            ..CompiledFunction::unstored(report.kind, Arc::new(code))
         };
-        Ok((compiled, cache))
+        Ok(CompileOutput { function, cache })
     }
 
     /// Packs the files of `owner`, a function, into a bundle. The files come in the encoding of
@@ -100,9 +102,8 @@ impl Pool {
     }
 
     /// Initialises `upload` by Wizer. `function` is its code that reports its state. Returns
-    /// another module of at most `most_bytes`, which begins in the state in which the export left
-    /// it, and a report of what the initialisation drew. Takes an admission permit for a
-    /// moment, as a request does.
+    /// another module of at most `most_bytes`. Takes an admission permit for a moment, as a request
+    /// does.
     ///
     /// # Errors
     /// Returns [`InitialiseError::Seed`] if the initialisation fails, or if it draws what `spec`
@@ -115,7 +116,7 @@ impl Pool {
         function: &CompiledFunction,
         upload: &[u8],
         most_bytes: usize,
-    ) -> Result<(Bytes, FreezeReport), InitialiseError> {
+    ) -> Result<InitialisedModule, InitialiseError> {
         let Some(InitialisationPlan::By(export)) = &function.initialising else {
             let why = "its code does not tell what it becomes";
             return Err(InitialiseError::Refused(why.to_owned()));
@@ -134,8 +135,8 @@ impl Pool {
         let _slot = self.compile_slot(&spec.name).await;
         let spawner = self.inner.zygote_pool.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
-        let rewritten = compile::rewrite(&spawner, input, isa, limits, most_bytes).await?;
-        Ok((rewritten, report))
+        let module = compile::rewrite(&spawner, input, isa, limits, most_bytes).await?;
+        Ok(InitialisedModule { module, report })
     }
 
     /// Has an instance report its state into `input`.

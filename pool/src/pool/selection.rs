@@ -11,7 +11,7 @@ use super::Pool;
 use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::Instance;
-use crate::invocation::{Invocation, Secrets, StartOutcome};
+use crate::invocation::{Invocation, StartOutcome};
 use crate::sandboxes::Zygote;
 use crate::seeds::{ForkOrigin, FunctionVersion, SeedHold};
 use crate::sink::Served;
@@ -20,6 +20,23 @@ use crate::sink::Served;
 /// takes.
 const RESET_WAIT: Duration = Duration::from_millis(2);
 
+/// The microVM that serves a request.
+pub(super) struct SelectedInstance {
+    pub(super) instance: Instance,
+    /// The kind of sandbox that it is.
+    pub(super) served: Served,
+}
+
+impl SelectedInstance {
+    fn warm(instance: Instance) -> Self {
+        let served = match instance.uses {
+            0 => Served::Ready,
+            _ => Served::Warm,
+        };
+        Self { instance, served }
+    }
+}
+
 impl Pool {
     /// Returns whether there are processors to spare, so that more work may be spent on an earlier
     /// answer.
@@ -27,45 +44,51 @@ impl Pool {
         !Mechanism::EarlyEnd.is_off() && self.inner.admission().taken() <= self.inner.processors
     }
 
+    /// Returns the best microVM for a request. `seed` is the function's seed, if the request waited
+    /// for it.
+    pub(super) async fn select(
+        &self,
+        version: &FunctionVersion,
+        seed: Option<SeedHold>,
+    ) -> Result<SelectedInstance, PlatformError> {
+        match Self::take_warm(version).await {
+            Some(instance) => {
+                seed.into_iter().for_each(SeedHold::leave_to_instance);
+                Ok(SelectedInstance::warm(instance))
+            }
+            // Boxed, because most requests find a warm instance.
+            None => Box::pin(self.take(version, seed)).await,
+        }
+    }
+
     /// Returns an instance that waits for a request of this function, preferably one that polls for
     /// it.
-    pub(super) async fn take_warm(version: &FunctionVersion) -> Option<(Instance, Served)> {
+    async fn take_warm(version: &FunctionVersion) -> Option<Instance> {
         let warm_instances = version.warm_instances();
         if let Some(pending) = warm_instances.wait_for_hot()
             && let Ok(instance) = pending.await
         {
-            return Some(Self::with_served(instance));
+            return Some(instance);
         }
-        warm_instances.take().map(Self::with_served)
-    }
-
-    fn with_served(instance: Instance) -> (Instance, Served) {
-        let served = match instance.uses {
-            0 => Served::Ready,
-            _ => Served::Warm,
-        };
-        (instance, served)
+        warm_instances.take()
     }
 
     /// Returns the best microVM for a function without a warm instance: an instance that is just
     /// being reset, or else a sandbox that is to be forked from the function's seed or an ancestor.
-    pub(super) async fn take(
+    async fn take(
         &self,
         version: &FunctionVersion,
-        held: Option<SeedHold>,
-    ) -> Result<(Instance, Served), PlatformError> {
+        seed: Option<SeedHold>,
+    ) -> Result<SelectedInstance, PlatformError> {
         if !Mechanism::ResetWait.is_off()
             && let Some(pending) = version.warm_instances().wait()
         {
             self.make_one_more(version);
             if let Ok(Ok(instance)) = timeout(RESET_WAIT, pending).await {
-                return Ok(Self::with_served(instance));
+                return Ok(SelectedInstance::warm(instance));
             }
         }
-        let origin = match &held {
-            Some(held) => ForkOrigin::own(Arc::clone(held)),
-            None => self.origin(version).await?,
-        };
+        let origin = self.origin(version, seed.as_ref()).await?;
         let taken = self
             .inner
             .zygote_pool
@@ -82,11 +105,20 @@ impl Pool {
             (true, false) => Served::Made,
             (false, _) => Served::Ancestor,
         };
-        Ok((Self::instance(ready, origin)?, served))
+        let instance = Self::instance(ready, origin)?;
+        Ok(SelectedInstance { instance, served })
     }
 
-    /// Returns what an instance is to be forked from. It is not evicted while the result is held.
-    async fn origin(&self, version: &FunctionVersion) -> Result<ForkOrigin, PlatformError> {
+    /// Returns what an instance is to be forked from: `seed`, or the best snapshot in memory. It is
+    /// not evicted while the result is held.
+    async fn origin(
+        &self,
+        version: &FunctionVersion,
+        seed: Option<&SeedHold>,
+    ) -> Result<ForkOrigin, PlatformError> {
+        if let Some(seed) = seed {
+            return Ok(ForkOrigin::own(Arc::clone(seed)));
+        }
         if let Some(frozen) = version.frozen() {
             return Ok(ForkOrigin::own(frozen));
         }
@@ -121,15 +153,12 @@ impl Pool {
         head: &[u8],
     ) -> Result<StartOutcome, InvokeError> {
         // The seed may have gone with the microVM.
-        let waited_for = if version.requires_own_seed() {
+        let seed = if version.requires_own_seed() {
             version.seed_if_required(Duration::ZERO).await?
         } else {
             None
         };
-        let origin = match &waited_for {
-            Some(held) => ForkOrigin::own(Arc::clone(held)),
-            None => self.origin(version).await?,
-        };
+        let origin = self.origin(version, seed.as_ref()).await?;
         let served = if origin.is_own() {
             Served::Made
         } else {
@@ -140,9 +169,7 @@ impl Pool {
         ready
             .mailbox
             .open(ChannelKind::Invocation, head, false, quiet)?;
-        let secrets = invocation.secrets().map(Secrets::bytes);
-        let (has_store, calls) = (invocation.has_store(), invocation.calls());
-        ready.mailbox.open_beside(has_store, secrets, calls)?;
+        invocation.open_services(&mut ready.mailbox)?;
         invocation.restart_in(Self::instance(ready, origin)?, served)?;
         invocation.start().await
     }
@@ -166,7 +193,8 @@ impl Pool {
         origin: ForkOrigin,
     ) -> Result<Instance, PlatformError> {
         let mut instance = Self::instance(ready, origin)?;
-        instance.fork(version).await?;
+        let number = version.function_memory().number();
+        instance.fork(version.ram_bytes(), number).await?;
         Ok(instance)
     }
 
@@ -202,7 +230,7 @@ impl Pool {
             }
             drop(making);
             drop(frozen);
-            version.function_memory().fit();
+            version.shrink_to_budget();
         });
     }
 }

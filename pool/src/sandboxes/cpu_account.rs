@@ -11,9 +11,10 @@
 //! otherwise continue as if missing pages of a seed were zeros, and touching such a page would make
 //! it zero for all instances.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use faasw_common::Lock;
 use faasw_fri::userfault::Faults;
 
 use crate::sink::LogSink;
@@ -21,8 +22,8 @@ use crate::sink::LogSink;
 /// The account of one process.
 #[derive(Debug, Default)]
 pub struct CpuAccount {
-    state: Mutex<State>,
-    faults: Mutex<Option<Arc<Faults>>>,
+    state: Lock<State>,
+    faults: Lock<Option<Arc<Faults>>>,
 }
 
 #[derive(Debug, Default)]
@@ -37,29 +38,25 @@ impl CpuAccount {
     /// Keeps the descriptor of the process's page faults open until the process is reaped.
     pub fn hold_faults(&self, faults: Arc<Faults>) {
         // There is one, which the sandbox hands over when it starts.
-        *self.faults() = Some(faults);
+        *self.faults.lock() = Some(faults);
     }
 
     /// Closes the descriptor of page faults, because all pages that the process can touch are
     /// present.
     pub fn release_faults(&self) {
-        drop(self.faults().take());
-    }
-
-    fn faults(&self) -> MutexGuard<'_, Option<Arc<Faults>>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        drop(self.faults.lock().take());
     }
 
     /// Charges further use to `sink`, for a request that is served as instance `number`.
     pub fn open(&self, sink: Arc<dyn LogSink>, number: u64) {
-        self.state().payer = Some((sink, number));
+        self.state.lock().payer = Some((sink, number));
     }
 
     /// Charges the payer for the difference to `total`, which the process has used so far, and ends
     /// the charging.
     pub fn close(&self, total: Duration) {
         let (payer, used) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let used = total.saturating_sub(state.closed_at);
             state.closed_at = state.closed_at.max(total);
             (state.payer.take(), used)
@@ -71,17 +68,14 @@ impl CpuAccount {
 
     /// Returns the total that the process had used when the account was last closed.
     pub fn closed_at(&self) -> Duration {
-        self.state().closed_at
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The state changes by single assignments.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().closed_at
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::sink::LogStream;
 

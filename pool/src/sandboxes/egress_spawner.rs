@@ -6,16 +6,14 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use faasw_jail::{ConfinementLevel, Network};
-use rustix::io::Errno;
-use tokio::runtime::Handle;
 
 use super::group_account::GroupAccount;
 use super::launcher::Launcher;
 use super::spawner::Spawner;
+use super::spawner_slot::SpawnerSlot;
 use crate::error::PlatformError;
 
 /// The memory limit in bytes of the connector, together with a predecessor that is about to end.
@@ -23,34 +21,14 @@ const MEMORY: u64 = 128 << 20;
 
 /// Starts and holds that spawner.
 #[derive(Debug)]
-pub struct EgressSpawner {
-    launcher: Option<Arc<Launcher>>,
-    level: ConfinementLevel,
-    forbidden_calls: Arc<AtomicU64>,
-    groups: Arc<GroupAccount>,
-    spawner: Mutex<SpawnerState>,
-    /// The runtime that the pool was started in; a caller may run in another one.
-    runtime: Handle,
-}
-
-#[derive(Debug, Default)]
-struct SpawnerState {
-    spawner: Option<Arc<Spawner>>,
-    is_stopped: bool,
-}
+pub struct EgressSpawner(SpawnerSlot);
 
 impl EgressSpawner {
     /// Prepares for a spawner without starting it; its jails will have this level. Must be called
     /// inside a Tokio runtime.
     pub fn new(launcher: Option<Arc<Launcher>>, level: ConfinementLevel) -> Self {
-        Self {
-            launcher,
-            level,
-            forbidden_calls: Arc::default(),
-            groups: Arc::new(GroupAccount::new(1, MEMORY)),
-            spawner: Mutex::default(),
-            runtime: Handle::current(),
-        }
+        let groups = Arc::new(GroupAccount::new(1, MEMORY));
+        Self(SpawnerSlot::new(launcher, Network::Host, level, groups))
     }
 
     /// Returns the spawner, or starts another one if the last has ended.
@@ -59,27 +37,7 @@ impl EgressSpawner {
     /// Returns an error if it cannot be started, or [`PlatformError::SpawnerGone`] after
     /// [`Self::stop`].
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
-        let mut state = self.lock();
-        if state.is_stopped {
-            return Err(PlatformError::SpawnerGone);
-        }
-        if let Some(spawner) = state.spawner.as_ref()
-            && !spawner.is_gone()
-        {
-            return Ok(spawner.clone());
-        }
-        let _on_the_pools_own = self.runtime.enter();
-        let started = Spawner::start(
-            self.launcher.as_deref(),
-            (Network::Host, self.level),
-            self.forbidden_calls.clone(),
-            self.groups.clone(),
-        );
-        let started = started.map_err(|error: io::Error| PlatformError::System {
-            what: "the process that starts the connector could not be started",
-            error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        })?;
-        Ok(state.spawner.insert(started).clone())
+        self.0.get(|| {})
     }
 
     /// Opens the files that configure name resolution on this host, `/etc/hosts` and
@@ -88,7 +46,7 @@ impl EgressSpawner {
     /// # Errors
     /// Returns an error if a file exists but cannot be opened.
     pub async fn open_resolver_files(&self) -> io::Result<[Option<OwnedFd>; 2]> {
-        if let Some(launcher) = &self.launcher {
+        if let Some(launcher) = &self.0.launcher {
             return launcher.open_resolver_files().await;
         }
         let open = |path| match File::open(path) {
@@ -101,24 +59,14 @@ impl EgressSpawner {
 
     /// Returns how many connectors were killed for a system call that their jail does not allow.
     pub fn forbidden_calls(&self) -> u64 {
-        self.forbidden_calls.load(Ordering::Relaxed)
+        self.0.forbidden_calls()
     }
 
     /// Ends the spawner with the processes that it made; waits until they are gone. No others are
     /// made afterwards.
     pub async fn stop(&self) {
-        let spawner = {
-            let mut state = self.lock();
-            state.is_stopped = true;
-            state.spawner.take()
-        };
-        if let Some(spawner) = spawner {
+        if let Some(spawner) = self.0.close() {
             spawner.stop().await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SpawnerState> {
-        // The state changes by single assignments.
-        self.spawner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,9 +3,10 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use faasw_jail::embedded_program::create_executable_memfd;
+use faasw_seedtree::{reopen_read_only, write_at};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -54,7 +55,7 @@ pub fn prepare_deferred(name: &CStr, program: &'static [u8]) -> io::Result<Defer
 
 fn in_memory(name: &CStr, program: &[u8]) -> Result<OwnedFd, Errno> {
     let file = create_executable_memfd(name)?;
-    write_all(&file, program)?;
+    write_at(&file, 0, program)?;
     faasw_seedtree::seal(&file)?;
     Ok(file)
 }
@@ -65,20 +66,7 @@ fn without_name(program: &[u8]) -> io::Result<OwnedFd> {
         OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
         Mode::RWXU,
     )?;
-    write_all(&writer, program)?;
+    write_at(&writer, 0, program)?;
     // A file that is open for writing cannot be executed.
-    let reader = rustix::fs::open(
-        format!("/proc/self/fd/{}", writer.as_raw_fd()),
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    Ok(reader)
-}
-
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        let written = rustix::io::write(file, bytes)?;
-        bytes = bytes.get(written..).unwrap_or_default();
-    }
-    Ok(())
+    Ok(reopen_read_only(&writer)?)
 }

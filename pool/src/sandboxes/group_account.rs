@@ -2,8 +2,8 @@
 //! other. They make and keep the groups; see [`faasw_jail::group`].
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use faasw_common::Lock;
 use faasw_fri::messages::{FriGroups, KeepGroups};
 use faasw_jail::group::read_usage;
 
@@ -14,7 +14,7 @@ use crate::stats::{GroupStats, MemoryStats};
 pub struct GroupAccount {
     free_max: u64,
     memory_max: u64,
-    reports: Mutex<GroupReports>,
+    reports: Lock<GroupReports>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl GroupAccount {
         Self {
             free_max: u64::try_from(free_max).unwrap_or(u64::MAX),
             memory_max,
-            reports: Mutex::default(),
+            reports: Lock::default(),
         }
     }
 
@@ -50,22 +50,22 @@ impl GroupAccount {
 
     /// Records the introduction of a spawner, with the file of its jails' memory use.
     pub fn record_introduction(&self, usage: Option<OwnedFd>) {
-        self.lock().usage = usage;
+        self.reports.lock().usage = usage;
     }
 
     /// Counts a process that the kernel killed for lack of memory.
     pub fn count_oom_kill(&self) {
-        self.lock().out_of_memory += 1;
+        self.reports.lock().out_of_memory += 1;
     }
 
     /// Records a report of the spawner.
     pub fn record_report(&self, groups: FriGroups) {
-        self.lock().now = groups;
+        self.reports.lock().now = groups;
     }
 
     /// Records that the spawner has ended and its groups are gone.
     pub fn record_spawner_end(&self) {
-        let mut reports = self.lock();
+        let mut reports = self.reports.lock();
         reports.before = reports.ever();
         reports.now = FriGroups::default();
         reports.usage = None;
@@ -73,7 +73,7 @@ impl GroupAccount {
 
     /// Returns the memory of all jails.
     pub fn memory(&self) -> MemoryStats {
-        let reports = self.lock();
+        let reports = self.reports.lock();
         let usage = reports.usage.as_ref().map(read_usage);
         MemoryStats {
             used: usage.and_then(Result::ok),
@@ -84,7 +84,7 @@ impl GroupAccount {
 
     /// Returns the use of control groups.
     pub fn stats(&self) -> GroupStats {
-        let reports = self.lock();
+        let reports = self.reports.lock();
         let (hits, misses) = reports.ever();
         GroupStats {
             free: reports.now.free,
@@ -93,11 +93,6 @@ impl GroupAccount {
             hits,
             misses,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, GroupReports> {
-        // The state changes by single assignments.
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

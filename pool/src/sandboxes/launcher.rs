@@ -255,11 +255,13 @@ fn execute(program: SpawnerProgram, socket: &OwnedFd) -> io::Result<Child> {
         PreparedProgram::prepare(programs::EGRESS, c"faasw-egress", faasw_bundled::EGRESS)?,
     ];
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let given = [(faasw_sandbox::NODE_FD, socket)].into_iter();
-    let given = given.chain(carried.iter().flat_map(PreparedProgram::descriptors));
-    let given = given.map(|(number, fd)| Ok((number, clear(fd)?)));
-    let given: Vec<(RawFd, OwnedFd)> = given.collect::<io::Result<_>>()?;
-    let moves = given.iter().map(|(number, fd)| (*number, fd.as_raw_fd()));
+    let descriptors = [(faasw_sandbox::NODE_FD, socket)].into_iter();
+    let descriptors = descriptors.chain(carried.iter().flat_map(PreparedProgram::descriptors));
+    let descriptors = descriptors.map(|(number, fd)| Ok((number, clear(fd)?)));
+    let descriptors: Vec<(RawFd, OwnedFd)> = descriptors.collect::<io::Result<_>>()?;
+    let moves = descriptors
+        .iter()
+        .map(|(number, fd)| (*number, fd.as_raw_fd()));
     let moves: Vec<(RawFd, RawFd)> = moves.collect();
     let mut command = Command::new(path);
     command

@@ -1,12 +1,11 @@
 //! Processes, and threads in their place, as the node sees them; sandboxes and zygotes.
 //!
-//! `spawner` (with `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread;
-//! `confinement` chooses between them; `egress_spawner` holds the spawner with the host's network.
-//! `sandbox` is the Function Runtime Interface as calls; `zygote_pool` keeps zygotes ready.
-//! `cpu_account`, `group_account`: the CPU time and memory that they take. A request that fails,
-//! times out or is dropped leaves no process behind.
+//! `spawner` (in a `spawner_slot`; with `launcher`, `executable`, `own_file`) makes a `process`,
+//! `threads` a thread; `sandbox_maker` is one of both; `egress_spawner` holds the spawner with the
+//! host's network. `sandbox` is the Function Runtime Interface as calls; `zygote_pool` keeps
+//! zygotes ready. `cpu_account`, `group_account`: the CPU time and memory that they take. A request
+//! that fails, times out or is dropped leaves no process behind.
 
-mod confinement;
 mod cpu_account;
 mod cpu_clock;
 mod egress_spawner;
@@ -17,13 +16,14 @@ mod own_file;
 mod process;
 mod progress_doorbell;
 mod sandbox;
+mod sandbox_maker;
 mod spawner;
+mod spawner_slot;
 mod threads;
 mod wall_clock;
 mod watch;
 mod zygote_pool;
 
-pub use self::confinement::Confinement;
 pub use self::egress_spawner::EgressSpawner;
 pub use self::group_account::GroupAccount;
 pub use self::launcher::Launcher;

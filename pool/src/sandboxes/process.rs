@@ -8,12 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::cpu_account::CpuAccount;
 use crate::error::PlatformError;
-use crate::seeds::FunctionNumber;
 use crate::snapshots::InstanceEnder;
 
 /// How a process ended.
@@ -76,19 +77,21 @@ pub trait ProcessHandle: fmt::Debug + Send + Sync {
     fn is_orphan(&self) -> bool;
 
     /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
+    /// With control groups, the kernel enforces the limit and shares processors by function; a
+    /// thread never has a group. From now on the process runs at the usual priority.
     fn assign(&self, bytes: u64, function: Option<FunctionNumber>);
 
     /// Sets the background priority or the usual one.
     fn set_background(&self, background: bool);
 
-    /// Lets all other processes that want a processor run before it, or stops that.
-    fn step_aside(&self, aside: bool);
+    /// Moves it into the group behind all other processes that want a processor, or out of it.
+    fn set_background_group(&self, background: bool);
 
-    /// Returns whether that has taken effect.
-    fn is_aside(&self) -> bool;
+    /// Returns whether it is in that group; always false on a host that has none.
+    fn is_in_background_group(&self) -> bool;
 
-    /// Returns whether that has taken effect, or may at any moment.
-    fn may_be_aside(&self) -> bool;
+    /// Returns whether it is in that group, or may be at any moment.
+    fn may_be_in_background_group(&self) -> bool;
 
     /// Returns the CPU time that it has used so far.
     ///
@@ -96,7 +99,7 @@ pub trait ProcessHandle: fmt::Debug + Send + Sync {
     /// Returns an error if it has ended.
     fn cpu_time(&self) -> Result<Duration, Errno>;
 
-    /// Returns how long it took to make it.
+    /// Returns how long it took to make it; zero for a thread.
     fn creation_times(&self) -> ProcessCreationTimes;
 }
 
@@ -135,9 +138,9 @@ impl Process {
         }
     }
 
-    /// Returns how long the spawner took to make it; zero for a thread.
-    pub fn creation_times(&self) -> ProcessCreationTimes {
-        self.handle.creation_times()
+    /// Returns the maker's handle.
+    pub fn handle(&self) -> &dyn ProcessHandle {
+        &*self.handle
     }
 
     /// Records that the spawner could not make it.
@@ -163,33 +166,6 @@ impl Process {
             self.exit = Some(Some(exit));
         }
         self.exit.is_none() && !self.handle.is_orphan()
-    }
-
-    /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
-    /// With control groups, the kernel enforces the limit and shares processors by function; a
-    /// thread never has a group. From now on the process runs at the usual priority.
-    pub fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
-        self.handle.assign(bytes, function);
-    }
-
-    /// Sets the background priority or the usual one.
-    pub fn set_background(&self, background: bool) {
-        self.handle.set_background(background);
-    }
-
-    /// Lets all other processes that want a processor run before it, or stops that.
-    pub fn step_aside(&self, aside: bool) {
-        self.handle.step_aside(aside);
-    }
-
-    /// Returns whether that has taken effect; always false on a host that does not support it.
-    pub fn is_aside(&self) -> bool {
-        self.handle.is_aside()
-    }
-
-    /// Returns whether that has taken effect, or may at any moment.
-    pub fn may_be_aside(&self) -> bool {
-        self.handle.may_be_aside()
     }
 
     /// Returns the account that its CPU time is charged to.
@@ -220,7 +196,25 @@ impl Process {
         }
         self.exit.flatten().ok_or(PlatformError::SpawnerGone)
     }
+
+    /// As [`Process::ended`], for a process that has closed its socket, as at its end. An attacker
+    /// who has taken it over could close the socket only, so it is killed if it lives on.
+    ///
+    /// # Errors
+    /// Returns the error of [`Process::ended`].
+    pub async fn closed(&mut self) -> Result<Exit, PlatformError> {
+        match timeout(CLOSED_TIMEOUT, self.ended()).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                self.kill();
+                self.ended().await
+            }
+        }
+    }
 }
+
+/// 1 s: longer than a process takes to end once its socket is closed.
+const CLOSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Drop for Process {
     fn drop(&mut self) {

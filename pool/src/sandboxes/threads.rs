@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use faasw_sandbox::sandbox::thread::{Host, Thread};
+use faasw_common::Lock;
+use faasw_fri::messages::FunctionNumber;
+use faasw_sandbox::sandbox::thread::{SandboxThread, ThreadHost};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
@@ -17,13 +19,12 @@ use tokio::sync::{oneshot, watch};
 use super::cpu_account::CpuAccount;
 use super::process::{Exit, Process, ProcessCreationTimes, ProcessHandle};
 use crate::error::PlatformError;
-use crate::seeds::FunctionNumber;
 
 /// The threads of a pool.
 #[derive(Debug)]
 pub struct Threads {
-    host: Arc<Host>,
-    living: Mutex<ThreadTable>,
+    host: Arc<ThreadHost>,
+    living: Lock<ThreadTable>,
     /// The number of threads that have not been joined.
     count: watch::Sender<usize>,
     /// The runtime that the pool was started in; a caller may run in another one.
@@ -32,7 +33,7 @@ pub struct Threads {
 
 #[derive(Debug, Default)]
 struct ThreadTable {
-    threads: HashMap<u64, Arc<Thread>>,
+    threads: HashMap<u64, Arc<SandboxThread>>,
     next: u64,
     /// Whether no more threads may be started.
     is_stopped: bool,
@@ -45,8 +46,8 @@ impl Threads {
     /// Returns an error if KVM does not answer.
     pub fn prepare() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            host: Arc::new(Host::prepare()?),
-            living: Mutex::default(),
+            host: Arc::new(ThreadHost::prepare()?),
+            living: Lock::default(),
             count: watch::Sender::new(0),
             runtime: Handle::current(),
         }))
@@ -77,11 +78,11 @@ impl Threads {
             // The receiver is gone if the runtime is.
             let _ = over_sender.send(code);
         };
-        let mut living = self.living();
+        let mut living = self.living.lock();
         if living.is_stopped {
             return Err(PlatformError::SpawnerGone);
         }
-        let started = Thread::start(self.host.clone(), socket, progress, is_ahead, ended);
+        let started = SandboxThread::start(self.host.clone(), socket, progress, is_ahead, ended);
         let (thread, joined) = started.map_err(system)?;
         let number = living.next;
         living.next += 1;
@@ -92,7 +93,7 @@ impl Threads {
         let threads = self.clone();
         self.runtime.spawn(async move {
             let exit = join_after(over, joined).await;
-            threads.living().threads.remove(&number);
+            threads.living.lock().threads.remove(&number);
             // The receiver is gone if the process was dropped.
             let _ = ended_sender.send(exit);
             threads.count.send_modify(|count| *count -= 1);
@@ -103,7 +104,7 @@ impl Threads {
     /// Ends all threads and waits until they are gone. No others can be started afterwards.
     pub async fn stop(&self) {
         {
-            let mut living = self.living();
+            let mut living = self.living.lock();
             living.is_stopped = true;
             for thread in living.threads.values() {
                 thread.kill();
@@ -112,13 +113,9 @@ impl Threads {
         // The sender belongs to `self`, so it cannot be dropped meanwhile.
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
-
-    fn living(&self) -> MutexGuard<'_, ThreadTable> {
-        self.living.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl ProcessHandle for Thread {
+impl ProcessHandle for SandboxThread {
     fn kill(&self) {
         Self::kill(self);
     }
@@ -137,13 +134,13 @@ impl ProcessHandle for Thread {
     }
 
     /// A thread has no control group.
-    fn step_aside(&self, _aside: bool) {}
+    fn set_background_group(&self, _background: bool) {}
 
-    fn is_aside(&self) -> bool {
+    fn is_in_background_group(&self) -> bool {
         false
     }
 
-    fn may_be_aside(&self) -> bool {
+    fn may_be_in_background_group(&self) -> bool {
         false
     }
 

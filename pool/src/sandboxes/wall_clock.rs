@@ -16,10 +16,7 @@ pub type WallClock = fn() -> SystemTime;
 pub fn epoch_nanoseconds(clock: WallClock) -> u64 {
     let monotonic = clock_gettime(ClockId::Monotonic);
     let wall = clock().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let monotonic = Duration::new(
-        u64::try_from(monotonic.tv_sec).unwrap_or(0),
-        u32::try_from(monotonic.tv_nsec).unwrap_or(0),
-    );
+    let monotonic = Duration::try_from(monotonic).unwrap_or_default();
     let epoch = wall.saturating_sub(monotonic).as_nanos();
     u64::try_from(epoch).unwrap_or(u64::MAX)
 }

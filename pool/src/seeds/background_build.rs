@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
-use faasw_common::Lack;
+use faasw_common::ShortfallCause;
 use faasw_seedtree::Key;
 use tokio::time::{Instant, interval_at};
 
@@ -99,10 +99,10 @@ impl VersionState {
 
     /// Makes its seed in the background, unless a request needs it before, or half of the memory
     /// for seeds is used.
-    pub(crate) fn prewarm_seed(self: &Arc<Self>) {
+    pub fn prewarm_seed(self: &Arc<Self>) {
         let is_too_full = |function: &Self| {
             let is_half_empty = function.seeds().is_half_empty();
-            (!is_half_empty).then_some(Lack::SeedMemory)
+            (!is_half_empty).then_some(ShortfallCause::SeedMemory)
         };
         let making = self.prewarm_unless(is_too_full);
         self.seeds().runtime().spawn(async move {
@@ -118,16 +118,16 @@ impl VersionState {
     /// Returns what prevents it from being in memory.
     pub(crate) fn prewarm_for_instances(
         self: &Arc<Self>,
-    ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
-        self.prewarm_unless(Self::seed_budget_lack)
+    ) -> impl Future<Output = Result<(), ShortfallCause>> + Send + use<> {
+        self.prewarm_unless(Self::seed_shortfall_cause)
     }
 
-    /// Makes its seed in the background, unless it is in memory by then, or `lacks` returns a
+    /// Makes its seed in the background, unless it is in memory by then, or `prevents` returns a
     /// reason against it.
     fn prewarm_unless(
         self: &Arc<Self>,
-        lacks: fn(&Self) -> Option<Lack>,
-    ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
+        prevents: fn(&Self) -> Option<ShortfallCause>,
+    ) -> impl Future<Output = Result<(), ShortfallCause>> + Send + use<> {
         let (owner, memory) = (self.function_memory().owner(), self.memory_limit());
         let permit = self.seeds().background_permit(owner, memory);
         // The function may be removed, and the pool may end, before the permit is available.
@@ -141,15 +141,15 @@ impl VersionState {
                 if function.is_in_memory() {
                     return Ok(());
                 }
-                match lacks(&function) {
-                    Some(lack) => return Err(lack),
+                match prevents(&function) {
+                    Some(cause) => return Err(cause),
                     None => function
                         .seeds()
                         .request(function.key(), SeedPurpose::Background(permit)),
                 }
             };
             let Ok(Ok(held)) = made.await else {
-                return Err(Lack::Failures);
+                return Err(ShortfallCause::Failures);
             };
             let Some(function) = function.upgrade() else {
                 return Ok(());
@@ -160,7 +160,7 @@ impl VersionState {
             if function.is_in_memory() {
                 Ok(())
             } else {
-                Err(lacks(&function).unwrap_or(Lack::SeedMemory))
+                Err(prevents(&function).unwrap_or(ShortfallCause::SeedMemory))
             }
         }
     }
@@ -169,7 +169,7 @@ impl VersionState {
 impl VersionState {
     /// Makes or reads its seed in the background, and writes an image of it if there is no valid
     /// one. Afterwards the seed is evicted, unless it was in memory before or is in use.
-    pub(crate) async fn ensure_image(&self) {
+    pub async fn ensure_image(&self) {
         let seeds = self.seeds();
         let (owner, memory) = (self.function_memory().owner(), self.memory_limit());
         let was_there = AtomicBool::new(false);

@@ -15,8 +15,9 @@ use faasw_abi::memory_map::{
     STACK_GUARD, STACK_TOP, TEXT, TEXT_END, TSS,
 };
 use faasw_fri::messages::VcpuState;
+use faasw_sandbox::vm::ring3::system_registers;
 use faasw_seedtree::LayerBuilder;
-use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
+use kvm_bindings::{kvm_dtable, kvm_regs, kvm_xcrs};
 use object::{Object, ObjectSegment};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -26,11 +27,8 @@ use crate::snapshots::gather;
 const GIB: u64 = 1 << 30;
 const ENTRIES: u64 = 512;
 
-// Selectors into the GDT below; the low two bits are the privilege level.
+/// The selector of the exception stubs' code in the GDT below.
 const RING0_CODE: u16 = 1 << 3;
-const RING3_DATA: u16 = 4 << 3 | 3;
-const RING3_CODE: u16 = 5 << 3 | 3;
-const TASK: u16 = 6 << 3;
 
 /// Writes everything that a guest needs to boot, and returns the initial state of its vCPU. `ram`
 /// must be empty. The tables map the most RAM that a guest can have, because a function forked from
@@ -196,74 +194,20 @@ fn write_descriptor_tables(ram: &LayerBuilder) -> Result<(), Errno> {
     Ok(())
 }
 
-fn segment(selector: u16, type_: u8, long: u8) -> kvm_segment {
-    kvm_segment {
-        limit: u32::MAX,
-        selector,
-        type_,
-        present: 1,
-        dpl: 3,
-        db: 1 - long,
-        s: 1,
-        l: long,
-        g: 1,
-        ..kvm_segment::default()
-    }
-}
-
 /// Returns the initial state: long mode at privilege level 3, interrupts off.
 fn first_state(entry: u64) -> VcpuState {
-    // PE MP ET NE WP AM PG
-    const CR0: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 16 | 1 << 18 | 1 << 31;
-    const CR4: u64 = 1 << 5 | 1 << 9 | 1 << 10 | 1 << 18; // PAE OSFXSR OSXMMEXCPT OSXSAVE
-    // LME LMA NXE. Not SCE: `syscall` would enter ring 0 without a trace in memory.
-    const EFER: u64 = 1 << 8 | 1 << 10 | 1 << 11;
-    /// The value of the local APIC's base register after a reset: enabled, and of the bootstrap
-    /// processor. Guests have no local APIC.
-    const APIC_BASE: u64 = 0xfee0_0900;
     const RFLAGS: u64 = 1 << 1 | 3 << 12; // reserved bit, IOPL 3
-    const CODE_TYPE: u8 = 11;
-    const DATA_TYPE: u8 = 3;
-    const BUSY_TSS: u8 = 11;
+    const NXE: u64 = 1 << 11;
 
-    let data = segment(RING3_DATA, DATA_TYPE, 0);
-    let sregs = kvm_sregs {
-        cs: segment(RING3_CODE, CODE_TYPE, 1),
-        ds: data,
-        es: data,
-        fs: data,
-        gs: data,
-        ss: data,
-        tr: kvm_segment {
-            base: TSS,
-            limit: 0x67,
-            selector: TASK,
-            type_: BUSY_TSS,
-            present: 1,
-            ..kvm_segment::default()
-        },
-        ldt: kvm_segment {
-            type_: 2,
-            unusable: 1,
-            ..kvm_segment::default()
-        },
-        gdt: kvm_dtable {
-            base: GDT,
-            limit: 63,
-            ..kvm_dtable::default()
-        },
-        idt: kvm_dtable {
-            base: IDT,
-            limit: 511,
-            ..kvm_dtable::default()
-        },
-        cr0: CR0,
-        cr3: PML4,
-        cr4: CR4,
-        efer: EFER,
-        apic_base: APIC_BASE,
-        ..kvm_sregs::default()
+    let table = |base, limit| kvm_dtable {
+        base,
+        limit,
+        ..kvm_dtable::default()
     };
+    let mut sregs = system_registers(PML4, TSS);
+    sregs.gdt = table(GDT, 63);
+    sregs.idt = table(IDT, 511);
+    sregs.efer |= NXE;
     let regs = kvm_regs {
         rip: entry,
         rsp: STACK_TOP,

@@ -136,9 +136,9 @@ impl EngineStep {
             let mut making =
                 SeedBuild::fork(context, parent, ram, mailbox, code, own_log()).await?;
             making.reach(Doorbell::Ready).await?;
-            let did = making.drawn()?;
-            if did.drew_entropy {
-                return Err(SeedError::EngineDrew(did.describe_draws()));
+            let report = making.drawn()?;
+            if report.drew_entropy {
+                return Err(SeedError::EngineDrew(report.describe_draws()));
             }
             making.freeze().await
         };

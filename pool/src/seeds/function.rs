@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use faasw_common::{ImageInfo, Lack};
+use faasw_common::{ImageInfo, ShortfallCause};
 use faasw_seedtree::Key;
 use faasw_seedtree::graph::{Resident, Slot};
 use faasw_seedtree::image::ImageError;
@@ -172,7 +172,8 @@ impl VersionState {
     }
 
     /// Returns whether its seed is in memory.
-    pub(crate) fn is_in_memory(&self) -> bool {
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
         self.with_seed(|_| ()).is_some()
     }
 
@@ -193,6 +194,12 @@ impl VersionState {
     /// Returns the account of what all its versions hold in memory.
     pub(crate) fn function_memory(&self) -> &FunctionMemory {
         &self.function_memory
+    }
+
+    /// Counts again what the function holds in memory. Ends warm instances and evicts unused seeds
+    /// until the rest fits its budget.
+    pub fn shrink_to_budget(&self) {
+        self.function_memory.fit();
     }
 
     /// Returns the function's name.
@@ -229,15 +236,17 @@ impl VersionState {
 
     /// Returns what prevents one more instance of it from being warm ahead of requests, if
     /// anything does: the function's own memory, or that of the seeds.
-    pub(crate) fn instance_budget_lack(&self, frozen: &SeedSnapshot) -> Option<Lack> {
+    pub(crate) fn instance_shortfall_cause(&self, frozen: &SeedSnapshot) -> Option<ShortfallCause> {
         // Instances at work will be warm again. There has to be room for them, too, so that
         // neither the new instance nor others are ended for lack of memory then.
         let more = 1 + self.busy() as u64;
         if self.function_memory.free_budget() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
-            return Some(Lack::FunctionMemory);
+            return Some(ShortfallCause::FunctionMemory);
         }
         // A further instance would prevent the seed's eviction.
-        self.seeds.is_over_budget().then_some(Lack::SeedMemory)
+        self.seeds
+            .is_over_budget()
+            .then_some(ShortfallCause::SeedMemory)
     }
 
     /// Records the bytes that its seed takes when it is made again.
@@ -248,12 +257,12 @@ impl VersionState {
 
     /// Returns what prevents its seed from being made for instances ahead of requests, if anything
     /// does. The seed has to fit the budget of all seeds and that of its function.
-    pub(crate) fn seed_budget_lack(&self) -> Option<Lack> {
+    pub(crate) fn seed_shortfall_cause(&self) -> Option<ShortfallCause> {
         let bytes = self.seed_bytes.load(Ordering::Relaxed).max(1);
         if self.function_memory.free_budget() < bytes {
-            return Some(Lack::FunctionMemory);
+            return Some(ShortfallCause::FunctionMemory);
         }
-        (self.seeds.free_budget() < bytes).then_some(Lack::SeedMemory)
+        (self.seeds.free_budget() < bytes).then_some(ShortfallCause::SeedMemory)
     }
 
     /// Returns whether the function's budget has room for one more new instance.
@@ -289,21 +298,23 @@ impl VersionState {
         self.seeds.gather_code(self.key, &self.recipe, frozen);
     }
 
-    /// Returns the bytes of its image on disk, as noted last.
-    pub(crate) fn image_bytes(&self) -> Option<u64> {
+    /// Returns the size of its image, as noted when it was written or read. Returns `None` if there
+    /// is no image. Reads no file.
+    #[must_use]
+    pub fn image_bytes(&self) -> Option<u64> {
         self.seeds.image_bytes(&self.recipe)
     }
 
-    /// Describes its image, if there is one.
+    /// Describes its image, if there is one. Reads the whole image.
     ///
     /// # Errors
-    /// Returns an error if the image cannot be read.
-    pub(crate) async fn describe_image(&self) -> Result<Option<ImageInfo>, ImageError> {
+    /// Returns an [`ImageError`] if the image cannot be read or verified.
+    pub async fn describe_image(&self) -> Result<Option<ImageInfo>, ImageError> {
         let Some(image_store) = self.seeds.image_store() else {
             return Ok(None);
         };
-        let held = self.hold_seed();
-        let frozen = held.as_deref().cloned();
+        let seed_hold = self.hold_seed();
+        let frozen = seed_hold.as_deref().cloned();
         let parent = match &frozen {
             Some(frozen) => frozen.parent().cloned(),
             None => {

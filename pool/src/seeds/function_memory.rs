@@ -8,16 +8,15 @@
 //! those whose requests are not done. The kernel's memory for each VM and process is not included,
 //! nor is the memory of instances at work.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use faasw_common::Lock;
+use faasw_fri::messages::FunctionNumber;
 use faasw_seedtree::graph::Resting;
 use faasw_seedtree::{Key, Owner};
 
 use super::graph::{OwnerAccount, Seeds};
 use crate::instances::{WarmInfo, WarmInstances};
-
-/// The number of a function in its pool, the same for all its versions.
-pub type FunctionNumber = u64;
 
 /// The account of a function, for all its versions.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ pub struct FunctionMemory {
     number: FunctionNumber,
     budget: u64,
     seeds: Arc<Seeds>,
-    versions: Mutex<Vec<(Key, Weak<WarmInstances>)>>,
+    versions: Lock<Vec<(Key, Weak<WarmInstances>)>>,
 }
 
 impl FunctionMemory {
@@ -35,7 +34,7 @@ impl FunctionMemory {
             number,
             budget,
             seeds,
-            versions: Mutex::default(),
+            versions: Lock::default(),
         });
         let account: Weak<Self> = Arc::downgrade(&function_memory);
         function_memory
@@ -56,14 +55,14 @@ impl FunctionMemory {
 
     /// Adds a version, whose instances are forked from the seed with this key.
     pub fn add(&self, seed: Key, warm_instances: &Arc<WarmInstances>) {
-        let mut versions = self.lock();
+        let mut versions = self.versions.lock();
         versions.retain(|(_, warm_instances)| warm_instances.strong_count() > 0);
         versions.push((seed, Arc::downgrade(warm_instances)));
     }
 
     /// Returns the unused bytes of the function's budget.
     pub fn free_budget(&self) -> u64 {
-        let versions = existing(&self.lock());
+        let versions = existing(&self.versions.lock());
         self.budget.saturating_sub(self.bytes(&versions))
     }
 
@@ -76,16 +75,16 @@ impl FunctionMemory {
 
     fn fit_own(&self) {
         // Other callers wait here, and then find that the account fits.
-        let listed = self.lock();
+        let listed = self.versions.lock();
         let versions = existing(&listed);
         // Called after each request, when there is nearly always nothing to do.
         if self.bytes(&versions) <= self.budget {
             return;
         }
         let mut warm: Vec<(WarmInfo, usize, Key)> = Vec::new();
-        for (place, (key, warm_instances)) in versions.iter().enumerate() {
+        for (index, (key, warm_instances)) in versions.iter().enumerate() {
             let rests = warm_instances.infos().into_iter();
-            warm.extend(rests.map(|rest| (rest, place, *key)));
+            warm.extend(rests.map(|rest| (rest, index, *key)));
         }
         warm.sort_by_key(|(rest, ..)| rest.since);
         let resting: Vec<Resting> = warm
@@ -96,9 +95,9 @@ impl FunctionMemory {
             })
             .collect();
         let evictions = self.seeds.fit_owner(self.owner(), self.budget, &resting);
-        for (place, (_, warm_instances)) in versions.iter().enumerate() {
+        for (index, (_, warm_instances)) in versions.iter().enumerate() {
             let ended = warm.iter().take(evictions.instances);
-            warm_instances.end_oldest(ended.filter(|(_, of, _)| *of == place).count());
+            warm_instances.end_oldest(ended.filter(|(_, of, _)| *of == index).count());
         }
         self.seeds.evict(&evictions.seeds);
     }
@@ -110,10 +109,6 @@ impl FunctionMemory {
         let keys = versions.iter().map(|(key, _)| *key);
         let seeds = self.seeds.recount_bytes(self.owner(), keys);
         warm.fold(seeds, u64::saturating_add)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<(Key, Weak<WarmInstances>)>> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

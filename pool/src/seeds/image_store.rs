@@ -195,20 +195,96 @@ fn write_all(images: &Images, orders: &Receiver<WriterOrder>, holder_dropped: im
                 continue;
             }
         };
-        let Some(frozen) = frozen.upgrade() else {
-            continue;
-        };
-        if frozen.layer().is_fully_loaded()
-            && let Ok(Some(of)) = recipe.image()
-        {
-            let bytes = images.write_image(&of, &frozen);
-            tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
-            if let Some(version) = recipe.function_step() {
-                version.note_image(bytes);
+        let frozen = frozen.upgrade();
+        let written = frozen.as_ref().and_then(|frozen| {
+            if !frozen.layer().progress().is_fully_loaded() {
+                return None;
             }
+            images.write_image(&recipe.image().ok()??, frozen)
+        });
+        match (written, recipe.function_step()) {
+            (Some(bytes), version) => {
+                tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
+                if let Some(version) = version {
+                    version.note_image(written);
+                }
+            }
+            // Later, the disk may have room.
+            (None, Some(version)) => version.return_image_write(),
+            (None, None) => {}
         }
-        let owner = frozen.owner();
-        drop(frozen);
-        holder_dropped(owner);
+        if let Some(frozen) = frozen {
+            let owner = frozen.owner();
+            drop(frozen);
+            holder_dropped(owner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use faasw_abi::memory_map::RODATA_END;
+    use faasw_abi::wire::FunctionKind;
+    use faasw_common::FreezePolicy;
+    use faasw_fri::messages::VcpuState;
+    use faasw_seedtree::LayerBuilder;
+    use zerocopy::FromZeros as _;
+
+    use super::*;
+    use crate::seeds::own_log::OwnLog;
+    use crate::seeds::spec::FunctionSpec;
+    use crate::snapshots::{Code, CodeHandle};
+
+    fn step(image: ImageId) -> Arc<SeedStep> {
+        let spec = FunctionSpec {
+            name: "f".to_owned(),
+            memory_limit: 1 << 20,
+            environment: Vec::new(),
+            configuration: Vec::new(),
+            secrets: Vec::new(),
+            freeze: FreezePolicy::Auto,
+            poll: None,
+            init: None,
+            script: None,
+            arguments: Vec::new(),
+            files: None,
+            warm_ups: Vec::new(),
+            has_entry: false,
+            image: Some(image),
+            log: Arc::new(OwnLog),
+        };
+        let code = Arc::new(CodeHandle::unstored(Arc::new(
+            Code::copy_of(b"code").unwrap(),
+        )));
+        let kind = FunctionKind::HttpComponent;
+        let limit = Duration::from_secs(1);
+        Arc::new(SeedStep::function(&spec, kind, &code, limit, None, 1).unwrap())
+    }
+
+    #[tokio::test]
+    async fn writes_without_room_do_not_use_up_those_of_a_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let layer = LayerBuilder::new("test", 64 << 20).unwrap();
+        layer.write(RODATA_END, b"here").unwrap();
+        let layer = layer.freeze(1).unwrap();
+        let state = Box::new(VcpuState::new_zeroed()).into();
+        let frozen = Arc::new(SeedSnapshot::new(None, layer, state, 5).unwrap());
+        let id = [1; 32];
+        let recipe = step(id);
+        for (budget, is_written) in [(0, false), (1 << 30, true)] {
+            let images = Images::new(folder.path().into(), &[3; Images::SECRET], budget);
+            let store = ImageStore::open(Arc::new(images), |_| ());
+            for _ in 0..10 {
+                store.queue_write(&recipe, &frozen);
+            }
+            store.flush().await;
+            assert_eq!(store.bytes_of(&id).is_some(), is_written);
+            let is_known = recipe
+                .function_step()
+                .is_some_and(|version| version.has_image());
+            assert_eq!(is_known, is_written);
+        }
     }
 }

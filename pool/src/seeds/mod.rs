@@ -29,7 +29,6 @@ mod tree;
 
 pub use self::background_build::register_existing;
 pub use self::function::{BusyGuard, ForkOrigin, FunctionVersion, WeakFunctionVersion};
-pub use self::function_memory::FunctionNumber;
 pub use self::graph::SeedHold;
 #[cfg(feature = "trial")]
 pub use self::graph::{SeedPurpose, Seeds};

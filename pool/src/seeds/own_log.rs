@@ -9,7 +9,7 @@ use crate::sink::{LogSink, LogStream};
 
 /// Logs the output of a guest without a function. Such a guest should have none.
 #[derive(Debug)]
-struct OwnLog;
+pub(super) struct OwnLog;
 
 impl LogSink for OwnLog {
     fn line(&self, _: u64, _: LogStream, line: &[u8]) {

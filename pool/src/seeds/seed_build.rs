@@ -222,6 +222,7 @@ impl SeedBuild {
         if priority != self.priority {
             self.priority = priority;
             self.sandbox
+                .process()
                 .set_background(priority == Priority::Background);
         }
     }
@@ -310,19 +311,6 @@ impl SeedBuild {
         self.ensure_done(ring, self.mailbox.commands())
     }
 
-    /// As [`SeedBuild::reach`], or until the guest reaches its entry point during the last of its
-    /// commands. Returns whether it did.
-    ///
-    /// # Errors
-    /// Returns the errors of [`SeedBuild::reach`].
-    async fn reach_or_enter(&mut self, wanted: Doorbell) -> Result<bool, SeedError> {
-        let ring = self.stop(&[wanted, Doorbell::Entry]).await?;
-        let has_entered = ring == Doorbell::Entry;
-        let given = self.mailbox.commands();
-        self.ensure_done(ring, given.saturating_sub(u32::from(has_entered)))?;
-        Ok(has_entered)
-    }
-
     fn ensure_done(&self, ring: Doorbell, expected: u32) -> Result<(), SeedError> {
         match self.mailbox.guest()?.commands_done {
             done if done == expected => Ok(()),
@@ -376,7 +364,11 @@ impl SeedBuild {
     ) -> Result<bool, SeedError> {
         self.mailbox.put_commands(&Commands::of(&[command]))?;
         self.sandbox.resume().await?;
-        self.reach_or_enter(to).await
+        let ring = self.stop(&[to, Doorbell::Entry]).await?;
+        let has_entered = ring == Doorbell::Entry;
+        let commands = self.mailbox.commands();
+        self.ensure_done(ring, commands.saturating_sub(u32::from(has_entered)))?;
+        Ok(has_entered)
     }
 
     /// Continues from the early freeze point of a function to the late one.
@@ -399,18 +391,6 @@ impl SeedBuild {
             .run_or_enter(Command::Instantiate, Doorbell::Ready)
             .await?;
         Ok((self.drawn()?, has_entered))
-    }
-
-    /// Makes an instantiated function call an export, and stops after that. The reported draws are
-    /// those of both steps.
-    ///
-    /// # Errors
-    /// Returns the reason why the function failed.
-    pub async fn evaluate(&mut self, export: &str) -> Result<InstantiationReport, SeedError> {
-        let export = export.to_owned();
-        self.run_commands(&[Command::Evaluate { export }], Doorbell::Ready)
-            .await?;
-        self.drawn()
     }
 
     /// Returns what an instantiated function drew so far, and the duration of its last step.
@@ -444,9 +424,9 @@ impl SeedBuild {
                 let name = format!("faasw-level-{}", parent.depth() + 1);
                 let ram = LayerBuilder::new(&name, ram_bytes).map_err(system)?;
                 let sealed = self.sandbox.seal(Some(&ram)).await?;
-                let (state, told) = sealed.map_err(guest_failed)?;
+                let (state, ranges) = sealed.map_err(guest_failed)?;
                 let all = PageRange::around(0, ram_bytes);
-                let own = PageSet::from_reported(&told, all);
+                let own = PageSet::from_reported(&ranges, all);
                 // A seed with more windows could never be forked.
                 let own =
                     own.filter(|own| overlay_layer(parent.windows(), own, 0).len() <= WINDOWS_MAX);

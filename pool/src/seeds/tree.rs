@@ -8,10 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
+use faasw_common::Lock;
 use faasw_seedtree::Owner;
 use faasw_seedtree::graph::{Budget, SeedHandle};
 use faasw_seedtree::image::ImageError;
@@ -43,11 +44,11 @@ pub struct SeedTree {
     linked: SeedHandle<SeedSnapshot, SeedStep>,
     keeper: Arc<Keeper>,
     function_budget: u64,
-    functions: Mutex<Vec<Weak<VersionState>>>,
-    engines: Mutex<Vec<Weak<LanguageEngine>>>,
+    functions: Lock<Vec<Weak<VersionState>>>,
+    engines: Lock<Vec<Weak<LanguageEngine>>>,
     /// The accounts by function name, for all versions; and how many there were after the last
     /// search for unused accounts, at least [`ACCOUNTS_MIN`].
-    accounts: Mutex<(BTreeMap<String, Weak<FunctionMemory>>, usize)>,
+    accounts: Lock<(BTreeMap<String, Weak<FunctionMemory>>, usize)>,
     /// Number of the next function.
     next_number: AtomicU64,
     /// Number of the next version.
@@ -86,9 +87,9 @@ impl SeedTree {
             linked,
             keeper,
             function_budget,
-            functions: Mutex::default(),
-            engines: Mutex::default(),
-            accounts: Mutex::new((BTreeMap::new(), ACCOUNTS_MIN)),
+            functions: Lock::default(),
+            engines: Lock::default(),
+            accounts: Lock::new((BTreeMap::new(), ACCOUNTS_MIN)),
             next_number: AtomicU64::new(0),
             next_deployment: AtomicU64::new(0),
         })
@@ -180,7 +181,7 @@ impl SeedTree {
         code: &Arc<CodeHandle>,
         time_limit: Duration,
     ) -> Result<Arc<LanguageEngine>, SeedError> {
-        let mut engines = lock(&self.engines);
+        let mut engines = self.engines.lock();
         engines.retain(|engine| engine.strong_count() > 0);
         let known = engines.iter().filter_map(Weak::upgrade);
         if let Some(engine) = known.into_iter().find(|engine| engine.is_of(code)) {
@@ -271,7 +272,7 @@ impl SeedTree {
 
     /// Returns the account of the versions of one function.
     fn function_memory(&self, name: &str) -> Arc<FunctionMemory> {
-        let (accounts, kept) = &mut *lock(&self.accounts);
+        let (accounts, kept) = &mut *self.accounts.lock();
         if let Some(function_memory) = accounts.get(name).and_then(Weak::upgrade) {
             return function_memory;
         }
@@ -286,7 +287,7 @@ impl SeedTree {
     }
 
     pub(super) fn add(&self, function: &Arc<VersionState>) {
-        let mut functions = lock(&self.functions);
+        let mut functions = self.functions.lock();
         // The list is searched when it is full, so the more functions there are, the rarer is the
         // search.
         if functions.len() == functions.capacity() {
@@ -323,7 +324,9 @@ impl SeedTree {
         // Functions are listed before engines, so that the engine of a listed function is not
         // missing.
         let functions = self.functions();
-        let engines: Vec<_> = lock(&self.engines)
+        let engines: Vec<_> = self
+            .engines
+            .lock()
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
@@ -338,11 +341,7 @@ impl SeedTree {
     }
 
     fn functions(&self) -> Vec<Arc<VersionState>> {
-        let functions = lock(&self.functions);
+        let functions = self.functions.lock();
         functions.iter().filter_map(Weak::upgrade).collect()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,16 @@
 //! Snapshots with the pool's data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use faasw_common::Lock;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::graph::CompanionState;
+use faasw_seedtree::reading::LoadProgress;
 use faasw_seedtree::{Owner, Snapshot};
-use tokio::sync::oneshot;
 
 use super::code::{Code, CodeHandle};
+use super::loading::wait_loaded;
 use super::pager::Pager;
 use crate::stats::SeedInfo;
 
@@ -24,7 +26,7 @@ pub struct SnapshotState {
     /// Unset if no function's code has run.
     code: OnceLock<HeldCode>,
     /// The pager that reads the rest of memory and code, as long as some of it is missing.
-    pager: Mutex<Weak<Pager>>,
+    pager: Lock<Weak<Pager>>,
     /// How often guests had to wait for a page, once the snapshot is complete.
     late_pages: AtomicU64,
 }
@@ -67,12 +69,12 @@ impl SnapshotState {
 
     /// Sets the pager that reads the rest of its memory.
     pub fn set_pager(&self, pager: &Arc<Pager>) {
-        *self.pager.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(pager);
+        *self.pager.lock() = Arc::downgrade(pager);
     }
 
     /// Returns the pager that reads the rest of its memory, if there is one.
     pub fn pager(&self) -> Option<Arc<Pager>> {
-        let pager = self.pager.lock().unwrap_or_else(PoisonError::into_inner);
+        let pager = self.pager.lock();
         pager.upgrade()
     }
 }
@@ -82,7 +84,7 @@ impl From<Box<VcpuState>> for SnapshotState {
         Self {
             vcpu,
             code: OnceLock::new(),
-            pager: Mutex::default(),
+            pager: Lock::default(),
             late_pages: AtomicU64::new(0),
         }
     }
@@ -90,13 +92,13 @@ impl From<Box<VcpuState>> for SnapshotState {
 
 impl CompanionState for SnapshotState {
     fn bytes(&self) -> u64 {
-        let held = self.code.get();
-        held.filter(|held| {
-            held.counted
+        let code = self.code.get();
+        code.filter(|code| {
+            code.counted
                 .as_ref()
                 .is_some_and(|kept| kept.can_be_evicted())
         })
-        .map_or(0, |held| held.code.held_bytes())
+        .map_or(0, |code| code.code.held_bytes())
     }
 }
 
@@ -107,38 +109,35 @@ fn lineage(frozen: &SeedSnapshot) -> impl Iterator<Item = &SeedSnapshot> {
     })
 }
 
+/// Iterates over the progress of the memory of a snapshot and its ancestors, and of its code.
+fn progress(frozen: &SeedSnapshot) -> impl Iterator<Item = &LoadProgress> {
+    let memory = lineage(frozen).map(|frozen| frozen.layer().progress());
+    memory.chain(frozen.state().code().map(|code| code.progress()))
+}
+
 /// Returns whether all memory of a snapshot and its ancestors is present, and its code. Until then,
 /// its instances may only use what is present, or have to wait for the rest.
 pub fn is_fully_loaded(frozen: &SeedSnapshot) -> bool {
-    let code = frozen.state().code();
-    lineage(frozen).all(|frozen| frozen.layer().is_fully_loaded())
-        && code.is_none_or(|code| code.is_fully_loaded())
+    progress(frozen).all(LoadProgress::is_fully_loaded)
 }
 
 /// Returns whether some of that will never be present: nothing may be forked from it.
 pub fn has_failed(frozen: &SeedSnapshot) -> bool {
     lineage(frozen).any(|frozen| {
         let code = frozen.state().code();
-        frozen.layer().has_failed() || code.is_some_and(|code| code.has_failed())
+        let code_has_failed = code.is_some_and(|code| code.progress().has_failed());
+        frozen.layer().progress().has_failed() || code_has_failed
     })
 }
 
 /// Waits until all of it is present. Returns false if it never will be.
 pub async fn wait_fully_loaded(frozen: &SeedSnapshot) -> bool {
-    for frozen in lineage(frozen) {
-        let (sender, receiver) = oneshot::channel();
-        frozen.layer().on_fully_loaded(move |is_whole| {
-            // The receiver may be gone.
-            let _ = sender.send(is_whole);
-        });
-        if !receiver.await.unwrap_or(false) {
+    for progress in progress(frozen) {
+        if !wait_loaded(progress).await {
             return false;
         }
     }
-    match frozen.state().code() {
-        Some(code) => code.wait_fully_loaded().await,
-        None => true,
-    }
+    true
 }
 
 /// Returns the description of a snapshot for reports.

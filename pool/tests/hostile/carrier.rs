@@ -18,7 +18,7 @@ use faasw_pool::{FreezePolicy, FunctionKind, FunctionSpec, FunctionVersion, Seed
 
 use crate::HOSTILE;
 use crate::script::{Op, SCRIPT, Script};
-use crate::support::{Bench, spec};
+use crate::support::{Bench, load_code, spec};
 
 /// The request's ring, and the offset of the word that holds the length of its head.
 const REQUEST: RingBuffer = Channel::INVOCATION.to_guest();
@@ -247,14 +247,12 @@ impl Carrier {
     }
 
     pub async fn seed(&self, bench: &Bench) -> Result<FunctionVersion, SeedError> {
-        let kind = FunctionKind::CgiModule;
-        let compiled = bench.pool.load_code(kind, &self.artifact).await.unwrap();
+        let compiled = load_code(FunctionKind::CgiModule, &self.artifact);
         let spec = FunctionSpec {
             name: HOSTILE.to_owned(),
             ..spec(FreezePolicy::Auto)
         };
-        let (seed, _) = bench.pool.make_seed(&spec, &compiled).await?;
-        Ok(seed)
+        Ok(bench.pool.make_seed(&spec, &compiled).await?.version)
     }
 
     /// Returns the guest address of the ring-0 code that changes registers and returns.

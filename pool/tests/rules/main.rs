@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use faasw_jail::ConfinementLevel;
 use faasw_jail::filter::{ArgCondition, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
-use faasw_sandbox::process::jail::{self, Host};
-use faasw_sandbox::vm::{PageWalk, Template};
+use faasw_sandbox::process::jail::{self, HostFeatures};
+use faasw_sandbox::vm::{PageWalk, VmTemplate};
 use libtest_mimic::{Arguments, Trial};
 
 use support::{Bench, bytes_of, call, spec, whole};
@@ -68,7 +68,7 @@ fn main() {
         .with_ignored_flag(skip),
     ];
     // Without KVM the host's properties are unknown; the rules then only provide the tests' names.
-    let host = host().unwrap_or(Host {
+    let host = host().unwrap_or(HostFeatures {
         scans: true,
         prefaults: false,
         page_walk: PageWalk::Shadowed,
@@ -84,9 +84,9 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn host() -> Option<Host> {
-    let template = Template::new(kvm_ioctls::Kvm::new().ok()?).ok()?;
-    Some(Host {
+fn host() -> Option<HostFeatures> {
+    let template = VmTemplate::new(kvm_ioctls::Kvm::new().ok()?).ok()?;
+    Some(HostFeatures {
         scans: faasw_sandbox::memory::page_map::PageMap::open()
             .ok()?
             .scans(),
@@ -140,7 +140,7 @@ async fn work(bench: &Bench) -> bool {
             128,
             &["/hello", "/sleep/20", "/echo"],
         ),
-        // Less memory than sandboxes are preset with, and more.
+        // Less memory than specialised zygotes have, and more.
         ("tests/fixtures/http-probe.wasm", 16, &["/hello"]),
         (
             "tests/fixtures/compute/compute-cgi.wasm",
@@ -154,7 +154,7 @@ async fn work(bench: &Bench) -> bool {
         let mut spec = spec(FreezePolicy::Auto);
         spec.memory_limit = memory << 20;
         let seed = match bench.pool.make_seed(&spec, &compiled).await {
-            Ok((seed, _)) => seed,
+            Ok(made) => made.version,
             Err(error) => return is_told(&error),
         };
         for request in requests.iter().cycle().take(requests.len() * 4) {

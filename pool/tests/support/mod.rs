@@ -22,7 +22,7 @@ use faasw_pool::{
     ClientError, CompiledFunction, Confinement, Effort, FreezePolicy, FunctionKind, FunctionSpec,
     FunctionVersion, InvocationLimits, InvocationRequest, InvokeError, LogSink, LogStream, Pool,
     PoolOptions, PoolStats, Reply, ReplyBody, RequestBody, RequestHead, ResponsePart,
-    ResponseStream, SeedError, Timing,
+    ResponseStream, SealedCode, SeedError, Timing,
 };
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
@@ -239,6 +239,12 @@ pub fn usual() -> PoolOptions {
     }
 }
 
+/// Returns code of which [`CompiledFunction::bytes`] is `artifact`.
+pub fn load_code(kind: FunctionKind, artifact: &[u8]) -> CompiledFunction {
+    let code = SealedCode::copy_of(artifact).unwrap();
+    CompiledFunction::unstored(kind, Arc::new(code))
+}
+
 impl Bench {
     pub async fn start(options: PoolOptions) -> Self {
         let confinement = options.confinement;
@@ -261,7 +267,7 @@ impl Bench {
             tokio::sync::Mutex::const_new(BTreeMap::new());
         let mut kept = KEPT.lock().await;
         if let Some((kind, artifact)) = kept.get(path) {
-            return self.pool.load_code(*kind, artifact).await.unwrap();
+            return load_code(*kind, artifact);
         }
         let compiled = self.pool.compile(module(path)).await.unwrap();
         let artifact = compiled.bytes().unwrap();
@@ -283,8 +289,7 @@ impl Bench {
         spec: &FunctionSpec,
     ) -> Result<FunctionVersion, SeedError> {
         let compiled = self.compile(path).await;
-        let (seed, _) = self.pool.make_seed(spec, &compiled).await?;
-        Ok(seed)
+        Ok(self.pool.make_seed(spec, &compiled).await?.version)
     }
 
     pub async fn get(&self, seed: &FunctionVersion, path: &str) -> Result<Reply, InvokeError> {

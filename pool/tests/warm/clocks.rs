@@ -39,7 +39,8 @@ fn now() -> Duration {
 pub async fn clocks_are_right_after_resting(bench: &Bench) {
     let compiled = bench.compile(PROBE).await;
     let freeze = spec(FreezePolicy::Auto);
-    let (seed, report) = bench.pool.make_seed(&freeze, &compiled).await.unwrap();
+    let made = bench.pool.make_seed(&freeze, &compiled).await.unwrap();
+    let (seed, report) = (made.version, made.report);
     let mut first: Option<(Duration, Duration)> = None;
     let mut warm = 0;
     for number in 1..=50 {
@@ -95,7 +96,8 @@ pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
     let compiled = bench.compile("tests/fixtures/wat/timers.wasm").await;
     let making = injected_now();
     let freeze = spec(FreezePolicy::Auto);
-    let (seed, _) = bench.pool.make_seed(&freeze, &compiled).await.unwrap();
+    let made = bench.pool.make_seed(&freeze, &compiled).await;
+    let seed = made.unwrap().version;
     let made = injected_now();
     let mut warm = 0;
     for _ in 0..6 {

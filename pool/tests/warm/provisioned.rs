@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use faasw_pool::{
-    EarlierBuild, FreezePolicy, FunctionVersion, InvocationRequest, InvokeError, Lack, Lacking,
-    LackingStats, PoolOptions, SeedInfo, Served,
+    EarlierBuild, FreezePolicy, FunctionVersion, InvocationRequest, InvokeError, PoolOptions,
+    SeedInfo, Served, ShortfallCause, ShortfallStats, WarmShortfall,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -313,20 +313,20 @@ pub async fn seeds_for_warm_instances_fit_the_memory_for_seeds(roomy: &Bench) {
             .pool
             .register_existing(&spec, &compiled, known)
             .unwrap();
-        bench.pool.prewarm_seed(&version);
+        version.prewarm_seed();
         bench.pool.provision(&version);
         all.push(version);
     }
     bench
         .settles("three have all", |stats| {
-            stats.warm == 3 * LEAST && stats.lacking.of(Lack::SeedMemory) == LEAST
+            stats.warm == 3 * LEAST && stats.shortfall.of(ShortfallCause::SeedMemory) == LEAST
         })
         .await;
-    let lacking: Vec<_> = all.iter().map(|of| bench.pool.lacking(of)).collect();
-    let place = lacking.iter().position(Option::is_some).unwrap();
-    let (instances, why) = (LEAST, Lack::SeedMemory);
-    assert_eq!(lacking[place], Some(Lacking { instances, why }));
-    assert_eq!(lacking.iter().flatten().count(), 1, "{lacking:?}");
+    let shortfall: Vec<_> = all.iter().map(|of| bench.pool.shortfall(of)).collect();
+    let place = shortfall.iter().position(Option::is_some).unwrap();
+    let (instances, why) = (LEAST, ShortfallCause::SeedMemory);
+    assert_eq!(shortfall[place], Some(WarmShortfall { instances, why }));
+    assert_eq!(shortfall.iter().flatten().count(), 1, "{shortfall:?}");
     assert!(bench.pool.stats().seed_bytes <= 3 * layer_bytes + layer_bytes / 2);
     // No seed is made only to be evicted.
     let linked = || bench.pool.tree()[1].forks;
@@ -341,10 +341,10 @@ pub async fn seeds_for_warm_instances_fit_the_memory_for_seeds(roomy: &Bench) {
     drop(all.pop());
     bench
         .settles("it has all, too", |stats| {
-            stats.warm == 3 * LEAST && stats.lacking == LackingStats::default()
+            stats.warm == 3 * LEAST && stats.shortfall == ShortfallStats::default()
         })
         .await;
-    assert_eq!(bench.pool.lacking(&last), None);
+    assert_eq!(bench.pool.shortfall(&last), None);
     bench.pool.shutdown().await;
 }
 
@@ -363,7 +363,7 @@ pub async fn instances_beyond_the_functions_memory_are_reported(roomy: &Bench) {
     bench.pool.provision_and_wait(&seed).await;
     bench
         .settles("it is told", |stats| {
-            stats.lacking.of(Lack::FunctionMemory) == LEAST
+            stats.shortfall.of(ShortfallCause::FunctionMemory) == LEAST
         })
         .await;
     let linked = || bench.pool.tree()[1].forks;

@@ -96,7 +96,7 @@ impl World<'_> {
                     FreezePolicy::BeforeInit
                 };
                 let made = self.bench.pool.make_seed(&spec(freeze), self.code).await;
-                self.seeds.push(made.unwrap().0);
+                self.seeds.push(made.unwrap().version);
             }
             2 if !self.seeds.is_empty() => {
                 // The version's requests that are under way continue.

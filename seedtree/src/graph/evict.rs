@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::node::Node;
-use super::search::Search;
+use super::node::{Node, Search};
 use super::{Graph, Resident};
 use crate::eviction::{Candidate, Evictions, evict_to_fit, seeds_to_evict};
 use crate::key::{Key, Owner};
@@ -63,8 +62,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         let mut gone = Vec::new();
         if self.bytes() > budget.bytes {
             let (keys, candidates) = self.candidates(None, &[], now);
-            let places = seeds_to_evict(&candidates, budget.bytes);
-            gone = self.evict(&at(&keys, &places));
+            let indices = seeds_to_evict(&candidates, budget.bytes);
+            gone = self.evict(&at(&keys, &indices));
         }
         if self.accounts.count() > budget.count {
             let (keys, mut candidates) = self.candidates(None, &[], now);
@@ -72,8 +71,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             for candidate in &mut candidates {
                 candidate.bytes = 1;
             }
-            let places = seeds_to_evict(&candidates, budget.count as u64);
-            gone.extend(self.evict(&at(&keys, &places)));
+            let indices = seeds_to_evict(&candidates, budget.count as u64);
+            gone.extend(self.evict(&at(&keys, &indices)));
         }
         self.stuck = self.is_over(budget).then(Search::default);
         gone
@@ -221,8 +220,9 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         for key in children.chain(resting.iter().map(|instance| instance.key)) {
             *held.entry(key).or_default() += 1;
         }
-        let places = nodes.iter().enumerate();
-        let places: BTreeMap<Key, usize> = places.map(|(place, (key, ..))| (*key, place)).collect();
+        let indices = nodes.iter().enumerate();
+        let indices: BTreeMap<Key, usize> =
+            indices.map(|(index, (key, ..))| (*key, index)).collect();
         let candidates = nodes.iter().map(|(key, node, bytes)| {
             let count = node.slot.holders();
             Candidate {
@@ -230,7 +230,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
                 cost: node.cost,
                 bytes: *bytes,
                 in_use: count > 1 + held.get(key).copied().unwrap_or(0),
-                parent: node.parent.and_then(|parent| places.get(&parent).copied()),
+                parent: node.parent.and_then(|parent| indices.get(&parent).copied()),
             }
         });
         let mut candidates: Vec<Candidate> = candidates.collect();
@@ -251,7 +251,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
     }
 }
 
-fn at(keys: &[Key], places: &[usize]) -> Vec<Key> {
-    let keys = places.iter().filter_map(|place| keys.get(*place));
+fn at(keys: &[Key], indices: &[usize]) -> Vec<Key> {
+    let keys = indices.iter().filter_map(|index| keys.get(*index));
     keys.copied().collect()
 }

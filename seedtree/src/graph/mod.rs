@@ -19,7 +19,6 @@ mod describe;
 mod evict;
 mod node;
 mod resident;
-mod search;
 mod slot;
 
 use std::collections::BTreeMap;
@@ -33,8 +32,7 @@ pub use evict::{Budget, OwnerEvictions, Resting};
 pub use resident::{CompanionState, Resident};
 pub use slot::Slot;
 
-use self::node::{Accounts, Node};
-use self::search::Search;
+use self::node::{Accounts, Node, Search};
 use crate::key::{Key, Owner, StepDigest};
 use crate::limits::LAYERS_MAX;
 

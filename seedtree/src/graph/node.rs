@@ -71,6 +71,13 @@ impl<T, R, W> Node<T, R, W> {
     }
 }
 
+/// Progress of the search for a seed that can be evicted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Search {
+    /// The node that was examined last.
+    pub at: Option<(Owner, Key)>,
+}
+
 /// The snapshots in memory that are not pinned, and their bytes at the last count.
 #[derive(Debug, Default)]
 pub struct Accounts {

@@ -6,8 +6,10 @@
 //! the lock, receives none before it is evicted. The holder of a `Weak` of it may be quicker, and
 //! then keeps the snapshot a moment longer than the graph.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use faasw_common::Lock;
 
 use crate::use_rate::UseRate;
 
@@ -15,7 +17,7 @@ use crate::use_rate::UseRate;
 ///
 /// A slot whose node has left the graph stays empty, even if an equal node is defined again.
 #[derive(Debug)]
-pub struct Slot<T>(Arc<Mutex<Contents<T>>>);
+pub struct Slot<T>(Arc<Lock<Contents<T>>>);
 
 #[derive(Debug)]
 struct Contents<T> {
@@ -32,7 +34,7 @@ impl<T> Clone for Slot<T> {
 impl<T> Slot<T> {
     /// Returns an empty slot, which counts as used once.
     pub(super) fn new(now: Instant) -> Self {
-        Self(Arc::new(Mutex::new(Contents {
+        Self(Arc::new(Lock::new(Contents {
             snapshot: None,
             uses: UseRate::once(now),
         })))
@@ -41,54 +43,52 @@ impl<T> Slot<T> {
     /// Returns the snapshot, which is not evicted while the result is held.
     #[must_use]
     pub fn get(&self) -> Option<Arc<T>> {
-        self.lock().snapshot.clone()
+        self.0.lock().snapshot.clone()
     }
 
     /// Records a use of the snapshot, or of the slot while it is empty.
     pub fn note_use(&self, now: Instant) {
-        self.lock().uses.add(now);
+        self.0.lock().uses.add(now);
     }
 
     /// Returns the uses per unit of time, of which older ones count less.
     pub(super) fn frequency(&self, now: Instant) -> f64 {
-        self.lock().uses.at(now)
+        self.0.lock().uses.at(now)
     }
 
     /// Returns the result of `look` for the snapshot, if it is in memory. The call is no use: it
     /// does not make the snapshot count as in use. `look` runs under the lock, so it must be short,
     /// and must not access the graph.
     pub fn look<V>(&self, look: impl FnOnce(&T) -> V) -> Option<V> {
-        self.lock().snapshot.as_deref().map(look)
+        self.0.lock().snapshot.as_deref().map(look)
     }
 
     /// Returns the number of holders of the snapshot, including the slot; 0 if it is not in memory.
     pub(super) fn holders(&self) -> usize {
-        self.lock().snapshot.as_ref().map_or(0, Arc::strong_count)
+        self.0.lock().snapshot.as_ref().map_or(0, Arc::strong_count)
     }
 
     pub(super) fn fill(&self, snapshot: Arc<T>) {
-        self.lock().snapshot = Some(snapshot);
+        self.0.lock().snapshot = Some(snapshot);
     }
 
     pub(super) fn empty(&self) -> Option<Arc<T>> {
-        self.lock().snapshot.take()
+        self.0.lock().snapshot.take()
     }
 
     /// Removes the snapshot if it has no holders but the slot and `others(it)` more.
     pub(super) fn evict(&self, others: impl FnOnce(&Arc<T>) -> usize) -> Option<Arc<T>> {
-        self.lock()
+        self.0
+            .lock()
             .snapshot
             .take_if(|snapshot| Arc::strong_count(snapshot) == 1 + others(snapshot))
     }
 
     /// Removes this snapshot, if the slot still holds it.
     pub(super) fn discard(&self, snapshot: &Arc<T>) -> Option<Arc<T>> {
-        self.lock()
+        self.0
+            .lock()
             .snapshot
             .take_if(|own| Arc::ptr_eq(own, snapshot))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Contents<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

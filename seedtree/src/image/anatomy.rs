@@ -7,8 +7,9 @@ use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::PageSet;
 
 use super::error::ImageError;
-use super::header::{CHUNK, FORMAT};
-use super::read::{Image, Source};
+use super::format::{CHUNK, FORMAT};
+use super::read::Image;
+use super::source::Source;
 use crate::content::Content;
 
 /// The contents of an image, in numbers.

@@ -5,7 +5,7 @@ use std::io;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::header::FORMAT;
+use super::format::FORMAT;
 
 /// The reason why there is no image, or none that can be used.
 #[derive(Debug, Error)]
@@ -20,7 +20,7 @@ pub enum ImageError {
     #[error("an image is cut off")]
     CutOff,
     /// The file is no image.
-    #[error("a file is no image")]
+    #[error("the file is not an image")]
     Foreign,
     /// The image was made by an incompatible version of faasw.
     #[error("an image is of format {0}, and this faasw reads format {ours}", ours = FORMAT)]
@@ -32,10 +32,10 @@ pub enum ImageError {
     #[error("{0} of an image is damaged")]
     Damaged(Part),
     /// The image was sealed with the right key, but its contents are inconsistent.
-    #[error("an image makes no sense: {0}")]
+    #[error("an image is inconsistent: {0}")]
     Senseless(&'static str),
     /// The image was made for another purpose: another build, processor or code.
-    #[error("an image is good for something else")]
+    #[error("an image was made for another build, processor or code")]
     Purpose,
     /// The image was made over another parent.
     #[error("an image was made over another parent")]

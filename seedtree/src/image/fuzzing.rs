@@ -6,9 +6,11 @@ use zerocopy::IntoBytes;
 use super::HEADER_PART;
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
-use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix};
+use super::format::{CHUNK, FORMAT, MAGIC, PREFIX};
+use super::header::{Header, Prefix};
 use super::parcel::{ParcelError, open_all, seal_as_told};
-use super::read::{Image, Source};
+use super::read::Image;
+use super::source::Source;
 
 /// Returns a file with this header and these pages, without checking them. The tags of the pages'
 /// chunks replace the last bytes of the header, where they belong.
@@ -79,10 +81,7 @@ pub fn opened_parcel(
 /// # Errors
 /// Returns an [`ImageError`] if the file is no valid image, and the errors of the source and the
 /// system.
-pub fn opened(
-    file: &(impl Source + Sync),
-    key: &ImageKey,
-) -> Result<(Vec<u8>, Vec<u8>), ImageError> {
+pub fn opened(file: &impl Source, key: &ImageKey) -> Result<(Vec<u8>, Vec<u8>), ImageError> {
     let image = Image::open(file, key)?;
     let layer = image.read_layer::<()>("opened", None)?;
     let mut pages = Vec::new();

@@ -10,14 +10,16 @@
 mod anatomy;
 mod crypt;
 mod error;
-mod filling;
+mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod header;
+mod layer_source;
 mod pages;
 mod parcel;
 mod read;
 mod sink;
+mod source;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -25,17 +27,18 @@ mod write;
 pub use self::anatomy::{Anatomy, Use};
 pub use self::crypt::ImageKey;
 pub use self::error::{ImageError, Part};
-pub use self::filling::Filling;
 pub use self::header::Purpose;
+pub use self::layer_source::{LayerFill, LayerSource};
 pub use self::parcel::{Contents, Opening, ParcelError, Part as ParcelPart, Sealing};
-pub use self::read::{Image, Source};
+pub use self::read::Image;
 pub use self::sink::Sink;
+pub use self::source::Source;
 pub use self::write::Arrangement;
 
 use faasw_abi::memory_map::{PAGE, RAM_MAX};
 use faasw_abi::pages::PageRange;
 
-use self::header::{CHUNK, HEADER_MAX, PREFIX};
+use self::format::{CHUNK, HEADER_MAX, PREFIX};
 
 /// Maximum bytes of an image: all of a guest's memory, and the header.
 pub const IMAGE_MAX: u64 = (PREFIX + HEADER_MAX) as u64 + RAM_MAX;

@@ -1,8 +1,5 @@
 //! Reading an image: a snapshot as it was, over the parent that it was made over.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use faasw_abi::memory_map;
@@ -11,58 +8,25 @@ use zerocopy::FromBytes;
 
 use super::crypt::ImageKey;
 use super::error::{ImageError, Part};
-use super::filling::Filling;
-use super::header::{CHUNK, Header, PREFIX, Prefix, Purpose};
-use super::pages::{ChunkBuffer, Pages, chunks_with};
+use super::format::{CHUNK, PREFIX};
+use super::header::{Header, Prefix, Purpose};
+use super::layer_source::{LayerFill, LayerSource};
+use super::pages::Pages;
+use super::source::{Source, read};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;
-use crate::freeze::SnapshotMetadata;
+use crate::freeze::{SnapshotMetadata, windows_over};
 use crate::key::Owner;
-use crate::layer::{Layer, LayerBuilder, Progress};
+use crate::layer::{Layer, LayerBuilder};
 use crate::limits::WINDOWS_MAX;
-use crate::overlay::overlay_layer;
+use crate::reading::{AlignedBuffer, DemandFill};
 use crate::snapshot::{Snapshot, Sorted};
-
-/// A source that an image is read from.
-pub trait Source {
-    /// Fills `out` from `offset` on.
-    ///
-    /// # Errors
-    /// Returns `UnexpectedEof` if the source ends too early, and the errors of the disk.
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()>;
-}
-
-impl Source for File {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        FileExt::read_exact_at(self, out, offset)
-    }
-}
-
-impl<S: Source + ?Sized> Source for &S {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(out, offset)
-    }
-}
-
-impl<S: Source + ?Sized> Source for Arc<S> {
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(out, offset)
-    }
-}
 
 /// An image whose header was read and verified.
 #[derive(Debug)]
 pub struct Image<F> {
     pub(super) header: Header,
     pub(super) pages: Pages<F>,
-}
-
-/// Fills `out` from an offset on. Reads whole pages if both ends are page-aligned.
-pub(super) fn read(source: &impl Source, out: &mut [u8], offset: u64) -> Result<(), ImageError> {
-    match source.read_exact_at(out, offset) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ImageError::CutOff),
-        read => Ok(read?),
-    }
 }
 
 impl<F: Source> Image<F> {
@@ -72,17 +36,17 @@ impl<F: Source> Image<F> {
     /// Returns the [`ImageError`] that names the fault if the file is no image, was sealed with
     /// another key, is damaged or inconsistent. Returns [`ImageError::Io`] if the disk fails.
     pub fn open(source: F, key: &ImageKey) -> Result<Self, ImageError> {
-        let mut room = ChunkBuffer::of(PREFIX);
-        read(&source, room.bytes(), 0)?;
-        let (prefix, _) = Prefix::read_from_prefix(room.bytes()).map_err(|_| ImageError::CutOff)?;
+        let mut buffer = AlignedBuffer::new(PREFIX);
+        read(&source, buffer.all(), 0)?;
+        let (prefix, _) = Prefix::read_from_prefix(buffer.all()).map_err(|_| ImageError::CutOff)?;
         prefix.check()?;
         let key = key.unwrap(prefix.bound_to_key(), prefix.key)?;
         let length = prefix.header_bytes as usize;
         // The chunks after the header begin at a page boundary, too.
-        let mut room = ChunkBuffer::of(length);
-        read(&source, room.bytes(), PREFIX as u64)?;
-        let (header, between) = room
-            .bytes()
+        let mut buffer = AlignedBuffer::new(length);
+        read(&source, buffer.all(), PREFIX as u64)?;
+        let (header, between) = buffer
+            .all()
             .split_at_mut_checked(length)
             .ok_or(ImageError::CutOff)?;
         if between.iter().any(|byte| *byte != 0) {
@@ -172,9 +136,8 @@ impl<F: Source> Image<F> {
     /// Returns the bytes of the pages that are not needed before the first guest runs.
     #[must_use]
     pub fn later_bytes(&self) -> u64 {
-        let first = chunks_with(self.pages.pieces(), &self.header.needed_first());
-        let bytes = (first.len() * CHUNK) as u64;
-        self.stored_bytes().saturating_sub(bytes)
+        let first = self.pages.bytes_with(&self.header.needed_first());
+        self.stored_bytes().saturating_sub(first)
     }
 
     /// Reads all pages into a new layer of this name, which is not sealed yet. Pages that are equal
@@ -187,31 +150,10 @@ impl<F: Source> Image<F> {
         &self,
         name: &str,
         parent: Option<&Snapshot<S>>,
-    ) -> Result<LayerBuilder, ImageError>
-    where
-        F: Sync,
-    {
-        let all: Vec<usize> = (0..self.pages.pieces().len()).collect();
-        self.read_chunks(&all, name, parent)
-    }
-
-    fn read_chunks<S>(
-        &self,
-        chunks: &[usize],
-        name: &str,
-        parent: Option<&Snapshot<S>>,
-    ) -> Result<LayerBuilder, ImageError>
-    where
-        F: Sync,
-    {
+    ) -> Result<LayerBuilder, ImageError> {
         let layer = LayerBuilder::new(name, self.header.ram_bytes).map_err(ImageError::Layer)?;
-        self.pages.fill_all(chunks, &layer)?;
-        if let Some(parent) = parent {
-            if parent.content() != self.header.parent {
-                return Err(ImageError::Parent);
-            }
-            copy_inherited(&self.header.inherited, parent, &layer)?;
-        }
+        self.pages.fill_all(&layer)?;
+        copy_inherited(&self.header, parent, &layer)?;
         Ok(layer)
     }
 
@@ -236,7 +178,7 @@ impl<F: Source> Image<F> {
 
     /// Restores the snapshot with a layer of this name that has only the pages that are needed
     /// first: those that requests use, those that forks copy, and the page tables. Also returns the
-    /// [`Filling`] that loads the other pages: instances that touch one before it is present have
+    /// [`LayerFill`] that loads the other pages: instances that touch one before it is present have
     /// to wait for it.
     ///
     /// # Errors
@@ -247,19 +189,21 @@ impl<F: Source> Image<F> {
         parent: Option<Arc<Snapshot<S>>>,
         state: S,
         owner: Owner,
-    ) -> Result<(Snapshot<S>, Filling), ImageError>
+    ) -> Result<(Snapshot<S>, LayerFill), ImageError>
     where
-        F: std::fmt::Debug + Send + Sync + 'static,
+        F: 'static,
     {
-        let first = chunks_with(self.pages.pieces(), &self.header.needed_first());
-        let builder = self.read_chunks(&first, name, parent.as_deref())?;
-        let progress = Arc::new(Progress::default());
-        let pages = self.header.stored_bytes() + self.header.inherited.bytes();
-        let layer = builder.partial_layer(self.header.own.clone(), pages, progress.clone());
+        let header = self.header;
+        let layer = LayerBuilder::new(name, header.ram_bytes).map_err(ImageError::Layer)?;
+        let fill = DemandFill::new(LayerSource::new(self.pages, layer));
+        fill.fill_set(&header.needed_first())?;
+        let layer = &fill.source().layer;
+        copy_inherited(&header, parent.as_deref(), layer)?;
+        let bytes = header.stored_bytes() + header.inherited.bytes();
+        let layer = layer.partial_layer(header.own.clone(), bytes, fill.progress().clone());
         let layer = layer.map_err(ImageError::Layer)?;
-        let filling = Filling::new(self.pages, builder, &first, progress);
-        let snapshot = restored(self.header, layer, parent, state, owner)?;
-        Ok((snapshot, filling))
+        let snapshot = restored(header, layer, parent, state, owner)?;
+        Ok((snapshot, fill))
     }
 }
 
@@ -274,12 +218,9 @@ fn restored<S>(
     if content != header.parent.map(Some) {
         return Err(ImageError::Parent);
     }
-    let windows = match &parent {
-        None => overlay_layer(&[], &header.own, 0),
-        Some(parent) => overlay_layer(parent.windows(), &header.own, parent.depth() + 1),
-    };
+    let windows = windows_over(parent.as_deref(), &header.own);
     if windows.len() > WINDOWS_MAX {
-        return Err(ImageError::Senseless("in how many pieces it is"));
+        return Err(ImageError::Senseless("it has too many windows"));
     }
     let ram = PageRange::around(0, header.ram_bytes);
     if windows.iter().any(|window| !ram.holds(window.range)) {
@@ -305,13 +246,20 @@ fn restored<S>(
     Ok(snapshot)
 }
 
-/// Copies pages of a parent, none of which may be empty.
+/// Copies the pages that are equal to the parent's, none of which may be empty.
 fn copy_inherited<S>(
-    inherited: &PageSet,
-    parent: &Snapshot<S>,
+    header: &Header,
+    parent: Option<&Snapshot<S>>,
     layer: &LayerBuilder,
 ) -> Result<(), ImageError> {
-    let senseless = || ImageError::Senseless("it has pages of its parent that that has not");
+    let Some(parent) = parent else {
+        return Ok(());
+    };
+    if parent.content() != header.parent {
+        return Err(ImageError::Parent);
+    }
+    let inherited = &header.inherited;
+    let senseless = || ImageError::Senseless("it inherits pages that its parent does not have");
     let theirs: PageSet = parent.windows().iter().map(|window| window.range).collect();
     if !inherited.without(&theirs).is_empty() {
         return Err(senseless());

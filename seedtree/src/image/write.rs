@@ -7,7 +7,8 @@ use zerocopy::IntoBytes;
 
 use super::crypt::{ImageKey, TAG, Wrapped};
 use super::error::ImageError;
-use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix, Purpose, needed_first};
+use super::format::{CHUNK, FORMAT, MAGIC, PREFIX};
+use super::header::{Header, Prefix, Purpose, needed_first};
 use super::sink::{Sink, write_all_at};
 use super::{HEADER_PART, pieces};
 use crate::content::Content;

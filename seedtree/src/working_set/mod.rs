@@ -15,10 +15,11 @@ mod habit;
 mod tests;
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use faasw_abi::memory_map::CODE_MAX;
 use faasw_abi::pages::{PageRange, PageSet};
+use faasw_common::Lock;
 
 use self::habit::Habit;
 use crate::key::Owner;
@@ -103,7 +104,7 @@ pub struct Reuse {
 #[derive(Debug)]
 pub struct WorkingSet {
     is_learnt: bool,
-    known: Mutex<WorkingSetState>,
+    known: Lock<WorkingSetState>,
 }
 
 #[derive(Debug, Default)]
@@ -127,19 +128,19 @@ impl WorkingSet {
     pub fn of(owner: Owner) -> Self {
         Self {
             is_learnt: owner != Owner::Shared,
-            known: Mutex::default(),
+            known: Lock::default(),
         }
     }
 
     /// Returns the current set.
     #[must_use]
     pub fn current(&self) -> Arc<PageSets> {
-        self.known().sets.clone()
+        self.known.lock().sets.clone()
     }
 
     /// Returns the set for the seed's image; it is empty before the first recording.
     pub(crate) fn recorded(&self) -> RecordedSets {
-        let known = self.known();
+        let known = self.known.lock();
         RecordedSets {
             sets: known.sets.clone(),
             changed: known.changed,
@@ -148,7 +149,7 @@ impl WorkingSet {
 
     /// Restores the set that was known when the seed was in memory before, if it is not empty.
     pub(crate) fn restore(&self, sets: PageSets, changed: u64) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if !self.is_learnt || sets.written.is_empty() && sets.read.is_empty() {
             return;
         }
@@ -161,14 +162,14 @@ impl WorkingSet {
     /// done.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        let known = self.known();
+        let known = self.known.lock();
         self.is_learnt && (!known.is_recorded || known.misses.is_firm(MISSES))
     }
 
     /// Counts a reset that is about to begin, and returns whether it should count unused pages.
     #[must_use]
     pub fn count_reset(&self) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if !known.is_recorded || known.changed <= FEW {
             return false;
         }
@@ -182,7 +183,7 @@ impl WorkingSet {
 
     /// Records the report of a reset, for an instance that was forked with the set of `generation`.
     pub fn note(&self, generation: u32, reset: Misses) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if generation != known.sets.generation || !known.is_recorded {
             return;
         }
@@ -212,11 +213,11 @@ impl WorkingSet {
     /// Learns the pages that an instance used, which was forked with the set of `generation`, as
     /// its sandbox reports them. Pages outside `ram_bytes` of memory are ignored. Returns whether
     /// the report was accepted: not for a shared seed, nor if the set was replaced meanwhile.
-    pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) -> bool {
-        let written = sensible(&told.written, ram_bytes);
-        let read = sensible(&told.read, ram_bytes);
-        let code = sensible_code(&told.code);
-        let mut known = self.known();
+    pub fn learn(&self, generation: u32, reported: &UsedPages, ram_bytes: u64) -> bool {
+        let written = sensible(&reported.written, ram_bytes);
+        let read = sensible(&reported.read, ram_bytes);
+        let code = sensible_code(&reported.code);
+        let mut known = self.known.lock();
         // A different generation means that another instance has reported already.
         if !self.is_learnt || generation != known.sets.generation {
             return false;
@@ -232,7 +233,7 @@ impl WorkingSet {
             known.misses.follow();
         }
         known.is_recorded = true;
-        known.changed = before.saturating_add(told.changed).min(written.count());
+        known.changed = before.saturating_add(reported.changed).min(written.count());
         let code = if code.is_empty() {
             known.sets.code.clone()
         } else {
@@ -250,7 +251,7 @@ impl WorkingSet {
     /// Adds the pages of memory and code that guests had to wait for when the seed was read in
     /// parts, if they are more than a set may leave out. Returns whether the set has changed.
     pub fn learn_late(&self, memory: &PageSet, code: &PageSet) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let sets = known.sets.clone();
         let pages = sets.written.count() + sets.read.count() + sets.code.count();
         let late = memory.count() + code.count();
@@ -289,11 +290,7 @@ impl WorkingSet {
     /// Returns how the current set has been used.
     #[must_use]
     pub fn reuse(&self) -> Reuse {
-        self.known().reuse
-    }
-
-    fn known(&self) -> MutexGuard<'_, WorkingSetState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().reuse
     }
 }
 
@@ -312,8 +309,8 @@ impl WorkingSetState {
 }
 
 /// Returns the valid part of a reported set for `ram_bytes` of memory, within the limits.
-fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
-    let believed = PageSet::from_reported_clipped(told, PageRange::around(0, ram_bytes));
+fn sensible(reported: &[PageRange], ram_bytes: u64) -> PageSet {
+    let believed = PageSet::from_reported_clipped(reported, PageRange::around(0, ram_bytes));
     let joined = believed
         .first_ranges(SET_PAGES_MAX)
         .coalesced(NonZeroU32::MIN, SET_MAX);
@@ -326,7 +323,7 @@ fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
 }
 
 /// Returns the valid part of a reported set of code pages, in few ranges of whole units.
-fn sensible_code(told: &[PageRange]) -> PageSet {
+fn sensible_code(reported: &[PageRange]) -> PageSet {
     let all = PageRange::around(0, CODE_MAX);
-    PageSet::from_reported_clipped(told, all).coalesced(CODE_UNIT, SET_MAX)
+    PageSet::from_reported_clipped(reported, all).coalesced(CODE_UNIT, SET_MAX)
 }

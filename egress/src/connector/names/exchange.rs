@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
-use super::message::{LINKS_MAX, NO_ERROR, Question, RecordType, Reply, WireName};
+use super::message::{LINKS_MAX, Question, RecordType, Reply, WireName};
 
 /// Most bytes of a datagram. A question here allows 512 (RFC 1035, 4.2.1); some servers send more.
 const DATAGRAM_MAX: usize = 4096;
@@ -170,19 +170,15 @@ impl Family {
 /// Queries all families by datagrams of one socket, each three times at most, `pace` apart. A query
 /// for the root goes along from the second time on: a server that answers it is running.
 async fn ask_by_datagrams(server: SocketAddr, families: &mut [&mut Family], pace: Duration) {
-    let silent = match exchange_datagrams(server, families, pace).await {
+    let outcome = exchange_datagrams(server, families, pace).await;
+    let silent = match outcome {
+        _ if families.iter().any(|family| family.reply.is_ok()) => LookupFailure::SilentOnName,
         Ok(true) => LookupFailure::SilentOnName,
         Ok(false) => LookupFailure::SilentOnAll,
         // The kernel reports that no server listens there, or that it is unreachable.
         Err(error) if is_of_the_server(&error) => LookupFailure::SilentOnAll,
         // This process has no more descriptors or memory, which is no fault of the server.
         Err(_) => LookupFailure::SilentOnName,
-    };
-    let is_there = families.iter().any(|family| family.reply.is_ok());
-    let silent = if is_there {
-        LookupFailure::SilentOnName
-    } else {
-        silent
     };
     for family in families {
         if family.question.is_some() && family.reply.is_err() {
@@ -193,11 +189,7 @@ async fn ask_by_datagrams(server: SocketAddr, families: &mut [&mut Family], pace
 
 fn is_of_the_server(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    let kind = error.kind();
-    matches!(
-        kind,
-        ConnectionRefused | HostUnreachable | NetworkUnreachable
-    )
+    [ConnectionRefused, HostUnreachable, NetworkUnreachable].contains(&error.kind())
 }
 
 /// Returns whether the server answered anything at all.
@@ -305,11 +297,6 @@ fn question(name: &WireName, kind: RecordType) -> io::Result<Question> {
         name: name.clone(),
         kind,
     })
-}
-
-/// Returns whether a response code says that the name exists, without an address.
-pub fn is_without_address(code: u16) -> bool {
-    code == NO_ERROR
 }
 
 #[cfg(test)]

@@ -39,17 +39,14 @@ impl Hosts {
             read_line(line, at, &mut entries, &mut addresses);
             at += line.len() + 1;
         }
-        let mut hosts = Self {
+        // Stable: addresses of a name stay in the file's order.
+        entries.sort_by(|one, other| one.name(&text).cmp(other.name(&text)));
+        entries.shrink_to_fit();
+        Ok(Self {
             text,
             entries,
             addresses,
-        };
-        let mut entries = std::mem::take(&mut hosts.entries);
-        // Stable: addresses of a name stay in the file's order.
-        entries.sort_by(|one, other| hosts.name(*one).cmp(hosts.name(*other)));
-        entries.shrink_to_fit();
-        hosts.entries = entries;
-        Ok(hosts)
+        })
     }
 
     /// Returns the addresses of a name in lower case, in the order of the file.
@@ -57,18 +54,19 @@ impl Hosts {
         let name = name.as_bytes();
         let first = self
             .entries
-            .partition_point(|entry| self.name(*entry) < name);
+            .partition_point(|entry| entry.name(&self.text) < name);
         let entries = self.entries.iter().skip(first);
         entries
-            .take_while(move |entry| self.name(**entry) == name)
+            .take_while(move |entry| entry.name(&self.text) == name)
             .filter_map(|entry| self.addresses.get(usize::try_from(entry.address).ok()?))
             .copied()
     }
+}
 
-    fn name(&self, entry: Entry) -> &[u8] {
-        let [start, length] =
-            [entry.start, entry.length].map(|it| usize::try_from(it).unwrap_or(0));
-        self.text.get(start..start + length).unwrap_or_default()
+impl Entry {
+    fn name<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        let [start, length] = [self.start, self.length].map(|it| usize::try_from(it).unwrap_or(0));
+        text.get(start..start + length).unwrap_or_default()
     }
 }
 

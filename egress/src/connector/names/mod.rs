@@ -21,13 +21,12 @@ use faasw_abi::outgoing::FailureCode;
 use faasw_egress_policy::Host;
 
 use self::cache::CacheLimits;
-use self::exchange::{LookupFailure, Network, Sockets, is_without_address};
+use self::exchange::{LookupFailure, Network, Sockets};
 pub use self::function::Function;
 use self::hosts::Hosts;
-use self::message::{NO_NAME, WireName};
+use self::message::{NO_ERROR, NO_NAME, WireName};
 use self::servers::Servers;
-use super::ConnectFailure;
-use super::dial::ADDRESSES_MAX;
+use super::dial::{ADDRESSES_MAX, ConnectFailure};
 use super::fair::{FairLimits, FairPool};
 
 /// Lookups at once. Each holds one socket and at most 64 KiB of an answer, so that 128 functions
@@ -192,9 +191,8 @@ fn reserved(name: &str) -> Option<Result<Vec<IpAddr>, ConnectFailure>> {
 impl From<LookupFailure> for ConnectFailure {
     fn from(unfound: LookupFailure) -> Self {
         let rcode = match unfound {
-            LookupFailure::Known(code) if is_without_address(code) => {
-                return FailureCode::DestinationNotFound.into();
-            }
+            // The name exists, without an address.
+            LookupFailure::Known(NO_ERROR) => return FailureCode::DestinationNotFound.into(),
             LookupFailure::SilentOnName | LookupFailure::SilentOnAll => {
                 return FailureCode::DnsTimeout.into();
             }

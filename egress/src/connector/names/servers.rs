@@ -36,6 +36,18 @@ impl Server {
             .get()
             .is_some_and(|until| until > Instant::now())
     }
+
+    /// Notes whether the server answered anything. Silence counts only after a full turn's wait, so
+    /// that a function with short turns cannot cause a slow server to come last for all functions.
+    fn note(&self, outcome: &Result<LookupAnswer, LookupFailure>, turn: Duration) {
+        match outcome {
+            Err(LookupFailure::SilentOnAll) if turn < TURN => {}
+            Err(LookupFailure::SilentOnAll) => {
+                self.silent_until.set(Some(Instant::now() + SILENCE))
+            }
+            _ => self.silent_until.set(None),
+        }
+    }
 }
 
 impl Servers {
@@ -93,19 +105,5 @@ impl Servers {
             next = silent;
         }
         Err(why.unwrap_or(LookupFailure::Failed(None)))
-    }
-}
-
-impl Server {
-    /// Notes whether the server answered anything. Silence counts only after a full turn's wait, so
-    /// that a function with short turns cannot cause a slow server to come last for all functions.
-    fn note(&self, outcome: &Result<LookupAnswer, LookupFailure>, turn: Duration) {
-        match outcome {
-            Err(LookupFailure::SilentOnAll) if turn < TURN => {}
-            Err(LookupFailure::SilentOnAll) => {
-                self.silent_until.set(Some(Instant::now() + SILENCE))
-            }
-            _ => self.silent_until.set(None),
-        }
     }
 }

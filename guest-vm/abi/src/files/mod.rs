@@ -78,7 +78,7 @@ pub enum FilesError {
 impl fmt::Display for FilesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(error) => write!(f, "these are no files of a function: {error}"),
+            Self::Malformed(error) => write!(f, "the files are malformed: {error}"),
             Self::TooMany => write!(
                 f,
                 "there are more than {ENTRIES_MAX} files, folders and links"
@@ -90,9 +90,9 @@ impl fmt::Display for FilesError {
             ),
             Self::BadPath(path) => write!(
                 f,
-                "{path:?} is no path of a function's file: such are relative, in UTF-8, with / \
-                 between their parts, at most {PATH_MAX} bytes and {DEPTH_MAX} folders long, and \
-                 have no part that is empty, . or .. or longer than {NAME_MAX} bytes"
+                "{path:?} is not a valid path of a file: a path is relative UTF-8 with / between \
+                 its parts, has at most {PATH_MAX} bytes and {DEPTH_MAX} folders, and no part is \
+                 empty, . or .., or longer than {NAME_MAX} bytes"
             ),
             Self::Twice(path) => write!(f, "there are two files at {path:?}"),
             Self::BadLink(path) => write!(

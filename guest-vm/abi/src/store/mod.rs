@@ -179,18 +179,15 @@ impl<'a> Request<'a> {
             Operation::Open => writer.bytes(&[1]),
             Operation::Get(keys) => {
                 writer.bytes(&[2]);
-                writer.list(keys, |writer, key| writer.string(key));
+                writer.strings(keys);
             }
             Operation::Set(pairs) => {
                 writer.bytes(&[3]);
-                writer.list(pairs, |writer, (key, value)| {
-                    writer.string(key);
-                    writer.string(value);
-                });
+                writer.pairs(pairs);
             }
             Operation::Delete(keys) => {
                 writer.bytes(&[4]);
-                writer.list(keys, |writer, key| writer.string(key));
+                writer.strings(keys);
             }
             Operation::Exists(key) => {
                 writer.bytes(&[5]);
@@ -231,28 +228,25 @@ impl<'a> Request<'a> {
     /// # Errors
     /// Returns a [`WireError`] if the bytes are no request, or an item exceeds its maximum.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = bounded(bytes)?;
-        let store = text(&mut reader, STORE_MAX)?;
-        let [operation] = reader.array()?;
-        let operation = match operation {
-            1 => Operation::Open,
-            2 => Operation::Get(list(&mut reader, key)?),
-            3 => Operation::Set(list(&mut reader, |reader| {
-                Ok((key(reader)?, value(reader)?))
-            })?),
-            4 => Operation::Delete(list(&mut reader, key)?),
-            5 => Operation::Exists(key(&mut reader)?),
-            6 => Operation::Keys(from(&mut reader)?),
-            7 => Operation::Increment(key(&mut reader)?, i64::from_le_bytes(reader.array()?)),
-            8 => Operation::Swap {
-                key: key(&mut reader)?,
-                seen: option(&mut reader, value)?,
-                value: value(&mut reader)?,
-            },
-            _ => return Err(WireError::BadValue),
-        };
-        end(&reader)?;
-        Ok(Self { store, operation })
+        bounded(bytes, |reader| {
+            let store = text(reader, STORE_MAX)?;
+            let operation = match reader.array()? {
+                [1] => Operation::Open,
+                [2] => Operation::Get(list(reader, key)?),
+                [3] => Operation::Set(list(reader, |reader| Ok((key(reader)?, value(reader)?)))?),
+                [4] => Operation::Delete(list(reader, key)?),
+                [5] => Operation::Exists(key(reader)?),
+                [6] => Operation::Keys(from(reader)?),
+                [7] => Operation::Increment(key(reader)?, i64::from_le_bytes(reader.array()?)),
+                [8] => Operation::Swap {
+                    key: key(reader)?,
+                    seen: option(reader, value)?,
+                    value: value(reader)?,
+                },
+                _ => return Err(WireError::BadValue),
+            };
+            Ok(Self { store, operation })
+        })
     }
 }
 
@@ -272,7 +266,7 @@ impl<'a> Answer<'a> {
             Self::Exists(is_there) => writer.bytes(&[3, u8::from(*is_there)]),
             Self::Keys(keys, more) => {
                 writer.bytes(&[4, u8::from(*more)]);
-                writer.list(keys, |writer, key| writer.string(key));
+                writer.strings(keys);
             }
             Self::Number(number) => {
                 writer.bytes(&[5]);
@@ -292,23 +286,21 @@ impl<'a> Answer<'a> {
     /// # Errors
     /// Returns a [`WireError`] if the bytes are no answer, or an item exceeds its maximum.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = bounded(bytes)?;
-        let [outcome] = reader.array()?;
-        let answer = match outcome {
-            1 => Self::Done,
-            2 => Self::Values(list(&mut reader, |reader| option(reader, value))?),
-            3 => Self::Exists(flag(&mut reader)?),
-            4 => {
-                let more = flag(&mut reader)?;
-                Self::Keys(list(&mut reader, key)?, more)
-            }
-            5 => Self::Number(i64::from_le_bytes(reader.array()?)),
-            6 => Self::Denied,
-            7 => Self::Failed(text(&mut reader, TEXT_MAX)?),
-            _ => return Err(WireError::BadValue),
-        };
-        end(&reader)?;
-        Ok(answer)
+        bounded(bytes, |reader| {
+            Ok(match reader.array()? {
+                [1] => Self::Done,
+                [2] => Self::Values(list(reader, |reader| option(reader, value))?),
+                [3] => Self::Exists(flag(reader)?),
+                [4] => {
+                    let more = flag(reader)?;
+                    Self::Keys(list(reader, key)?, more)
+                }
+                [5] => Self::Number(i64::from_le_bytes(reader.array()?)),
+                [6] => Self::Denied,
+                [7] => Self::Failed(text(reader, TEXT_MAX)?),
+                _ => return Err(WireError::BadValue),
+            })
+        })
     }
 }
 
@@ -344,17 +336,14 @@ fn end_record(
     Ok(record)
 }
 
-fn bounded(bytes: &[u8]) -> Result<Reader<'_>, WireError> {
+/// Decodes a record of at most [`RECORD_MAX`] bytes.
+fn bounded<'a, T>(
+    bytes: &'a [u8],
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, WireError>,
+) -> Result<T, WireError> {
     match bytes.len() {
-        0..=RECORD_MAX => Ok(Reader::new(bytes)),
+        0..=RECORD_MAX => Reader::decode(bytes, read),
         _ => Err(WireError::BadValue),
-    }
-}
-
-fn end(reader: &Reader<'_>) -> Result<(), WireError> {
-    match reader.left() {
-        0 => Ok(()),
-        _ => Err(WireError::TrailingBytes),
     }
 }
 

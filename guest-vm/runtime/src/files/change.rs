@@ -1,7 +1,8 @@
 //! Changes of files. Each call succeeds completely, or changes nothing; only a write may be
 //! partial.
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
+use core::ops::Deref;
 use core::time::Duration;
 
 use faasw_abi::files::Kind;
@@ -14,7 +15,35 @@ use super::{Body, Changed, FileError, Files, MemoryBudget, NODE, Node, Opening, 
 /// Maximum bytes of a link's target.
 const TARGET_MAX: usize = 4096;
 
+/// A function's files with what a change of them needs: the memory that pays for it, and the time.
+pub(crate) struct FileSystem<'a> {
+    files: &'a mut Files,
+    room: &'a mut dyn MemoryBudget,
+    now: Duration,
+}
+
+impl Deref for FileSystem<'_> {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        self.files
+    }
+}
+
 impl Files {
+    /// Returns the files for changes, which are paid for from `room`.
+    pub(crate) fn with<'a>(
+        &'a mut self,
+        room: &'a mut dyn MemoryBudget,
+        now: Duration,
+    ) -> FileSystem<'a> {
+        FileSystem {
+            files: self,
+            room,
+            now,
+        }
+    }
+
     pub(super) fn put(&mut self, node: Node, body: Body) {
         let changed = Changed {
             body,
@@ -22,34 +51,6 @@ impl Files {
             times: Times::default(),
         };
         self.changed.insert(node, changed);
-    }
-
-    /// Adds a new node to a folder that has no entry with this name.
-    fn add(
-        &mut self,
-        folder: Node,
-        name: &str,
-        body: Body,
-        now: Duration,
-        room: &mut impl MemoryBudget,
-    ) -> Result<Node, FileError> {
-        let node = self.next;
-        let next = node.checked_add(1).ok_or(FileError::NoSpace)?;
-        let target = match &body {
-            Body::Link(target) => target.len(),
-            Body::File(_) | Body::Folder(_) => 0,
-        };
-        self.folder_mut(folder, room)?;
-        room.take(NODE + target)?;
-        if let Err(error) = self.folder_mut(folder, room)?.add(name, node, room) {
-            room.release(NODE + target);
-            return Err(error);
-        }
-        self.next = next;
-        self.put(node, body);
-        self.touch(node, |times| *times = Times::all(now));
-        self.touch(folder, |times| times.modified = now);
-        Ok(node)
     }
 
     fn touch(&mut self, node: Node, touch: impl FnOnce(&mut Times)) {
@@ -62,7 +63,7 @@ impl Files {
     fn changed_mut(
         &mut self,
         node: Node,
-        room: &mut impl MemoryBudget,
+        room: &mut dyn MemoryBudget,
     ) -> Result<&mut Changed, FileError> {
         if !self.changed.contains_key(&node) {
             match self.bundled(node).ok_or(FileError::NoEntry)? {
@@ -85,7 +86,7 @@ impl Files {
     fn content_mut(
         &mut self,
         node: Node,
-        room: &mut impl MemoryBudget,
+        room: &mut dyn MemoryBudget,
     ) -> Result<&mut Content, FileError> {
         match &mut self.changed_mut(node, room)?.body {
             Body::File(content) => Ok(content),
@@ -93,39 +94,110 @@ impl Files {
         }
     }
 
+    fn may_open(&self, node: Node, is_folder: bool, how: Opening) -> Result<(), FileError> {
+        match self.kind(node)? {
+            Kind::Link => Err(FileError::Loop),
+            Kind::File if how.folder || is_folder => Err(FileError::NotFolder),
+            Kind::Folder if how.write || how.truncate || how.create => Err(FileError::IsFolder),
+            Kind::File | Kind::Folder => Ok(()),
+        }
+    }
+
+    /// Returns the folder and name of a path at which an object that is no folder can be added.
+    fn free(&self, base: Node, path: &str) -> Result<(Node, String), FileError> {
+        let place = self.walk(base, path, false)?;
+        match (place.node, place.name) {
+            (Some(node), _) if place.is_folder && self.kind(node)? != Kind::Folder => {
+                Err(FileError::NotFolder)
+            }
+            (None, Some(name)) if !place.is_folder => Ok((place.folder, name.to_string())),
+            (None, _) => Err(FileError::NoEntry),
+            (Some(_), _) => Err(FileError::Exists),
+        }
+    }
+
+    /// Returns whether a folder is another one, or somewhere in it.
+    fn is_within(&self, folder: Node, other: Node) -> bool {
+        let mut at = folder;
+        loop {
+            if at == other {
+                return true;
+            }
+            let parent = self.parent(at);
+            if at == ROOT || parent == at {
+                return false;
+            }
+            at = parent;
+        }
+    }
+}
+
+impl FileSystem<'_> {
+    /// Adds a new node to a folder that has no entry with this name.
+    fn add(&mut self, folder: Node, name: &str, body: Body) -> Result<Node, FileError> {
+        let Self { files, room, now } = self;
+        let node = files.next;
+        let next = node.checked_add(1).ok_or(FileError::NoSpace)?;
+        let target = match &body {
+            Body::Link(target) => target.len(),
+            Body::File(_) | Body::Folder(_) => 0,
+        };
+        files.folder_mut(folder, *room)?;
+        room.take(NODE + target)?;
+        if let Err(error) = files.folder_mut(folder, *room)?.add(name, node, *room) {
+            room.release(NODE + target);
+            return Err(error);
+        }
+        files.next = next;
+        files.put(node, body);
+        files.touch(node, |times| *times = Times::all(*now));
+        files.touch(folder, |times| times.modified = *now);
+        Ok(node)
+    }
+
     /// Removes a node that is in no folder, once it is not open any more.
-    pub(super) fn drop_unused(&mut self, node: Node, room: &mut impl MemoryBudget) {
+    fn drop_unused(&mut self, node: Node) {
         let is_unused = |changed: &Changed| changed.links == 0;
         if self.open.contains_key(&node) || !self.changed.get(&node).is_some_and(is_unused) {
             return;
         }
-        if let Some(changed) = self.changed.remove(&node) {
+        if let Some(changed) = self.files.changed.remove(&node) {
             let more = match &changed.body {
                 Body::File(content) => content.cost(),
                 Body::Folder(folder) => folder.cost(),
                 Body::Link(target) => target.len(),
             };
-            room.release(NODE + more);
+            self.room.release(NODE + more);
         }
     }
 
     /// Reduces the number of folders that a node is in.
-    fn unlink_node(&mut self, node: Node, room: &mut impl MemoryBudget) {
-        if let Some(changed) = self.changed.get_mut(&node) {
+    fn unlink_node(&mut self, node: Node) {
+        if let Some(changed) = self.files.changed.get_mut(&node) {
             changed.links = changed.links.saturating_sub(1);
-            self.drop_unused(node, room);
+            self.drop_unused(node);
         }
     }
 
-    /// Opens the object at a path, and holds it until [`Files::close`].
-    pub(crate) fn open(
-        &mut self,
-        base: Node,
-        path: &str,
-        how: Opening,
-        now: Duration,
-        room: &mut impl MemoryBudget,
-    ) -> Result<Node, FileError> {
+    /// Counts an opening of a node, which stays until it is closed.
+    pub(crate) fn hold(&mut self, node: Node) {
+        *self.files.open.entry(node).or_default() += 1;
+    }
+
+    /// Counts a closing of a node.
+    pub(crate) fn close(&mut self, node: Node) {
+        let Some(count) = self.files.open.get_mut(&node) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.files.open.remove(&node);
+            self.drop_unused(node);
+        }
+    }
+
+    /// Opens the object at a path, and holds it until [`FileSystem::close`].
+    pub(crate) fn open(&mut self, base: Node, path: &str, how: Opening) -> Result<Node, FileError> {
         if how.create && how.folder {
             return Err(FileError::Invalid);
         }
@@ -141,52 +213,32 @@ impl Files {
                     return Err(FileError::IsFolder);
                 }
                 let (folder, name) = (place.folder, name.to_string());
-                self.add(folder, &name, Body::File(Content::of(&[])), now, room)?
+                self.add(folder, &name, Body::File(Content::of(&[])))?
             }
             (None, _) => return Err(FileError::NoEntry),
         };
-        if how.truncate && place_is_file(self, node) {
-            self.set_size(node, 0, now, room)?;
+        if how.truncate && matches!(self.kind(node), Ok(Kind::File)) {
+            self.set_size(node, 0)?;
         }
         self.hold(node);
         Ok(node)
     }
 
-    fn may_open(&self, node: Node, is_folder: bool, how: Opening) -> Result<(), FileError> {
-        match self.kind(node)? {
-            Kind::Link => Err(FileError::Loop),
-            Kind::File if how.folder || is_folder => Err(FileError::NotFolder),
-            Kind::Folder if how.write || how.truncate || how.create => Err(FileError::IsFolder),
-            Kind::File | Kind::Folder => Ok(()),
-        }
-    }
-
     /// Writes to a file, and returns the number of bytes.
-    pub(crate) fn write(
-        &mut self,
-        node: Node,
-        at: u64,
-        bytes: &[u8],
-        now: Duration,
-        room: &mut impl MemoryBudget,
-    ) -> Result<usize, FileError> {
-        let written = self.content_mut(node, room)?.write(at, bytes, room)?;
+    pub(crate) fn write(&mut self, node: Node, at: u64, bytes: &[u8]) -> Result<usize, FileError> {
+        let Self { files, room, now } = self;
+        let written = files.content_mut(node, *room)?.write(at, bytes, *room)?;
         if written > 0 {
-            self.touch(node, |times| (times.modified, times.changed) = (now, now));
+            files.touch(node, |times| (times.modified, times.changed) = (*now, *now));
         }
         Ok(written)
     }
 
     /// Truncates a file, or extends it by zeroes.
-    pub(crate) fn set_size(
-        &mut self,
-        node: Node,
-        size: u64,
-        now: Duration,
-        room: &mut impl MemoryBudget,
-    ) -> Result<(), FileError> {
-        self.content_mut(node, room)?.set_size(size, room)?;
-        self.touch(node, |times| (times.modified, times.changed) = (now, now));
+    pub(crate) fn set_size(&mut self, node: Node, size: u64) -> Result<(), FileError> {
+        let Self { files, room, now } = self;
+        files.content_mut(node, *room)?.set_size(size, *room)?;
+        files.touch(node, |times| (times.modified, times.changed) = (*now, *now));
         Ok(())
     }
 
@@ -196,36 +248,27 @@ impl Files {
         node: Node,
         accessed: Option<Duration>,
         modified: Option<Duration>,
-        now: Duration,
-        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
-        let times = &mut self.changed_mut(node, room)?.times;
+        let times = &mut self.files.changed_mut(node, self.room)?.times;
         times.accessed = accessed.unwrap_or(times.accessed);
         times.modified = modified.unwrap_or(times.modified);
-        times.changed = now;
+        times.changed = self.now;
         Ok(())
     }
 
+    /// Returns the time of a change.
+    pub(crate) fn now(&self) -> Duration {
+        self.now
+    }
+
     /// Makes an empty folder.
-    pub(crate) fn create_folder(
-        &mut self,
-        base: Node,
-        path: &str,
-        now: Duration,
-        room: &mut impl MemoryBudget,
-    ) -> Result<(), FileError> {
+    pub(crate) fn create_folder(&mut self, base: Node, path: &str) -> Result<(), FileError> {
         let place = self.walk(base, path, false)?;
         let (None, Some(name)) = (place.node, place.name) else {
             return Err(FileError::Exists);
         };
         let (folder, name) = (place.folder, name.to_string());
-        self.add(
-            folder,
-            &name,
-            Body::Folder(Folder::within(folder)),
-            now,
-            room,
-        )?;
+        self.add(folder, &name, Body::Folder(Folder::within(folder)))?;
         Ok(())
     }
 
@@ -235,8 +278,6 @@ impl Files {
         target: &str,
         base: Node,
         path: &str,
-        now: Duration,
-        room: &mut impl MemoryBudget,
     ) -> Result<(), FileError> {
         match target {
             _ if target.is_empty() => return Err(FileError::NoEntry),
@@ -246,50 +287,27 @@ impl Files {
             _ => {}
         }
         let (folder, name) = self.free(base, path)?;
-        let body = Body::Link(target.into());
-        self.add(folder, &name, body, now, room)?;
+        self.add(folder, &name, Body::Link(target.into()))?;
         Ok(())
     }
 
-    /// Returns the folder and name of a path at which an object that is no folder can be added.
-    fn free(&self, base: Node, path: &str) -> Result<(Node, alloc::string::String), FileError> {
-        let place = self.walk(base, path, false)?;
-        match (place.node, place.name) {
-            (Some(node), _) if place.is_folder && self.kind(node)? != Kind::Folder => {
-                Err(FileError::NotFolder)
-            }
-            (None, Some(name)) if !place.is_folder => Ok((place.folder, name.to_string())),
-            (None, _) => Err(FileError::NoEntry),
-            (Some(_), _) => Err(FileError::Exists),
-        }
-    }
-
     /// Adds another entry for a file or a link.
-    pub(crate) fn link(
-        &mut self,
-        from: (Node, &str),
-        to: (Node, &str),
-        room: &mut impl MemoryBudget,
-    ) -> Result<(), FileError> {
+    pub(crate) fn link(&mut self, from: (Node, &str), to: (Node, &str)) -> Result<(), FileError> {
         let node = self.find(from.0, from.1, false)?;
         if self.kind(node)? == Kind::Folder {
             return Err(FileError::NotPermitted);
         }
         let (folder, name) = self.free(to.0, to.1)?;
-        self.changed_mut(node, room)?;
-        self.folder_mut(folder, room)?.add(&name, node, room)?;
-        let changed = self.changed_mut(node, room)?;
+        let Self { files, room, .. } = self;
+        files.changed_mut(node, *room)?;
+        files.folder_mut(folder, *room)?.add(&name, node, *room)?;
+        let changed = files.changed_mut(node, *room)?;
         changed.links = changed.links.saturating_add(1);
         Ok(())
     }
 
     /// Removes a file or a link.
-    pub(crate) fn unlink(
-        &mut self,
-        base: Node,
-        path: &str,
-        room: &mut impl MemoryBudget,
-    ) -> Result<(), FileError> {
+    pub(crate) fn unlink(&mut self, base: Node, path: &str) -> Result<(), FileError> {
         let place = self.walk(base, path, false)?;
         let node = place.node.ok_or(FileError::NoEntry)?;
         if self.kind(node)? == Kind::Folder {
@@ -297,18 +315,11 @@ impl Files {
         }
         let node = place.existing(self)?;
         let (folder, name) = (place.folder, place.name.ok_or(FileError::Busy)?.to_string());
-        self.folder_mut(folder, room)?.remove(&name, room);
-        self.unlink_node(node, room);
-        Ok(())
+        self.remove_entry(folder, &name, node)
     }
 
     /// Removes an empty folder.
-    pub(crate) fn remove_folder(
-        &mut self,
-        base: Node,
-        path: &str,
-        room: &mut impl MemoryBudget,
-    ) -> Result<(), FileError> {
+    pub(crate) fn remove_folder(&mut self, base: Node, path: &str) -> Result<(), FileError> {
         let place = self.walk(base, path, false)?;
         let node = place.node.ok_or(FileError::NoEntry)?;
         if self.kind(node)? != Kind::Folder {
@@ -318,26 +329,26 @@ impl Files {
             return Err(FileError::NotEmpty);
         }
         let (folder, name) = (place.folder, place.name.ok_or(FileError::Busy)?.to_string());
-        self.forget_folder(node, room)?;
-        self.folder_mut(folder, room)?.remove(&name, room);
-        self.unlink_node(node, room);
+        self.forget_folder(node)?;
+        self.remove_entry(folder, &name, node)
+    }
+
+    /// Removes the entry of a node from a folder.
+    fn remove_entry(&mut self, folder: Node, name: &str, node: Node) -> Result<(), FileError> {
+        let folder = self.files.folder_mut(folder, self.room)?;
+        folder.remove(name, self.room);
+        self.unlink_node(node);
         Ok(())
     }
 
     /// Marks a folder of the bundle as changed, so that open descriptors of it see its removal,
     /// too.
-    fn forget_folder(&mut self, node: Node, room: &mut impl MemoryBudget) -> Result<(), FileError> {
-        self.folder_mut(node, room).map(drop)
+    fn forget_folder(&mut self, node: Node) -> Result<(), FileError> {
+        self.files.folder_mut(node, self.room).map(drop)
     }
 
     /// Moves an object, and replaces a file or an empty folder at the target.
-    pub(crate) fn rename(
-        &mut self,
-        from: (Node, &str),
-        to: (Node, &str),
-        now: Duration,
-        room: &mut impl MemoryBudget,
-    ) -> Result<(), FileError> {
+    pub(crate) fn rename(&mut self, from: (Node, &str), to: (Node, &str)) -> Result<(), FileError> {
         let source = self.walk(from.0, from.1, false)?;
         let node = source.existing(self)?;
         let source_name = source.name.ok_or(FileError::Busy)?.to_string();
@@ -359,54 +370,36 @@ impl Files {
                 (true, false) => return Err(FileError::NotFolder),
                 (false, true) => return Err(FileError::IsFolder),
                 (true, true) if self.has_entries(over) => return Err(FileError::NotEmpty),
-                (true, true) => self.forget_folder(over, room)?,
+                (true, true) => self.forget_folder(over)?,
                 (false, false) => {}
             }
         }
+        let Self { files, room, now } = self;
         // All steps that may need memory come before the first change.
         if is_folder {
-            self.folder_mut(node, room)?;
+            files.folder_mut(node, *room)?;
         }
-        self.folder_mut(source, room)?;
-        let folder = self.folder_mut(target, room)?;
+        files.folder_mut(source, *room)?;
+        let folder = files.folder_mut(target, *room)?;
         if over.is_none() {
-            folder.add(&target_name, node, room)?;
+            folder.add(&target_name, node, *room)?;
         } else {
             folder.replace(&target_name, node);
         }
-        self.folder_mut(source, room)?.remove(&source_name, room);
+        files.folder_mut(source, *room)?.remove(&source_name, *room);
         if let Some(Changed {
             body: Body::Folder(folder),
             ..
-        }) = self.changed.get_mut(&node)
+        }) = files.changed.get_mut(&node)
         {
             folder.parent = target;
         }
         for folder in [source, target] {
-            self.touch(folder, |times| times.modified = now);
+            files.touch(folder, |times| times.modified = *now);
         }
         if let Some(over) = over {
-            self.unlink_node(over, room);
+            self.unlink_node(over);
         }
         Ok(())
     }
-
-    /// Returns whether a folder is another one, or somewhere in it.
-    fn is_within(&self, folder: Node, other: Node) -> bool {
-        let mut at = folder;
-        loop {
-            if at == other {
-                return true;
-            }
-            let parent = self.parent(at);
-            if at == ROOT || parent == at {
-                return false;
-            }
-            at = parent;
-        }
-    }
-}
-
-fn place_is_file(files: &Files, node: Node) -> bool {
-    matches!(files.kind(node), Ok(Kind::File))
 }

@@ -24,11 +24,8 @@ pub(super) fn read_from(content: &[u8], at: u64, out: &mut [u8]) -> usize {
     let from = usize::try_from(at).ok().and_then(|at| content.get(at..));
     let from = from.unwrap_or_default();
     let count = from.len().min(out.len());
-    for (to, from) in out.chunks_mut(PAGE).zip(from.chunks(PAGE)) {
-        let count = to.len().min(from.len());
-        if let (Some(to), Some(from)) = (to.get_mut(..count), from.get(..count)) {
-            to.copy_from_slice(from);
-        }
+    if let (Some(to), Some(from)) = (out.get_mut(..count), from.get(..count)) {
+        to.copy_from_slice(from);
     }
     count
 }
@@ -88,7 +85,7 @@ impl Content {
         &mut self,
         at: u64,
         bytes: &[u8],
-        room: &mut impl MemoryBudget,
+        room: &mut dyn MemoryBudget,
     ) -> Result<usize, FileError> {
         let most = SIZE_MAX.saturating_sub(at);
         if most == 0 && !bytes.is_empty() {
@@ -121,7 +118,7 @@ impl Content {
     fn page(
         &mut self,
         number: u64,
-        room: &mut impl MemoryBudget,
+        room: &mut dyn MemoryBudget,
     ) -> Result<&mut Box<[u8; PAGE]>, FileError> {
         if !self.pages.contains_key(&number) {
             room.take(PAGE_COST)?;
@@ -139,7 +136,7 @@ impl Content {
     pub(super) fn set_size(
         &mut self,
         size: u64,
-        room: &mut impl MemoryBudget,
+        room: &mut dyn MemoryBudget,
     ) -> Result<(), FileError> {
         if size > SIZE_MAX {
             return Err(FileError::TooLarge);

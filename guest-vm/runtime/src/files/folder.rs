@@ -61,7 +61,7 @@ impl Folder {
         &mut self,
         name: &str,
         node: Node,
-        room: &mut impl MemoryBudget,
+        room: &mut dyn MemoryBudget,
     ) -> Result<(), FileError> {
         room.take(cost(name))?;
         let name: Arc<str> = name.into();
@@ -77,7 +77,7 @@ impl Folder {
         Some(core::mem::replace(&mut entry.1, node))
     }
 
-    pub(super) fn remove(&mut self, name: &str, room: &mut impl MemoryBudget) -> Option<Node> {
+    pub(super) fn remove(&mut self, name: &str, room: &mut dyn MemoryBudget) -> Option<Node> {
         let number = self.names.remove(name)?;
         room.release(cost(name));
         self.entries.remove(&number).map(|(_, node)| node)
@@ -161,7 +161,7 @@ impl Files {
     pub(super) fn folder_mut(
         &mut self,
         node: Node,
-        room: &mut impl MemoryBudget,
+        room: &mut dyn MemoryBudget,
     ) -> Result<&mut Folder, FileError> {
         if !self.changed.contains_key(&node) {
             let all = self.list(node, 0, usize::MAX)?;

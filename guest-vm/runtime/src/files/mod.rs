@@ -27,6 +27,7 @@ use core::time::Duration;
 use faasw_abi::files::bundle::{Bundle, EntryObject};
 use faasw_abi::files::{FilesError, Kind};
 
+pub(crate) use self::change::FileSystem;
 use self::content::Content;
 use self::folder::Folder;
 
@@ -68,6 +69,8 @@ pub(crate) enum FileError {
     TooLarge,
     /// The object is the root folder.
     Busy,
+    /// The function has no files.
+    NoFiles,
 }
 
 /// The memory that the function may use, from which nodes are paid for.
@@ -259,23 +262,6 @@ impl Files {
             (None, Some(EntryObject::File(content))) => Ok(content::read_from(content, at, out)),
             (None, None) => Err(FileError::NoEntry),
             _ => Err(FileError::IsFolder),
-        }
-    }
-
-    /// Counts an opening of a node, which stays until it is closed.
-    pub(crate) fn hold(&mut self, node: Node) {
-        *self.open.entry(node).or_default() += 1;
-    }
-
-    /// Counts a closing of a node.
-    pub(crate) fn close(&mut self, node: Node, room: &mut impl MemoryBudget) {
-        let Some(count) = self.open.get_mut(&node) else {
-            return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            self.open.remove(&node);
-            self.drop_unused(node, room);
         }
     }
 }

@@ -38,7 +38,7 @@ impl<P: Platform> Ready<P> {
     pub(super) fn conclude_command(&mut self, ended: Result<(), Failure>) -> Result<(), Failure> {
         match &ended {
             Ok(()) => self.finish_command(),
-            Err(failure) if failure.outcome == Outcome::Exit && self.has_told_failure() => {
+            Err(failure) if failure.outcome == Outcome::Exit && self.has_reported_failure() => {
                 self.finish_command()?;
                 ended
             }
@@ -46,9 +46,9 @@ impl<P: Platform> Ready<P> {
         }
     }
 
-    fn has_told_failure(&self) -> bool {
+    fn has_reported_failure(&self) -> bool {
         match &self.store.data().stdio {
-            Stdio::Command(output) => output.tells_failure(),
+            Stdio::Command(output) => output.reports_failure(),
             Stdio::Log => false,
         }
     }

@@ -31,10 +31,10 @@ impl<P: Platform> State<P> {
         if mem::replace(&mut self.may_enter, false) {
             self.platform.inner.freeze(&self.draws);
             if mem::replace(&mut self.runs_to_entry, false) {
-                self.platform.end_made_up();
+                self.platform.end_synthetic();
                 let head = self.platform.head(Channel::INVOCATION);
                 let request = RequestHead::decode(&head)
-                    .map_err(|error| format_err!("the request head: {error}"))?;
+                    .map_err(|error| format_err!("the request head is invalid: {error}"))?;
                 self.draws.close();
                 self.invocation.begin(&request);
                 self.begin_command(&request);
@@ -64,13 +64,13 @@ impl<P: Platform> State<P> {
             let variables: Vec<u8> = variables
                 .flat_map(|(name, value)| [name, b"=".as_slice(), value, b"\0"].concat())
                 .collect();
-            if let Some((files, room, now)) = self.file_system() {
-                let written = files.set_size(node, 0, now, room);
-                let written = written.and_then(|()| files.write(node, 0, &variables, now, room));
+            if let Ok(mut files) = self.file_system() {
+                let written = files.set_size(node, 0);
+                let written = written.and_then(|()| files.write(node, 0, &variables));
                 if written.ok() != Some(variables.len()) {
                     return Err(format_err!(
-                        "it has no memory for the file that it is frozen at, which is to have its \
-                         environment"
+                        "the function has no memory left for its environment, which the file of \
+                         its entry point is to hold"
                     ));
                 }
             }
@@ -91,16 +91,21 @@ impl<P: Platform> Ready<P> {
         state.stdio = Stdio::Log;
         state.runs_to_entry = true;
         // The command has no input yet, even if its request is present.
-        state.platform.make_up(Vec::new());
+        state.platform.begin_synthetic(Vec::new());
         let ran = match self.entry.clone() {
-            Entry::Http(_) => return Err(Failure::new(Outcome::LoadFailed, "it is no command")),
+            Entry::Http(_) => {
+                return Err(Failure::new(
+                    Outcome::LoadFailed,
+                    "the function is not a command",
+                ));
+            }
             Entry::Cli(run) => run_cli(&run, &mut self.store),
             Entry::Cgi(start) => start.call(&mut self.store, ()),
         };
         let ended = self.ended_well(ran);
         if self.store.data().runs_to_entry {
             return Err(ended.err().unwrap_or_else(|| {
-                let what = "it ended before it came to its entry point";
+                let what = "the function ended before its entry point";
                 Failure::new(Outcome::LoadFailed, what)
             }));
         }

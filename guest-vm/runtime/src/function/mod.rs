@@ -158,18 +158,11 @@ impl<P: Platform> Prepared<P> {
     ) -> Result<Self, PreparationFailure<P>> {
         let files = files.zip(config.files.take());
         let files = files.map(|(bundle, config)| files_of(bundle, config));
-        let files = match files.transpose() {
-            Ok(files) => files,
+        let linked = Linked::new(linkers, &loaded.code);
+        let linked = linked.map_err(|error| Failure::load(&error, None));
+        let (files, linked) = match files.transpose().and_then(|files| Ok((files, linked?))) {
+            Ok(prepared) => prepared,
             Err(failure) => return Err(PreparationFailure { platform, failure }),
-        };
-        let linked = match Linked::new(linkers, &loaded.code) {
-            Ok(linked) => linked,
-            Err(error) => {
-                return Err(PreparationFailure {
-                    platform,
-                    failure: Failure::load(&error, None),
-                });
-            }
         };
         let stdio = match loaded.kind {
             FunctionKind::HttpComponent => Stdio::Log,
@@ -244,7 +237,7 @@ fn files_of(bundle: &'static [u8], config: SeedFiles) -> Result<Files, Failure> 
         let found = files.freeze_at(&path);
         found.map_err(|_| {
             refused(format!(
-                "it is to be frozen at {path}, which is no file of it"
+                "the freeze path {path} is not one of the function's files"
             ))
         })?;
     }
@@ -277,7 +270,7 @@ impl Entry {
             Linked::Module(linked) => {
                 let instance = linked.instantiate(&mut *store)?;
                 let start = instance.get_typed_func(store, "_start");
-                let start = start.context("the module is no command")?;
+                let start = start.context("the module is not a command")?;
                 Ok((Self::Cgi(start), Instance::Module(instance)))
             }
             Linked::Component(linked) => {
@@ -410,7 +403,7 @@ impl<P: Platform> Ready<P> {
         state.may_enter = false;
         state.invocation.begin(&request);
         if self.tells_state {
-            return self.tell_state();
+            return self.send_state();
         }
         match self.entry.clone() {
             Entry::Http(handle) => self.handle_http(handle, request),

@@ -18,7 +18,7 @@ use wasmtime::component::{ComponentType, Lift, TypedFunc};
 
 use super::{Instance, Ready, exported};
 use crate::failure::Failure;
-use crate::platform::{Platform, read_some};
+use crate::platform::{Platform, fill};
 
 /// The error of an engine about a script.
 #[derive(ComponentType, Lift)]
@@ -56,7 +56,7 @@ impl<P: Platform> Ready<P> {
         let Instance::Component(instance) = self.instance else {
             return Err(Failure::new(
                 Outcome::LoadFailed,
-                "a module is no language engine",
+                "a module cannot be a language engine",
             ));
         };
         let too_large = self.store.data_mut().become_function(config).err();
@@ -76,7 +76,7 @@ impl<P: Platform> Ready<P> {
     ) -> Result<(), Failure> {
         match init.call(&mut self.store, (files,)) {
             Ok((Ok(()),)) => Ok(()),
-            Ok((Err(error),)) => Err(Failure::new(Outcome::LoadFailed, error.told())),
+            Ok((Err(error),)) => Err(Failure::new(Outcome::LoadFailed, error.report())),
             Err(error) => Err(Failure::run(&error, &self.store.data().memory)),
         }
     }
@@ -89,39 +89,33 @@ impl<P: Platform> Ready<P> {
         let Some(bytes) = bytes.filter(|bytes| *bytes <= SCRIPT_MAX) else {
             return Err(Failure::new(
                 Outcome::GuestFailed,
-                "a script came without its length",
+                "the script has no length",
             ));
         };
         // The full size is allocated at once, because a vector that grows leaves copies behind.
         let mut script = Wiped(vec![0; bytes]);
-        let mut rest = &mut script.0[..];
-        while !rest.is_empty() {
-            let read = read_some(self.platform_mut(), Channel::SCRIPT, rest);
-            if read == 0 {
-                break;
-            }
-            rest = rest.get_mut(read..).unwrap_or_default();
-        }
+        // If bytes are missing, the script is malformed.
+        fill(platform, Channel::SCRIPT, &mut script.0);
         Ok(script)
     }
 }
 
 impl ScriptError {
     /// Returns the error as text for the deploying client.
-    fn told(&self) -> String {
-        let mut told = String::new();
+    fn report(&self) -> String {
+        let mut report = String::new();
         // Writing to a string cannot fail.
         if let Some(file) = &self.file {
-            let _ = write!(told, "{file}:");
+            let _ = write!(report, "{file}:");
             if let Some(line) = self.line {
-                let _ = write!(told, "{line}:");
+                let _ = write!(report, "{line}:");
             }
-            told.push(' ');
+            report.push(' ');
         }
-        told.push_str(&self.message);
+        report.push_str(&self.message);
         for line in self.stack.lines() {
-            let _ = write!(told, "\n  {line}");
+            let _ = write!(report, "\n  {line}");
         }
-        told
+        report
     }
 }

@@ -51,7 +51,7 @@ impl<P: Platform> Ready<P> {
     ///
     /// # Errors
     /// Returns a [`Failure`] if the platform refuses the answer.
-    pub(super) fn tell_state(&mut self) -> Result<(), Failure> {
+    pub(super) fn send_state(&mut self) -> Result<(), Failure> {
         let parts = match self.parts() {
             Ok(parts) => parts,
             Err(why) => {
@@ -81,17 +81,17 @@ impl<P: Platform> Ready<P> {
         // State that the host keeps for the function is not in its memories.
         let state = self.store.data();
         if !state.descriptors.are_untouched() {
-            wasmtime::bail!("it has closed or moved a file descriptor when it is initialised");
+            wasmtime::bail!("it closed or moved a file descriptor during its initialisation");
         }
         if state
             .files
             .as_ref()
             .is_some_and(|files| !files.are_untouched())
         {
-            wasmtime::bail!("it has changed its files when it is initialised");
+            wasmtime::bail!("it changed its files during its initialisation");
         }
         if matches!(&state.stdio, Stdio::Command(output) if !output.is_empty()) {
-            wasmtime::bail!("it has begun its response when it is initialised");
+            wasmtime::bail!("it began its response during its initialisation");
         }
         match self.instance {
             Instance::Module(instance) => self.parts_of_module(instance),
@@ -113,7 +113,7 @@ impl<P: Platform> Ready<P> {
             let part = match export {
                 Extern::Global(global) => StatePart::Global(value(global, &mut self.store)?),
                 Extern::Memory(memory) => StatePart::OfModule(memory),
-                _ => wasmtime::bail!("its code exports {name}, which is no state"),
+                _ => wasmtime::bail!("its code exports {name}, which is not state"),
             };
             parts.push((name, part));
         }
@@ -127,8 +127,8 @@ impl<P: Platform> Ready<P> {
         let held = self.store.data_mut().table.iter_mut().count();
         if held > 0 {
             wasmtime::bail!(
-                "it holds {held} resources of the host when it is initialised, such as an output \
-                 stream; they are no part of a component's memory"
+                "it still holds {held} resources of the host after its initialisation, such as an \
+                 output stream; they are not part of a component's memory"
             );
         }
         let accessors = self.accessors(instance)?;
@@ -162,7 +162,7 @@ impl<P: Platform> Ready<P> {
                     let (value,): (f64,) = call(store, instance, of, &name)?;
                     global(ValueType::F64, value.to_bits())
                 }
-                _ => wasmtime::bail!("its code exports {name}, which is no state"),
+                _ => wasmtime::bail!("its code exports {name}, which is not state"),
             };
             parts.push((name, part));
         }
@@ -190,7 +190,7 @@ impl<P: Platform> Ready<P> {
             };
             match ty {
                 Some(ty) => accessors.push((name.to_string(), ty)),
-                None => wasmtime::bail!("its code exports {name}, which is no state"),
+                None => wasmtime::bail!("its code exports {name}, which is not state"),
             }
         }
         Ok(accessors)
@@ -262,7 +262,7 @@ fn value<P: Platform>(global: Global, store: &mut Store<State<P>>) -> Result<Val
         Val::F32(bits) => (ValueType::F32, bits.into()),
         Val::F64(bits) => (ValueType::F64, bits.into()),
         Val::V128(value) => (ValueType::V128, value.as_u128()),
-        _ => wasmtime::bail!("a global of its is a reference"),
+        _ => wasmtime::bail!("one of its globals is a reference"),
     };
     Ok(Value { ty, bits })
 }
@@ -291,7 +291,7 @@ where
         Some(index) => instance
             .get_typed_func::<(), Results>(&mut *store, index)?
             .call(store, ()),
-        None => wasmtime::bail!("nothing named {name} is exported"),
+        None => wasmtime::bail!("it does not export {name}"),
     }
 }
 

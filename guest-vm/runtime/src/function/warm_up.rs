@@ -29,11 +29,11 @@ impl<P: Platform> Ready<P> {
                 "a command ends with the request that it answers, so nothing can warm it up",
             ));
         };
-        let told = told(&request);
+        let described = describe(&request);
         let state = self.store.data_mut();
         state.may_enter = false;
         state.invocation.begin(&request);
-        state.platform.make_up(body);
+        state.platform.begin_synthetic(body);
         let called = self.call_handler(&handle, request);
         // A function that has exited cannot be entered again.
         let concluded = match called {
@@ -43,9 +43,10 @@ impl<P: Platform> Ready<P> {
             called => self.ended_well(called).and_then(|()| self.conclude()),
         };
         let platform = &mut self.store.data_mut().platform;
-        let status = platform.end_made_up();
+        let status = platform.end_synthetic();
         if let (Ok(()), Some(status @ 300..500)) = (&concluded, status) {
-            let line = format!("the warm-up request {told} was answered with status {status}\n");
+            let line =
+                format!("the warm-up request {described} was answered with status {status}\n");
             platform.log(LogStream::Err, line.as_bytes());
         }
         match (concluded, status) {
@@ -59,7 +60,7 @@ impl<P: Platform> Ready<P> {
 }
 
 /// Returns the method and the path of a request.
-fn told(request: &RequestHead) -> String {
+fn describe(request: &RequestHead) -> String {
     let text = |bytes| String::from_utf8_lossy(bytes);
     let (method, path) = (text(&request.method), text(&request.path_and_query));
     format!("{method} {path}")

@@ -49,7 +49,7 @@ impl<P: Platform> State<P> {
             }),
             Ok(Answer::Failed(failure)) => Err(code_of(failure)),
             Err(_) => Err(ErrorCode::InternalError(Some(
-                "the node's answer is none".into(),
+                "the node's answer is invalid".into(),
             ))),
         }
     }

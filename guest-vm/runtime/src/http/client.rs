@@ -288,16 +288,16 @@ impl OutgoingRequest {
             path_and_query: path.into_bytes(),
             headers: self.headers.into_pairs(),
             timeouts: Timeouts {
-                connect: spelt(options.connect),
-                first_byte: spelt(options.first_byte),
-                between_bytes: spelt(options.between_bytes),
+                connect: on_the_wire(options.connect),
+                first_byte: on_the_wire(options.first_byte),
+                between_bytes: on_the_wire(options.between_bytes),
             },
         })
     }
 }
 
 /// Returns a timeout as it is sent, where 0 means none: a timeout of zero becomes 1 ns.
-fn spelt(timeout: Option<u64>) -> u64 {
+fn on_the_wire(timeout: Option<u64>) -> u64 {
     timeout.map_or(0, |nanoseconds| nanoseconds.max(1))
 }
 

@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 
 use faasw_abi::outgoing::{Failure, FailureCode, Tail};
 use faasw_abi::wire::Pair;
-use wasmtime::component::{Resource, ResourceTableError};
-use wasmtime::{Error, Result};
+use wasmtime::Result;
+use wasmtime::component::Resource;
 
 use super::fields::HeaderFailure;
+use crate::failure::HostFailure;
 use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{
@@ -18,28 +19,11 @@ use crate::wasip2::bindings::wasi::http::types::{
 use crate::wasip2::streams::IoError;
 
 /// The reason why an operation on a message failed.
-pub enum HttpFailure {
-    /// The function receives this code.
-    Code(ErrorCode),
-    /// The function broke the rules.
-    Trap(Error),
-}
+pub type HttpFailure = HostFailure<ErrorCode>;
 
 impl From<ErrorCode> for HttpFailure {
     fn from(code: ErrorCode) -> Self {
         Self::Code(code)
-    }
-}
-
-impl From<Error> for HttpFailure {
-    fn from(error: Error) -> Self {
-        Self::Trap(error)
-    }
-}
-
-impl From<ResourceTableError> for HttpFailure {
-    fn from(error: ResourceTableError) -> Self {
-        Self::Trap(error.into())
     }
 }
 
@@ -49,17 +33,11 @@ impl<P: Platform> types::Host for State<P> {
     }
 
     fn convert_error_code(&mut self, failure: HttpFailure) -> Result<ErrorCode> {
-        match failure {
-            HttpFailure::Code(code) => Ok(code),
-            HttpFailure::Trap(error) => Err(error),
-        }
+        failure.into_code()
     }
 
     fn convert_header_error(&mut self, failure: HeaderFailure) -> Result<HeaderError> {
-        match failure {
-            HeaderFailure::Told(error) => Ok(error),
-            HeaderFailure::Trap(error) => Err(error),
-        }
+        failure.into_code()
     }
 }
 
@@ -73,15 +51,15 @@ pub(crate) fn spell(code: &ErrorCode) -> String {
     let debug = format!("{code:?}");
     let name = debug.strip_prefix("ErrorCode::").unwrap_or(&debug);
     let (name, payload) = name.split_at(name.find('(').unwrap_or(name.len()));
-    let mut spelt = String::new();
+    let mut spelled = String::new();
     for letter in name.chars() {
-        if letter.is_ascii_uppercase() && !spelt.is_empty() {
-            spelt.push('-');
+        if letter.is_ascii_uppercase() && !spelled.is_empty() {
+            spelled.push('-');
         }
-        spelt.push(letter.to_ascii_lowercase());
+        spelled.push(letter.to_ascii_lowercase());
     }
-    spelt.push_str(payload);
-    spelt
+    spelled.push_str(payload);
+    spelled
 }
 
 /// Returns the reason why the body of an answer is incomplete, from the tail behind it, if it is.
@@ -98,7 +76,7 @@ pub(super) fn call_trailers(tail: &[u8]) -> Result<Vec<Pair>, ErrorCode> {
         Ok(Tail::Trailers(fields)) => Ok(fields),
         Ok(Tail::Failed(failure)) => Err(code_of(failure)),
         Err(_) => Err(ErrorCode::InternalError(Some(
-            "the node's answer has no end".into(),
+            "the node's answer is incomplete".into(),
         ))),
     }
 }

@@ -5,9 +5,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use faasw_abi::wire::Pair;
-use wasmtime::component::{Resource, ResourceTableError};
+use wasmtime::component::Resource;
 use wasmtime::{Error, Result};
 
+use crate::failure::HostFailure;
 use crate::headers;
 use crate::platform::Platform;
 use crate::state::State;
@@ -29,28 +30,11 @@ fn cost((name, value): &Pair) -> usize {
 }
 
 /// The reason why fields could not be changed.
-pub enum HeaderFailure {
-    /// The function receives this error.
-    Told(HeaderError),
-    /// The function broke the rules.
-    Trap(Error),
-}
+pub type HeaderFailure = HostFailure<HeaderError>;
 
 impl From<HeaderError> for HeaderFailure {
     fn from(error: HeaderError) -> Self {
-        Self::Told(error)
-    }
-}
-
-impl From<Error> for HeaderFailure {
-    fn from(error: Error) -> Self {
-        Self::Trap(error)
-    }
-}
-
-impl From<ResourceTableError> for HeaderFailure {
-    fn from(error: ResourceTableError) -> Self {
-        Self::Trap(error.into())
+        Self::Code(error)
     }
 }
 

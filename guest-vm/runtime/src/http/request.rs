@@ -115,7 +115,7 @@ impl<P: Platform> State<P> {
     }
 
     /// Abandons the outbound call of a body that the function can no longer read.
-    fn let_go_of(&mut self, source: Source) {
+    fn release_source(&mut self, source: Source) {
         if let Source::Answer(call) = source {
             self.invocation.abandon_call(call, &mut self.platform);
         }
@@ -189,7 +189,7 @@ impl<P: Platform> types::HostIncomingBody for State<P> {
 
     fn drop(&mut self, body: Resource<IncomingBody>) -> Result<()> {
         let body = self.table.delete(body)?;
-        self.let_go_of(body.source);
+        self.release_source(body.source);
         Ok(())
     }
 }
@@ -216,13 +216,13 @@ impl<P: Platform> types::HostFutureTrailers for State<P> {
             self.table.get_mut(&trailers)?.taken = true;
             return Ok(Some(Ok(Ok(None))));
         };
-        if self.rest_of(channel) == Incoming::Pending {
+        if self.discard_rest(channel) == Incoming::Pending {
             return Ok(None);
         }
         self.table.get_mut(&trailers)?.taken = true;
         let tail = self.platform.tail(channel);
         // Nothing else of the message follows.
-        self.let_go_of(source);
+        self.release_source(source);
         let received = match source {
             // The host encodes trailers correctly; invalid ones count as none.
             Source::Request(_) => decode_trailers(&tail).unwrap_or_default(),
@@ -240,7 +240,7 @@ impl<P: Platform> types::HostFutureTrailers for State<P> {
 
     fn drop(&mut self, trailers: Resource<FutureTrailers>) -> Result<()> {
         let trailers = self.table.delete(trailers)?;
-        self.let_go_of(trailers.source);
+        self.release_source(trailers.source);
         Ok(())
     }
 }

@@ -49,7 +49,7 @@ struct Sending {
 
 impl Sending {
     /// Sends as much as there is space for, and returns how many bytes no longer wait.
-    fn go_on(&mut self, platform: &mut impl Platform) -> usize {
+    fn send_waiting(&mut self, platform: &mut impl Platform) -> usize {
         let sent = platform.send(self.channel, &self.waiting);
         self.waiting.drain(..sent);
         if self.waiting.is_empty()
@@ -191,7 +191,7 @@ impl Bodies {
         }
     }
 
-    /// Returns the events to wait for until [`Bodies::go_on`] can continue.
+    /// Returns the events to wait for until [`Bodies::send_waiting`] can continue.
     pub(crate) fn unsent(&self) -> Waits {
         let mut waits = Waits::default();
         for body in self.bodies.values() {
@@ -205,14 +205,14 @@ impl Bodies {
     }
 
     /// Sends waiting bytes of requests, as far as there is space.
-    pub(crate) fn go_on(&mut self, platform: &mut impl Platform) {
+    pub(crate) fn send_waiting(&mut self, platform: &mut impl Platform) {
         // Most functions have no such body.
         if self.pending == 0 {
             return;
         }
         for body in self.bodies.values_mut() {
             if let Sink::Call(sending) = &mut body.sink {
-                self.pending -= sending.go_on(platform);
+                self.pending -= sending.send_waiting(platform);
             }
         }
     }
@@ -333,7 +333,7 @@ impl Bodies {
                 End::Truncated => Some(unfinished()),
             },
         };
-        sending.go_on(platform);
+        sending.send_waiting(platform);
         self.pending += sending.waiting.len();
         body.sink = Sink::Call(sending);
     }
@@ -377,7 +377,7 @@ impl Bodies {
             body.end = End::Truncated;
             if let Sink::Call(sending) = &mut body.sink {
                 sending.tail = Some(failed(FailureCode::HttpRequestBodySize, written));
-                self.pending -= sending.go_on(platform);
+                self.pending -= sending.send_waiting(platform);
             }
             Err(FinishFailure::Length { written })
         } else if body.is_request {
@@ -394,7 +394,7 @@ impl Bodies {
             body.end = end;
             if let Sink::Call(sending) = &mut body.sink {
                 sending.tail = Some(tail);
-                self.pending -= sending.go_on(platform);
+                self.pending -= sending.send_waiting(platform);
             }
             result
         } else {
@@ -416,7 +416,7 @@ impl Bodies {
             body.end = End::Truncated;
             if let Sink::Call(sending) = &mut body.sink {
                 sending.tail = Some(unfinished());
-                self.pending -= sending.go_on(platform);
+                self.pending -= sending.send_waiting(platform);
             }
         }
         self.forget_if_done(id);

@@ -32,7 +32,7 @@ struct Call {
     channel: Channel,
     body: Option<BodyId>,
     /// Whether the function has received the error that the answer's body has failed.
-    has_told_failure: bool,
+    has_reported_failure: bool,
 }
 
 /// Outbound calls that are under way.
@@ -55,9 +55,9 @@ impl Calls {
 
     /// Returns whether the function must receive the error of a failed body, which is reported
     /// once.
-    pub(crate) fn tells_failure(&mut self, id: CallId) -> bool {
+    pub(crate) fn reports_failure(&mut self, id: CallId) -> bool {
         let call = self.under_way.get_mut(&id);
-        call.is_some_and(|call| !core::mem::replace(&mut call.has_told_failure, true))
+        call.is_some_and(|call| !core::mem::replace(&mut call.has_reported_failure, true))
     }
 
     /// Returns a free channel. Waits for channels that were abandoned a moment ago, because their
@@ -117,7 +117,7 @@ impl Invocation {
         let call = Call {
             channel,
             body: body.filter(|_| !is_whole),
-            has_told_failure: false,
+            has_reported_failure: false,
         };
         self.calls.under_way.insert(id, call);
         Ok(id)

@@ -25,9 +25,9 @@ pub struct OtherInterface {
     pub refusal: Option<&'static str>,
 }
 
-const NO_SQLITE: &str = "functions have no SQLite databases here";
-const NO_MODELS: &str = "there are no language models here";
-const NO_CONNECTIONS: &str = "functions make no connections here";
+const NO_SQLITE: &str = "SQLite databases are not supported";
+const NO_MODELS: &str = "language models are not supported";
+const NO_CONNECTIONS: &str = "such connections are not supported";
 
 /// All of these interfaces.
 pub const OTHERS: [OtherInterface; 21] = [

@@ -75,7 +75,7 @@ impl Default for MemoryCalls {
 }
 
 impl MemoryCall {
-    fn goes_on(&mut self) {
+    fn advance(&mut self) {
         let Some(answer) = &mut self.answer else {
             return;
         };
@@ -130,7 +130,7 @@ impl MemoryCalls {
                     call.drained = call.body.len();
                 }
                 if waits.has(Waits::bytes(channel)) {
-                    call.goes_on();
+                    call.advance();
                 }
             }
         }

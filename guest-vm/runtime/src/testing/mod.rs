@@ -18,7 +18,7 @@ use crate::platform::{Incoming, LogStream, Platform, SendError};
 /// A platform over plain memory, with an open channel for the invocation, and for a script, a store
 /// and calls if they are set. It has its own time: each read of the clock takes a microsecond, and
 /// a wait until a deadline passes that time at once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MemoryPlatform {
     /// The head of the request, for a function that reaches its entry point.
     pub request_head: RequestHead,
@@ -74,30 +74,12 @@ impl MemoryPlatform {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
-            request_head: RequestHead::default(),
-            request_body: Vec::new(),
-            body_read: 0,
-            script: None,
-            store_answers: None,
-            store_asked: Vec::new(),
-            secrets: None,
-            calls: MemoryCalls::default(),
-            arriving: VecDeque::new(),
-            request_trailers: Vec::new(),
-            response_head: None,
-            response_body: Vec::new(),
             ring: 1 << 20,
-            seen: Vec::new(),
-            finished: None,
             trailer_limit: 16 << 10,
             head_limit: 64 << 10,
-            log: Vec::new(),
-            waits: Vec::new(),
-            rested: Duration::ZERO,
-            frozen: Vec::new(),
             now: Cell::new(1_000_000_000),
             random: fastrand::Rng::with_seed(seed),
-            drained: 0,
+            ..Self::default()
         }
     }
 

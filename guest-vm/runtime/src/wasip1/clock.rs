@@ -1,13 +1,9 @@
 //! Clocks.
 
-use wasmtime::{Caller, Linker, Result};
-
-use super::MODULE;
 use super::errno::Errno;
-use super::memory::{call, unsigned};
+use super::memory::functions;
 use crate::draws::Kind;
 use crate::platform::Platform;
-use crate::state::State;
 
 /// Nanoseconds: finer than the actual resolution of the clocks below.
 const RESOLUTION: u64 = 1;
@@ -32,38 +28,21 @@ impl Clock {
     /// Returns the current time in nanoseconds.
     pub(super) fn now(self, platform: &impl Platform) -> Result<u64, Errno> {
         match self {
-            Self::Realtime => {
-                u64::try_from(platform.wall().as_nanos()).map_err(|_| Errno::Overflow)
-            }
+            Self::Realtime => Ok(platform.wall().as_nanos().try_into()?),
             Self::Monotonic => Ok(platform.monotonic()),
         }
     }
 }
 
-/// Adds the functions of this module.
-pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        "clock_res_get",
-        |caller: Caller<'_, State<P>>, id: i32, resolution: i32| {
-            call(caller, |memory, _| {
-                Clock::from_id(unsigned(id))?;
-                Ok(memory.write_u64(unsigned(resolution), RESOLUTION)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "clock_time_get",
-        |caller: Caller<'_, State<P>>, id: i32, _precision: i64, time: i32| {
-            call(caller, |memory, state| {
-                state
-                    .draws
-                    .record(Kind::Clock, "wasi_snapshot_preview1#clock_time_get", 0);
-                let now = Clock::from_id(unsigned(id))?.now(&state.platform)?;
-                Ok(memory.write_u64(unsigned(time), now)?)
-            })
-        },
-    )?;
-    Ok(())
+functions! {
+    fn clock_res_get(memory, _state; id: u32, resolution: u32) {
+        Clock::from_id(id)?;
+        Ok(memory.write_u64s(resolution, [RESOLUTION])?)
+    }
+
+    fn clock_time_get(memory, state; id: u32, _precision: u64, time: u32) {
+        state.draws.record(Kind::Clock, "wasi_snapshot_preview1#clock_time_get", 0);
+        let now = Clock::from_id(id)?.now(&state.platform)?;
+        Ok(memory.write_u64s(time, [now])?)
+    }
 }

@@ -1,6 +1,8 @@
-//! Error numbers of WASI preview 1, and their return to Wasm.
+//! Error numbers of WASI preview 1.
 
-use wasmtime::{Error, Result};
+use core::num::TryFromIntError;
+
+use wasmtime::Error;
 
 use crate::failure::RunEnd;
 use crate::files::FileError;
@@ -68,7 +70,14 @@ impl From<FileError> for Errno {
             FileError::NoSpace => Self::Nospc,
             FileError::TooLarge => Self::Fbig,
             FileError::Busy => Self::Busy,
+            FileError::NoFiles => Self::Badf,
         }
+    }
+}
+
+impl From<TryFromIntError> for Errno {
+    fn from(_: TryFromIntError) -> Self {
+        Self::Overflow
     }
 }
 
@@ -81,9 +90,12 @@ pub(super) enum Halt {
     End(Error),
 }
 
-impl From<Errno> for Halt {
-    fn from(errno: Errno) -> Self {
-        Self::Errno(errno)
+impl<E> From<E> for Halt
+where
+    Errno: From<E>,
+{
+    fn from(error: E) -> Self {
+        Self::Errno(error.into())
     }
 }
 
@@ -93,23 +105,8 @@ impl From<Error> for Halt {
     }
 }
 
-impl From<FileError> for Halt {
-    fn from(error: FileError) -> Self {
-        Self::Errno(error.into())
-    }
-}
-
 impl From<RunEnd> for Halt {
     fn from(ended: RunEnd) -> Self {
         Self::End(ended.into())
-    }
-}
-
-/// Returns the result of a call for Wasm.
-pub(super) fn status(result: Result<(), Halt>) -> Result<i32> {
-    match result {
-        Ok(()) => Ok(0),
-        Err(Halt::Errno(errno)) => Ok(errno as i32),
-        Err(Halt::End(error)) => Err(error),
     }
 }

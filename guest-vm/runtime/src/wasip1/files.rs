@@ -3,18 +3,13 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use faasw_abi::files::Kind;
-use wasmtime::{Caller, Linker, Result};
-
-use super::MODULE;
 use super::errno::{Errno, Halt};
-use super::memory::{Memory, call, unsigned};
-use super::stdio::buffers;
+use super::memory::{Memory, functions};
 use crate::descriptors::{Descriptor, OpenFile};
-use crate::files::{Files, Node, Stat};
-use crate::memory::MemoryLimit;
+use crate::files::{Node, Stat};
 use crate::platform::Platform;
 use crate::state::State;
+use faasw_abi::files::Kind;
 
 /// `rights` that are checked.
 pub(super) const RIGHT_READ: u64 = 1 << 1;
@@ -56,11 +51,6 @@ pub(super) fn filetype(kind: Kind) -> u8 {
 }
 
 impl<P: Platform> State<P> {
-    /// Returns the function's files, the account that pays for them, and the time.
-    pub(super) fn files(&mut self) -> Result<(&mut Files, &mut MemoryLimit, Duration), Errno> {
-        self.file_system().ok_or(Errno::Badf)
-    }
-
     /// Returns the folder behind a descriptor.
     pub(super) fn folder(&self, descriptor: u32) -> Result<Node, Errno> {
         match self.descriptors.get(descriptor).ok_or(Errno::Badf)? {
@@ -80,9 +70,9 @@ impl<P: Platform> State<P> {
 }
 
 /// Releases the node of a closed descriptor.
-pub(super) fn closed<P: Platform>(state: &mut State<P>, descriptor: Descriptor) {
-    if let (Some(node), Ok((files, room, _))) = (descriptor.node(), state.files()) {
-        files.close(node, room);
+pub(super) fn release<P: Platform>(state: &mut State<P>, descriptor: Descriptor) {
+    if let (Some(node), Ok(mut files)) = (descriptor.node(), state.file_system()) {
+        files.close(node);
     }
 }
 
@@ -91,19 +81,22 @@ fn read_at<P: Platform>(
     memory: &mut Memory<'_>,
     state: &mut State<P>,
     file: OpenFile,
-    (array, count): (u32, u32),
+    array: u32,
+    count: u32,
 ) -> Result<u32, Halt> {
     if !file.reads {
         return Err(Errno::Badf.into());
     }
     // The buffers are collected first, because reading writes to the memory that holds the array.
-    let buffers = buffers(memory, array, count)?.collect::<Result<Vec<_>, _>>()?;
-    let (files, ..) = state.files()?;
+    let buffers = memory
+        .buffers(array, count)?
+        .collect::<Result<Vec<_>, _>>()?;
+    let files = state.file_system()?;
     let mut total = 0;
     for (pointer, length) in buffers {
         let buffer = memory.bytes_mut(pointer, length)?;
         let read = files.read(file.node, file.at.saturating_add(total.into()), buffer)?;
-        total += u32::try_from(read).map_err(|_| Errno::Overflow)?;
+        total += u32::try_from(read)?;
         if read < buffer.len() {
             break;
         }
@@ -116,23 +109,24 @@ fn write_at<P: Platform>(
     memory: &Memory<'_>,
     state: &mut State<P>,
     file: OpenFile,
-    (array, count): (u32, u32),
+    array: u32,
+    count: u32,
 ) -> Result<u32, Halt> {
     if !file.writes {
         return Err(Errno::Badf.into());
     }
-    let (files, room, now) = state.files()?;
+    let mut files = state.file_system()?;
     let mut total = 0;
-    for buffer in buffers(memory, array, count)? {
+    for buffer in memory.buffers(array, count)? {
         let (pointer, length) = buffer?;
         let bytes = memory.bytes(pointer, length)?;
         let at = file.at.checked_add(total.into()).ok_or(Errno::Fbig)?;
-        let written = match files.write(file.node, at, bytes, now, room) {
+        let written = match files.write(file.node, at, bytes) {
             Ok(written) => written,
             Err(_) if total > 0 => break,
             Err(error) => return Err(error.into()),
         };
-        total += u32::try_from(written).map_err(|_| Errno::Overflow)?;
+        total += u32::try_from(written)?;
         if written < bytes.len() {
             break;
         }
@@ -140,7 +134,7 @@ fn write_at<P: Platform>(
     Ok(total)
 }
 
-/// `fd_read` of a file.
+/// Reads from the position of a file, and returns the number of bytes.
 pub(super) fn read<P: Platform>(
     memory: &mut Memory<'_>,
     state: &mut State<P>,
@@ -148,37 +142,35 @@ pub(super) fn read<P: Platform>(
     file: OpenFile,
     array: u32,
     count: u32,
-    read_to: u32,
-) -> Result<(), Halt> {
-    let read = read_at(memory, state, file, (array, count))?;
+) -> Result<u32, Halt> {
+    let read = read_at(memory, state, file, array, count)?;
     if let Some(file) = state.descriptors.file_mut(descriptor) {
         file.at += u64::from(read);
     }
-    Ok(memory.write_u32(read_to, read)?)
+    Ok(read)
 }
 
-/// `fd_write` of a file.
+/// Writes to the position of a file, or to its end, and returns the number of bytes.
 pub(super) fn write<P: Platform>(
-    memory: &mut Memory<'_>,
+    memory: &Memory<'_>,
     state: &mut State<P>,
     descriptor: u32,
     mut file: OpenFile,
     array: u32,
     count: u32,
-    written_to: u32,
-) -> Result<(), Halt> {
+) -> Result<u32, Halt> {
     if file.flags & APPEND != 0 {
-        file.at = state.files()?.0.stat(file.node)?.size;
+        file.at = state.file_system()?.stat(file.node)?.size;
     }
-    let written = write_at(memory, state, file, (array, count))?;
+    let written = write_at(memory, state, file, array, count)?;
     if let Some(open) = state.descriptors.file_mut(descriptor) {
         open.at = file.at + u64::from(written);
     }
-    Ok(memory.write_u32(written_to, written)?)
+    Ok(written)
 }
 
 /// Returns the `fdstat` of a file or folder: type, flags, rights.
-pub(super) fn fdstat(descriptor: &Descriptor) -> [u8; 24] {
+pub(super) fn fdstat(descriptor: &Descriptor) -> [u64; 3] {
     let (filetype, flags, rights, inheriting) = match descriptor {
         Descriptor::File(file) => {
             let read = if file.reads { RIGHT_READ } else { 0 };
@@ -190,14 +182,8 @@ pub(super) fn fdstat(descriptor: &Descriptor) -> [u8; 24] {
             (TYPE_FOLDER, 0, OF_FOLDERS, all)
         }
     };
-    let mut stat = [0; 24];
-    let head = [[filetype, 0], flags.to_le_bytes()];
-    let longs = [rights, inheriting].map(u64::to_le_bytes);
-    let bytes = head.iter().flatten().chain(&[0; 4]);
-    for (to, from) in stat.iter_mut().zip(bytes.chain(longs.iter().flatten())) {
-        *to = *from;
-    }
-    stat
+    let head = u64::from(filetype) | u64::from(flags) << 16;
+    [head, rights, inheriting]
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -205,8 +191,8 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// Returns the `filestat` of a node.
-pub(super) fn filestat(stat: &Stat) -> [u8; 64] {
-    let longs = [
+pub(super) fn filestat(stat: &Stat) -> [u64; 8] {
+    [
         1,
         inode(stat.node),
         filetype(stat.kind).into(),
@@ -215,15 +201,7 @@ pub(super) fn filestat(stat: &Stat) -> [u8; 64] {
         nanoseconds(stat.times.accessed),
         nanoseconds(stat.times.modified),
         nanoseconds(stat.times.changed),
-    ];
-    let mut bytes = [0; 64];
-    for (to, from) in bytes
-        .iter_mut()
-        .zip(longs.iter().flat_map(|long| long.to_le_bytes()))
-    {
-        *to = from;
-    }
-    bytes
+    ]
 }
 
 /// Returns the inode number of a node. No file has the number 0.
@@ -235,23 +213,22 @@ pub(super) fn inode(node: Node) -> u64 {
 pub(super) fn filestat_of<P: Platform>(
     state: &mut State<P>,
     descriptor: u32,
-) -> Result<[u8; 64], Errno> {
+) -> Result<[u64; 8], Errno> {
     match state.descriptors.get(descriptor).ok_or(Errno::Badf)?.node() {
-        Some(node) => Ok(filestat(&state.files()?.0.stat(node)?)),
-        None => Ok([0; 64]),
+        Some(node) => Ok(filestat(&state.file_system()?.stat(node)?)),
+        None => Ok([0; 8]),
     }
 }
 
 /// Returns the times that `fstflags` set.
 pub(super) fn times(
-    (accessed, modified): (i64, i64),
-    flags: i32,
+    (accessed, modified): (u64, u64),
+    flags: u32,
     now: Duration,
 ) -> Result<(Option<Duration>, Option<Duration>), Errno> {
-    let flags = unsigned(flags);
-    let time = |given: i64, set, set_now| match (flags & set != 0, flags & set_now != 0) {
+    let time = |given: u64, set, set_now| match (flags & set != 0, flags & set_now != 0) {
         (true, true) => Err(Errno::Inval),
-        (true, false) => Ok(Some(Duration::from_nanos(given.cast_unsigned()))),
+        (true, false) => Ok(Some(Duration::from_nanos(given))),
         (false, true) => Ok(Some(now)),
         (false, false) => Ok(None),
     };
@@ -266,13 +243,13 @@ fn seek<P: Platform>(
     state: &mut State<P>,
     descriptor: u32,
     offset: i64,
-    whence: i32,
+    whence: u32,
 ) -> Result<u64, Errno> {
     let file = state.file(descriptor, Errno::Spipe)?;
     let from = match whence {
         0 => 0,
         1 => file.at,
-        2 => state.files()?.0.stat(file.node)?.size,
+        2 => state.file_system()?.stat(file.node)?.size,
         _ => return Err(Errno::Inval),
     };
     let at = from.checked_add_signed(offset).ok_or(Errno::Inval)?;
@@ -282,151 +259,81 @@ fn seek<P: Platform>(
     Ok(at)
 }
 
-/// Adds the functions of this module.
-pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    add_positions(linker)?;
-    add_changes(linker)
-}
-
-/// Adds the functions that read, write, and change positions.
-fn add_positions<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        "fd_pread",
-        |caller: Caller<'_, State<P>>,
-         descriptor: i32,
-         array: i32,
-         count: i32,
-         at: i64,
-         read_to: i32| {
-            call(caller, |memory, state| {
-                let mut file = state.file(unsigned(descriptor), Errno::Spipe)?;
-                file.at = at.cast_unsigned();
-                let buffers = (unsigned(array), unsigned(count));
-                let read = read_at(memory, state, file, buffers)?;
-                Ok(memory.write_u32(unsigned(read_to), read)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_pwrite",
-        |caller: Caller<'_, State<P>>,
-         descriptor: i32,
-         array: i32,
-         count: i32,
-         at: i64,
-         written_to: i32| {
-            call(caller, |memory, state| {
-                let mut file = state.file(unsigned(descriptor), Errno::Spipe)?;
-                file.at = at.cast_unsigned();
-                let buffers = (unsigned(array), unsigned(count));
-                let written = write_at(memory, state, file, buffers)?;
-                Ok(memory.write_u32(unsigned(written_to), written)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_seek",
-        |caller: Caller<'_, State<P>>, descriptor: i32, offset: i64, whence: i32, at_to: i32| {
-            call(caller, |memory, state| {
-                let at = seek(state, unsigned(descriptor), offset, whence)?;
-                Ok(memory.write_u64(unsigned(at_to), at)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_tell",
-        |caller: Caller<'_, State<P>>, descriptor: i32, at_to: i32| {
-            call(caller, |memory, state| {
-                let file = state.file(unsigned(descriptor), Errno::Spipe)?;
-                Ok(memory.write_u64(unsigned(at_to), file.at)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_advise",
-        |caller: Caller<'_, State<P>>, descriptor: i32, _at: i64, _length: i64, advice: i32| {
-            call(caller, |_, state| {
-                state.file(unsigned(descriptor), Errno::Spipe)?;
-                match advice {
-                    0..=5 => Ok(()),
-                    _ => Err(Errno::Inval.into()),
-                }
-            })
-        },
-    )?;
+fn sync<P: Platform>(state: &State<P>, descriptor: u32) -> Result<(), Halt> {
+    let descriptor = state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
+    // Files exist in memory only, so there is nothing to synchronise.
+    descriptor.node().ok_or(Errno::Inval)?;
     Ok(())
 }
 
-/// Adds the functions that change a file, other than by writing.
-fn add_changes<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        "fd_allocate",
-        |caller: Caller<'_, State<P>>, descriptor: i32, at: i64, length: i64| {
-            call(caller, |_, state| {
-                let file = state.file(unsigned(descriptor), Errno::Spipe)?;
-                let end = at.cast_unsigned().checked_add(length.cast_unsigned());
-                let end = end.filter(|_| length != 0).ok_or(Errno::Inval)?;
-                if !file.writes {
-                    return Err(Errno::Badf.into());
-                }
-                let (files, room, now) = state.files()?;
-                if end > files.stat(file.node)?.size {
-                    files.set_size(file.node, end, now, room)?;
-                }
-                Ok(())
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_filestat_set_size",
-        |caller: Caller<'_, State<P>>, descriptor: i32, size: i64| {
-            call(caller, |_, state| {
-                let file = state.file(unsigned(descriptor), Errno::Inval)?;
-                if !file.writes {
-                    return Err(Errno::Badf.into());
-                }
-                let (files, room, now) = state.files()?;
-                Ok(files.set_size(file.node, size.cast_unsigned(), now, room)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_filestat_set_times",
-        |caller: Caller<'_, State<P>>,
-         descriptor: i32,
-         accessed: i64,
-         modified: i64,
-         flags: i32| {
-            call(caller, |_, state| {
-                let descriptor = state.descriptors.get(unsigned(descriptor));
-                let node = descriptor.ok_or(Errno::Badf)?.node().ok_or(Errno::Inval)?;
-                let (files, room, now) = state.files()?;
-                let (accessed, modified) = times((accessed, modified), flags, now)?;
-                Ok(files.set_times(node, accessed, modified, now, room)?)
-            })
-        },
-    )?;
-    for name in ["fd_sync", "fd_datasync"] {
-        linker.func_wrap(
-            MODULE,
-            name,
-            |caller: Caller<'_, State<P>>, descriptor: i32| {
-                call(caller, |_, state| {
-                    let descriptor = state.descriptors.get(unsigned(descriptor));
-                    // Files exist in memory only, so there is nothing to synchronise.
-                    descriptor.ok_or(Errno::Badf)?.node().ok_or(Errno::Inval)?;
-                    Ok(())
-                })
-            },
-        )?;
+functions! {
+    fn fd_pread(memory, state; descriptor: u32, array: u32, count: u32, at: u64, read_to: u32) {
+        let file = state.file(descriptor, Errno::Spipe)?;
+        let read = read_at(memory, state, OpenFile { at, ..file }, array, count)?;
+        Ok(memory.write_u32(read_to, read)?)
     }
-    Ok(())
+
+    fn fd_pwrite(memory, state; descriptor: u32, array: u32, count: u32, at: u64, written_to: u32) {
+        let file = state.file(descriptor, Errno::Spipe)?;
+        let written = write_at(memory, state, OpenFile { at, ..file }, array, count)?;
+        Ok(memory.write_u32(written_to, written)?)
+    }
+
+    fn fd_seek(memory, state; descriptor: u32, offset: i64, whence: u32, at_to: u32) {
+        let at = seek(state, descriptor, offset, whence)?;
+        Ok(memory.write_u64s(at_to, [at])?)
+    }
+
+    fn fd_tell(memory, state; descriptor: u32, at_to: u32) {
+        let file = state.file(descriptor, Errno::Spipe)?;
+        Ok(memory.write_u64s(at_to, [file.at])?)
+    }
+
+    fn fd_advise(_memory, state; descriptor: u32, _at: u64, _length: u64, advice: u32) {
+        state.file(descriptor, Errno::Spipe)?;
+        match advice {
+            0..=5 => Ok(()),
+            _ => Err(Errno::Inval.into()),
+        }
+    }
+
+    fn fd_allocate(_memory, state; descriptor: u32, at: u64, length: u64) {
+        let file = state.file(descriptor, Errno::Spipe)?;
+        let end = at.checked_add(length).filter(|_| length != 0).ok_or(Errno::Inval)?;
+        if !file.writes {
+            return Err(Errno::Badf.into());
+        }
+        let mut files = state.file_system()?;
+        if end > files.stat(file.node)?.size {
+            files.set_size(file.node, end)?;
+        }
+        Ok(())
+    }
+
+    fn fd_filestat_set_size(_memory, state; descriptor: u32, size: u64) {
+        let file = state.file(descriptor, Errno::Inval)?;
+        if !file.writes {
+            return Err(Errno::Badf.into());
+        }
+        Ok(state.file_system()?.set_size(file.node, size)?)
+    }
+
+    fn fd_filestat_set_times(
+        _memory, state;
+        descriptor: u32, accessed: u64, modified: u64, flags: u32,
+    ) {
+        let descriptor = state.descriptors.get(descriptor);
+        let node = descriptor.ok_or(Errno::Badf)?.node().ok_or(Errno::Inval)?;
+        let mut files = state.file_system()?;
+        let (accessed, modified) = times((accessed, modified), flags, files.now())?;
+        Ok(files.set_times(node, accessed, modified)?)
+    }
+
+    fn fd_sync(_memory, state; descriptor: u32) {
+        sync(state, descriptor)
+    }
+
+    fn fd_datasync(_memory, state; descriptor: u32) {
+        sync(state, descriptor)
+    }
 }

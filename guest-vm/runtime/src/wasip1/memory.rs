@@ -1,15 +1,22 @@
 //! The calling module's memory, with checks of every access.
 
+use core::ops::Range;
+
 use wasmtime::{Caller, Extern, Result};
 
-use super::errno::{Errno, Halt, status};
+use super::errno::{Errno, Halt};
 use crate::platform::Platform;
 use crate::state::State;
 
-/// Converts a pointer, length or descriptor from what Wasm passes.
-pub(super) fn unsigned(value: i32) -> u32 {
-    value.cast_unsigned()
-}
+/// Maximum number of buffers in one call, as in POSIX systems.
+const MAX_BUFFERS: u32 = 1024;
+
+/// Bytes of a buffer's pointer and length.
+const BUFFER: u32 = 8;
+
+/// Maximum bytes that one call moves. Buffers may overlap, so their sum is not limited by the
+/// memory that they are in; larger requests result in a short read or write.
+const MAX_TRANSFER: u32 = 1 << 20;
 
 /// The calling module's memory. Pointers are 32 bits, and unsigned.
 pub(super) struct Memory<'a>(&'a mut [u8]);
@@ -17,14 +24,12 @@ pub(super) struct Memory<'a>(&'a mut [u8]);
 impl Memory<'_> {
     /// Returns the `length` bytes at `pointer`.
     pub(super) fn bytes(&self, pointer: u32, length: u32) -> Result<&[u8], Errno> {
-        let (start, end) = range(pointer, length)?;
-        self.0.get(start..end).ok_or(Errno::Fault)
+        self.0.get(range(pointer, length)).ok_or(Errno::Fault)
     }
 
     /// Returns the `length` bytes at `pointer`, for writing.
     pub(super) fn bytes_mut(&mut self, pointer: u32, length: u32) -> Result<&mut [u8], Errno> {
-        let (start, end) = range(pointer, length)?;
-        self.0.get_mut(start..end).ok_or(Errno::Fault)
+        self.0.get_mut(range(pointer, length)).ok_or(Errno::Fault)
     }
 
     /// Returns a copy of the `N` bytes at `pointer`.
@@ -51,16 +56,39 @@ impl Memory<'_> {
         self.write(pointer, &value.to_le_bytes())
     }
 
-    /// Writes a little-endian number to `pointer`.
-    pub(super) fn write_u64(&mut self, pointer: u32, value: u64) -> Result<(), Errno> {
-        self.write(pointer, &value.to_le_bytes())
+    /// Writes little-endian numbers to `pointer`.
+    pub(super) fn write_u64s<const N: usize>(
+        &mut self,
+        pointer: u32,
+        values: [u64; N],
+    ) -> Result<(), Errno> {
+        self.write(pointer, values.map(u64::to_le_bytes).as_flattened())
+    }
+
+    /// Returns pointer and length of a call's buffers, cut to [`MAX_TRANSFER`] bytes in all.
+    pub(super) fn buffers(
+        &self,
+        array: u32,
+        count: u32,
+    ) -> Result<impl Iterator<Item = Result<(u32, u32), Errno>>, Errno> {
+        if count > MAX_BUFFERS {
+            return Err(Errno::Inval);
+        }
+        let mut left = MAX_TRANSFER;
+        Ok((0..count).map(move |index| {
+            let at = item(array, index, BUFFER)?;
+            let pointer = self.read_u32(at)?;
+            let length = self.read_u32(at.checked_add(4).ok_or(Errno::Fault)?)?;
+            let length = length.min(left);
+            left -= length;
+            Ok((pointer, length))
+        }))
     }
 }
 
-fn range(pointer: u32, length: u32) -> Result<(usize, usize), Errno> {
-    let end = u64::from(pointer) + u64::from(length);
-    let start = usize::try_from(pointer).map_err(|_| Errno::Fault)?;
-    Ok((start, usize::try_from(end).map_err(|_| Errno::Fault)?))
+/// Returns the range of bytes; the sum of two 32-bit numbers does not overflow 64 bits.
+fn range(pointer: u32, length: u32) -> Range<usize> {
+    pointer as usize..pointer as usize + length as usize
 }
 
 /// Returns the address of item `index` of an array at `pointer` whose items have `size` bytes.
@@ -80,8 +108,37 @@ pub(super) fn call<P: Platform>(
         wasmtime::bail!("the module exports no memory named 'memory'");
     };
     let (bytes, state) = memory.data_and_store_mut(&mut caller);
-    status(function(&mut Memory(bytes), state))
+    match function(&mut Memory(bytes), state) {
+        Ok(()) => Ok(0),
+        Err(Halt::Errno(errno)) => Ok(errno as i32),
+        Err(Halt::End(error)) => Err(error),
+    }
 }
+
+/// Defines `add_to_linker`, which adds functions to a linker.
+///
+/// Before the semicolon, a function names the calling module's memory and the state; the parameters
+/// from Wasm follow. The body returns `Result<(), Halt>`.
+macro_rules! functions {
+    ($(
+        fn $name:ident($memory:pat, $state:ident; $($parameter:ident: $type:ty),+ $(,)?) $body:block
+    )+) => {
+        /// Adds the functions of this module.
+        pub(super) fn add_to_linker<P: $crate::platform::Platform>(
+            linker: &mut wasmtime::Linker<$crate::state::State<P>>,
+        ) -> wasmtime::Result<()> {
+            $(linker.func_wrap(
+                $crate::wasip1::MODULE,
+                stringify!($name),
+                |caller: wasmtime::Caller<'_, $crate::state::State<P>>, $($parameter: $type),+| {
+                    $crate::wasip1::memory::call(caller, |$memory, $state| $body)
+                },
+            )?;)+
+            Ok(())
+        }
+    };
+}
+pub(super) use functions;
 
 #[cfg(test)]
 mod tests {
@@ -95,7 +152,7 @@ mod tests {
         assert_eq!(memory.bytes(8, 0), Ok([].as_slice()));
         assert_eq!(memory.bytes(8, 1), Err(Errno::Fault));
         assert_eq!(memory.bytes(u32::MAX, u32::MAX), Err(Errno::Fault));
-        assert_eq!(memory.write_u64(1, 0), Err(Errno::Fault));
+        assert_eq!(memory.write_u64s(1, [0]), Err(Errno::Fault));
         assert_eq!(memory.write_u32(4, 1), Ok(()));
         assert_eq!(memory.read_u32(4), Ok(1));
     }

@@ -18,6 +18,8 @@ mod stdio;
 use faasw_abi::entry::{ENTRY_MODULE, ENTRY_NAME};
 use wasmtime::{Caller, Engine, Linker, Result};
 
+use self::errno::Errno;
+use crate::failure::RunEnd;
 use crate::platform::Platform;
 use crate::state::State;
 use crate::supported::PREVIEW1_MODULE as MODULE;
@@ -36,6 +38,11 @@ pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
     paths::add_to_linker(&mut linker)?;
     poll::add_to_linker(&mut linker)?;
     refused::add_to_linker(&mut linker)?;
+    linker.func_wrap(MODULE, "proc_exit", |code: u32| -> Result<()> {
+        Err(RunEnd::Exit(code).into())
+    })?;
+    linker.func_wrap(MODULE, "proc_raise", |_signal: i32| Errno::Nosys as i32)?;
+    linker.func_wrap(MODULE, "sched_yield", || 0i32)?;
     let entry = |mut caller: Caller<'_, State<P>>| caller.data_mut().enter();
     linker.func_wrap(ENTRY_MODULE, ENTRY_NAME, entry)?;
     Ok(linker)

@@ -1,66 +1,51 @@
 //! Operations on paths, relative to an open folder.
 
-use core::time::Duration;
-
-use wasmtime::{Caller, Linker, Result};
-
-use super::MODULE;
-use super::errno::{Errno, Halt};
-use super::files::{RIGHT_READ, RIGHT_WRITE, filestat, times};
-use super::memory::{Memory, call, unsigned};
-use crate::descriptors::{Descriptor, OpenFile};
-use crate::files::{FileError, Files, Node, Opening};
-use crate::memory::MemoryLimit;
-use crate::platform::Platform;
-use crate::state::State;
 use faasw_abi::files::Kind;
 
+use super::errno::{Errno, Halt};
+use super::files::{RIGHT_READ, RIGHT_WRITE, filestat, times};
+use super::memory::{Memory, functions};
+use crate::descriptors::{Descriptor, OpenFile};
+use crate::files::{Node, Opening};
+use crate::platform::Platform;
+use crate::state::State;
+
 /// Bit of `lookupflags`: a link at the end of a path is followed.
-const FOLLOW: i32 = 1;
+const FOLLOW: u32 = 1;
 
 /// `oflags`.
-const CREATE: i32 = 1;
-const DIRECTORY: i32 = 2;
-const EXCLUSIVE: i32 = 4;
-const TRUNCATE: i32 = 8;
+const CREATE: u32 = 1;
+const DIRECTORY: u32 = 2;
+const EXCLUSIVE: u32 = 4;
+const TRUNCATE: u32 = 8;
 
-fn text<'a>(memory: &'a Memory<'_>, pointer: i32, length: i32) -> Result<&'a str, Errno> {
-    let bytes = memory.bytes(unsigned(pointer), unsigned(length))?;
+fn text<'a>(memory: &'a Memory<'_>, pointer: u32, length: u32) -> Result<&'a str, Errno> {
+    let bytes = memory.bytes(pointer, length)?;
     core::str::from_utf8(bytes).map_err(|_| Errno::Ilseq)
 }
 
-/// How a path is to be opened.
-struct OpenRequest {
-    lookup: i32,
-    how: i32,
-    rights: u64,
-    flags: i32,
+/// Returns the folder and the path of a call.
+fn place<'a, P: Platform>(
+    memory: &'a Memory<'_>,
+    state: &State<P>,
+    folder: u32,
+    path: u32,
+    length: u32,
+) -> Result<(Node, &'a str), Errno> {
+    Ok((state.folder(folder)?, text(memory, path, length)?))
 }
 
+/// Opens a path, and returns the new descriptor. `flags` are its `fdflags`.
 fn open<P: Platform>(
-    memory: &mut Memory<'_>,
     state: &mut State<P>,
-    folder: i32,
-    (path, length): (i32, i32),
-    wanted: &OpenRequest,
-    descriptor_to: i32,
-) -> Result<(), Halt> {
-    let folder = state.folder(unsigned(folder))?;
-    let path = text(memory, path, length)?;
-    let writes = wanted.rights & RIGHT_WRITE != 0;
-    let opening = Opening {
-        create: wanted.how & CREATE != 0,
-        folder: wanted.how & DIRECTORY != 0,
-        exclusive: wanted.how & EXCLUSIVE != 0,
-        truncate: wanted.how & TRUNCATE != 0,
-        write: writes,
-        follow: wanted.lookup & FOLLOW != 0,
-    };
-    let (files, room, now) = state.files()?;
-    let node = files.open(folder, path, opening, now, room)?;
+    (folder, path): (Node, &str),
+    opening: Opening,
+    reads: bool,
+    flags: u16,
+) -> Result<u32, Halt> {
+    let node = state.file_system()?.open(folder, path, opening)?;
     state.opens(node)?;
-    let (files, ..) = state.files()?;
-    let descriptor = match files.kind(node)? {
+    let descriptor = match state.file_system()?.kind(node)? {
         Kind::Folder => Descriptor::Folder {
             node,
             is_preopened: false,
@@ -68,217 +53,117 @@ fn open<P: Platform>(
         Kind::File | Kind::Link => Descriptor::File(OpenFile {
             node,
             at: 0,
-            reads: wanted.rights & RIGHT_READ != 0,
-            writes,
-            flags: u16::try_from(wanted.flags).map_err(|_| Errno::Inval)?,
+            reads,
+            writes: opening.write,
+            flags,
         }),
     };
     let Some(number) = state.descriptors.add(descriptor) else {
-        let (files, room, _) = state.files()?;
-        files.close(node, room);
+        state.file_system()?.close(node);
         return Err(Errno::Mfile.into());
     };
-    Ok(memory.write_u32(unsigned(descriptor_to), number)?)
+    Ok(number)
 }
 
-/// Adds the functions of this module.
-pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        "path_open",
-        |caller: Caller<'_, State<P>>,
-         folder: i32,
-         lookup: i32,
-         path: i32,
-         length: i32,
-         how: i32,
-         rights: i64,
-         _inheriting: i64,
-         flags: i32,
-         descriptor: i32| {
-            call(caller, |memory, state| {
-                let wanted = OpenRequest {
-                    lookup,
-                    how,
-                    rights: rights.cast_unsigned(),
-                    flags,
-                };
-                open(memory, state, folder, (path, length), &wanted, descriptor)
-            })
-        },
-    )?;
-    add_queries(linker)?;
-    add_changes(linker)?;
-    add_moves(linker)
-}
+functions! {
+    fn path_open(
+        memory, state;
+        folder: u32, lookup: u32, path: u32, length: u32, how: u32,
+        rights: u64, _inheriting: u64, flags: u32, descriptor: u32,
+    ) {
+        let opening = Opening {
+            create: how & CREATE != 0,
+            folder: how & DIRECTORY != 0,
+            exclusive: how & EXCLUSIVE != 0,
+            truncate: how & TRUNCATE != 0,
+            write: rights & RIGHT_WRITE != 0,
+            follow: lookup & FOLLOW != 0,
+        };
+        // The arguments are checked first: a call that fails later would leave a file open whose
+        // descriptor the function does not know.
+        let flags = u16::try_from(flags).map_err(|_| Errno::Inval)?;
+        memory.read_u32(descriptor)?;
+        let place = place(memory, state, folder, path, length)?;
+        let number = open(state, place, opening, rights & RIGHT_READ != 0, flags)?;
+        Ok(memory.write_u32(descriptor, number)?)
+    }
 
-/// Adds the functions that only read.
-fn add_queries<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        "path_filestat_get",
-        |caller: Caller<'_, State<P>>,
-         folder: i32,
-         lookup: i32,
-         path: i32,
-         length: i32,
-         stat_to: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let path = text(memory, path, length)?;
-                let (files, ..) = state.files()?;
-                let node = files.find(folder, path, lookup & FOLLOW != 0)?;
-                let told = filestat(&files.stat(node)?);
-                Ok(memory.write(unsigned(stat_to), &told)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "path_readlink",
-        |caller: Caller<'_, State<P>>,
-         folder: i32,
-         path: i32,
-         length: i32,
-         buffer: i32,
-         most: i32,
-         used_to: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let path = text(memory, path, length)?;
-                let (files, ..) = state.files()?;
-                let target = files.read_link(folder, path)?.as_bytes();
-                let count = target.len().min(unsigned(most) as usize);
-                memory.write(unsigned(buffer), target.get(..count).unwrap_or_default())?;
-                let count = u32::try_from(count).map_err(|_| Errno::Overflow)?;
-                Ok(memory.write_u32(unsigned(used_to), count)?)
-            })
-        },
-    )?;
-    Ok(())
-}
+    fn path_filestat_get(
+        memory, state;
+        folder: u32, lookup: u32, path: u32, length: u32, stat_to: u32,
+    ) {
+        let (folder, path) = place(memory, state, folder, path, length)?;
+        let files = state.file_system()?;
+        let node = files.find(folder, path, lookup & FOLLOW != 0)?;
+        Ok(memory.write_u64s(stat_to, filestat(&files.stat(node)?))?)
+    }
 
-/// Adds a function that changes the object at one path, and has no other parameters.
-fn add_change<P: Platform>(
-    linker: &mut Linker<State<P>>,
-    name: &str,
-    change: fn(&mut Files, Node, &str, Duration, &mut MemoryLimit) -> Result<(), FileError>,
-) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        name,
-        move |caller: Caller<'_, State<P>>, folder: i32, path: i32, length: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let path = text(memory, path, length)?;
-                let (files, room, now) = state.files()?;
-                Ok(change(files, folder, path, now, room)?)
-            })
-        },
-    )?;
-    Ok(())
-}
+    fn path_readlink(
+        memory, state;
+        folder: u32, path: u32, length: u32, buffer: u32, most: u32, used_to: u32,
+    ) {
+        let (folder, path) = place(memory, state, folder, path, length)?;
+        let files = state.file_system()?;
+        let target = files.read_link(folder, path)?.as_bytes();
+        let count = target.len().min(most as usize);
+        memory.write(buffer, target.get(..count).unwrap_or_default())?;
+        Ok(memory.write_u32(used_to, count.try_into()?)?)
+    }
 
-/// Adds the functions that change the object at one path.
-fn add_changes<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    add_change(linker, "path_create_directory", Files::create_folder)?;
-    add_change(
-        linker,
-        "path_remove_directory",
-        |files, folder, path, _, room| files.remove_folder(folder, path, room),
-    )?;
-    add_change(
-        linker,
-        "path_unlink_file",
-        |files, folder, path, _, room| files.unlink(folder, path, room),
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "path_filestat_set_times",
-        |caller: Caller<'_, State<P>>,
-         folder: i32,
-         lookup: i32,
-         path: i32,
-         length: i32,
-         accessed: i64,
-         modified: i64,
-         flags: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let path = text(memory, path, length)?;
-                let (files, room, now) = state.files()?;
-                let (accessed, modified) = times((accessed, modified), flags, now)?;
-                let node = files.find(folder, path, lookup & FOLLOW != 0)?;
-                Ok(files.set_times(node, accessed, modified, now, room)?)
-            })
-        },
-    )?;
-    Ok(())
-}
+    fn path_create_directory(memory, state; folder: u32, path: u32, length: u32) {
+        let (folder, path) = place(memory, state, folder, path, length)?;
+        Ok(state.file_system()?.create_folder(folder, path)?)
+    }
 
-/// Adds the functions that link and move.
-fn add_moves<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        "path_symlink",
-        |caller: Caller<'_, State<P>>,
-         target: i32,
-         target_length: i32,
-         folder: i32,
-         path: i32,
-         length: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let target = text(memory, target, target_length)?;
-                let path = text(memory, path, length)?;
-                let (files, room, now) = state.files()?;
-                Ok(files.create_link(target, folder, path, now, room)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "path_link",
-        |caller: Caller<'_, State<P>>,
-         folder: i32,
-         lookup: i32,
-         path: i32,
-         length: i32,
-         to_folder: i32,
-         to_path: i32,
-         to_length: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let to_folder = state.folder(unsigned(to_folder))?;
-                let path = text(memory, path, length)?;
-                let to_path = text(memory, to_path, to_length)?;
-                if lookup & FOLLOW != 0 {
-                    return Err(Errno::Inval.into());
-                }
-                let (files, room, _) = state.files()?;
-                Ok(files.link((folder, path), (to_folder, to_path), room)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "path_rename",
-        |caller: Caller<'_, State<P>>,
-         folder: i32,
-         path: i32,
-         length: i32,
-         to_folder: i32,
-         to_path: i32,
-         to_length: i32| {
-            call(caller, |memory, state| {
-                let folder = state.folder(unsigned(folder))?;
-                let to_folder = state.folder(unsigned(to_folder))?;
-                let path = text(memory, path, length)?;
-                let to_path = text(memory, to_path, to_length)?;
-                let (files, room, now) = state.files()?;
-                Ok(files.rename((folder, path), (to_folder, to_path), now, room)?)
-            })
-        },
-    )?;
-    Ok(())
+    fn path_remove_directory(memory, state; folder: u32, path: u32, length: u32) {
+        let (folder, path) = place(memory, state, folder, path, length)?;
+        Ok(state.file_system()?.remove_folder(folder, path)?)
+    }
+
+    fn path_unlink_file(memory, state; folder: u32, path: u32, length: u32) {
+        let (folder, path) = place(memory, state, folder, path, length)?;
+        Ok(state.file_system()?.unlink(folder, path)?)
+    }
+
+    fn path_filestat_set_times(
+        memory, state;
+        folder: u32, lookup: u32, path: u32, length: u32, accessed: u64, modified: u64, flags: u32,
+    ) {
+        let (folder, path) = place(memory, state, folder, path, length)?;
+        let mut files = state.file_system()?;
+        let (accessed, modified) = times((accessed, modified), flags, files.now())?;
+        let node = files.find(folder, path, lookup & FOLLOW != 0)?;
+        Ok(files.set_times(node, accessed, modified)?)
+    }
+
+    fn path_symlink(
+        memory, state;
+        target: u32, target_length: u32, folder: u32, path: u32, length: u32,
+    ) {
+        let (folder, path) = place(memory, state, folder, path, length)?;
+        let target = text(memory, target, target_length)?;
+        Ok(state.file_system()?.create_link(target, folder, path)?)
+    }
+
+    fn path_link(
+        memory, state;
+        folder: u32, lookup: u32, path: u32, length: u32,
+        to_folder: u32, to_path: u32, to_length: u32,
+    ) {
+        let from = place(memory, state, folder, path, length)?;
+        let to = place(memory, state, to_folder, to_path, to_length)?;
+        if lookup & FOLLOW != 0 {
+            return Err(Errno::Inval.into());
+        }
+        Ok(state.file_system()?.link(from, to)?)
+    }
+
+    fn path_rename(
+        memory, state;
+        folder: u32, path: u32, length: u32, to_folder: u32, to_path: u32, to_length: u32,
+    ) {
+        let from = place(memory, state, folder, path, length)?;
+        let to = place(memory, state, to_folder, to_path, to_length)?;
+        Ok(state.file_system()?.rename(from, to)?)
+    }
 }

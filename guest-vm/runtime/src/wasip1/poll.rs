@@ -1,18 +1,15 @@
-//! `poll_oneoff`: waits for clocks, for bytes on standard input, and for room
-//! on standard output. Standard error and files are always ready.
+//! `poll_oneoff`: waits for clocks, for bytes on standard input, and for room on standard output.
+//! Standard error and files are always ready.
 
 use alloc::vec::Vec;
 
-use faasw_abi::channel::{Channel, Waits};
-use wasmtime::{Caller, Linker, Result};
-
-use super::MODULE;
 use super::clock::Clock;
-use super::errno::{Errno, Halt};
-use super::memory::{Memory, call, item, unsigned};
+use super::errno::Errno;
+use super::memory::{Memory, functions, item};
 use crate::descriptors::{Descriptor, Stream};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
+use faasw_abi::channel::{Channel, Waits};
 
 /// Maximum number of subscriptions in one call; there are two descriptors to wait for.
 const MAX_SUBSCRIPTIONS: u32 = 1024;
@@ -31,7 +28,7 @@ const ABSOLUTE: u16 = 1;
 
 /// An event to wait for.
 struct Subscription {
-    userdata: [u8; 8],
+    userdata: u64,
     kind: u8,
     until: Until,
 }
@@ -74,14 +71,14 @@ impl Subscription {
             _ => return Err(Errno::Inval),
         };
         Ok(Self {
-            userdata: memory.read(at)?,
+            userdata: u64::from_le_bytes(memory.read(at)?),
             kind,
             until,
         })
     }
 
     /// Returns the event, if it has occurred by `now`.
-    fn event<P: Platform>(&self, state: &State<P>, now: u64) -> Option<[u8; EVENT as usize]> {
+    fn event<P: Platform>(&self, state: &State<P>, now: u64) -> Option<[u64; 4]> {
         let (happened, error) = match self.until {
             Until::Now(error) => (true, error),
             Until::Request => {
@@ -96,12 +93,8 @@ impl Subscription {
         }
         // The parts are userdata, error and type; for a descriptor the number of bytes and flags
         // follow. That number is not known, and 0 stands for that.
-        let mut event = [0; EVENT as usize];
-        let parts: [&[u8]; 3] = [&self.userdata, &error.to_le_bytes(), &[self.kind]];
-        for (to, from) in event.iter_mut().zip(parts.iter().copied().flatten()) {
-            *to = *from;
-        }
-        Some(event)
+        let head = u64::from(error) | u64::from(self.kind) << 16;
+        Some([self.userdata, head, 0, 0])
     }
 }
 
@@ -116,30 +109,29 @@ fn deadline(platform: &impl Platform, id: u32, timeout: u64, absolute: bool) -> 
     Ok(platform.monotonic().saturating_add(left))
 }
 
-fn poll<P: Platform>(
-    memory: &mut Memory<'_>,
+/// Waits for at least one event, and returns all that have occurred.
+fn wait<P: Platform>(
+    memory: &Memory<'_>,
     state: &mut State<P>,
     subscriptions_at: u32,
-    events_at: u32,
     count: u32,
-    happened_at: u32,
-) -> Result<(), Halt> {
+) -> Result<Vec<[u64; 4]>, Errno> {
     if count == 0 || count > MAX_SUBSCRIPTIONS {
-        return Err(Errno::Inval.into());
+        return Err(Errno::Inval);
     }
     let subscriptions = (0..count)
         .map(|index| {
             Subscription::read(memory, state, item(subscriptions_at, index, SUBSCRIPTION)?)
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let events = loop {
+    loop {
         let now = state.platform.monotonic();
         let events: Vec<_> = subscriptions
             .iter()
             .filter_map(|subscription| subscription.event(state, now))
             .collect();
         if !events.is_empty() {
-            break events;
+            return Ok(events);
         }
         let deadlines = subscriptions.iter().filter_map(|one| match one.until {
             Until::At(deadline) => Some(deadline),
@@ -152,35 +144,15 @@ fn poll<P: Platform>(
         });
         let waits = waits.fold(Waits::default(), Waits::and);
         state.platform.wait(waits, deadlines.min());
-    };
-    for (index, event) in (0..).zip(&events) {
-        memory.write(item(events_at, index, EVENT)?, event)?;
     }
-    let happened = u32::try_from(events.len()).map_err(|_| Errno::Overflow)?;
-    Ok(memory.write_u32(happened_at, happened)?)
 }
 
-/// Adds the functions of this module.
-pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        "poll_oneoff",
-        |caller: Caller<'_, State<P>>,
-         subscriptions: i32,
-         events: i32,
-         count: i32,
-         happened: i32| {
-            call(caller, |memory, state| {
-                poll(
-                    memory,
-                    state,
-                    unsigned(subscriptions),
-                    unsigned(events),
-                    unsigned(count),
-                    unsigned(happened),
-                )
-            })
-        },
-    )?;
-    Ok(())
+functions! {
+    fn poll_oneoff(memory, state; subscriptions: u32, events: u32, count: u32, happened: u32) {
+        let found = wait(memory, state, subscriptions, count)?;
+        for (index, event) in (0..).zip(&found) {
+            memory.write_u64s(item(events, index, EVENT)?, *event)?;
+        }
+        Ok(memory.write_u32(happened, found.len().try_into()?)?)
+    }
 }

@@ -1,59 +1,40 @@
 //! Functions on sockets, which do not exist, and on rights, which cannot be changed.
 
-use wasmtime::{FuncType, Linker, Result, Val, ValType};
-
-use super::MODULE;
-use super::errno::Errno;
-use super::memory::unsigned;
+use super::errno::{Errno, Halt};
+use super::memory::functions;
 use crate::platform::Platform;
 use crate::state::State;
 
-/// A function that always fails.
-struct Refused {
-    name: &'static str,
-    /// Parameters of the function: `i` for 32 bits, `I` for 64.
-    parameters: &'static str,
-    /// The error for an open descriptor.
-    errno: Errno,
+/// Returns the error of a function: `errno` if the descriptor is open.
+fn refusal<P: Platform>(state: &State<P>, descriptor: u32, errno: Errno) -> Result<(), Halt> {
+    state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
+    Err(errno.into())
 }
 
-const fn refused(name: &'static str, parameters: &'static str, errno: Errno) -> Refused {
-    Refused {
-        name,
-        parameters,
-        errno,
+functions! {
+    fn fd_fdstat_set_rights(_memory, state; descriptor: u32, _base: u64, _inheriting: u64) {
+        refusal(state, descriptor, Errno::Notsup)
     }
-}
 
-const FUNCTIONS: [Refused; 5] = [
-    refused("fd_fdstat_set_rights", "iII", Errno::Notsup),
-    refused("sock_accept", "iii", Errno::Notsock),
-    refused("sock_recv", "iiiiii", Errno::Notsock),
-    refused("sock_send", "iiiii", Errno::Notsock),
-    refused("sock_shutdown", "ii", Errno::Notsock),
-];
-
-/// Adds the functions of this module.
-pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    for refused in &FUNCTIONS {
-        let parameters = refused.parameters.bytes().map(|parameter| match parameter {
-            b'I' => ValType::I64,
-            _ => ValType::I32,
-        });
-        let ty = FuncType::new(linker.engine(), parameters, [ValType::I32]);
-        linker.func_new(MODULE, refused.name, ty, |caller, arguments, results| {
-            let descriptor = arguments.first().and_then(Val::i32);
-            let errno = match descriptor.map(unsigned) {
-                Some(descriptor) if caller.data().descriptors.get(descriptor).is_none() => {
-                    Errno::Badf
-                }
-                _ => refused.errno,
-            };
-            if let Some(result) = results.first_mut() {
-                *result = Val::I32(errno as i32);
-            }
-            Ok(())
-        })?;
+    fn sock_accept(_memory, state; descriptor: u32, _flags: u32, _accepted: u32) {
+        refusal(state, descriptor, Errno::Notsock)
     }
-    Ok(())
+
+    fn sock_recv(
+        _memory, state;
+        descriptor: u32, _array: u32, _count: u32, _flags: u32, _read: u32, _read_flags: u32,
+    ) {
+        refusal(state, descriptor, Errno::Notsock)
+    }
+
+    fn sock_send(
+        _memory, state;
+        descriptor: u32, _array: u32, _count: u32, _flags: u32, _written: u32,
+    ) {
+        refusal(state, descriptor, Errno::Notsock)
+    }
+
+    fn sock_shutdown(_memory, state; descriptor: u32, _how: u32) {
+        refusal(state, descriptor, Errno::Notsock)
+    }
 }

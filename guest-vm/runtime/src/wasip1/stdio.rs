@@ -1,64 +1,35 @@
 //! Operations on every descriptor: reading, writing, closing, status. [`super::files`] has the
 //! operations on files only.
 
-use faasw_abi::channel::Channel;
-use wasmtime::{Caller, Linker, Result};
+use alloc::vec::Vec;
 
-use super::MODULE;
 use super::errno::{Errno, Halt};
 use super::files::{self, RIGHT_POLL, RIGHT_READ, RIGHT_WRITE};
-use super::memory::{Memory, call, item, unsigned};
+use super::memory::{Memory, functions};
 use crate::descriptors::{Descriptor, Stream};
 use crate::platform::{Platform, read_some};
 use crate::state::State;
+use faasw_abi::channel::Channel;
 
-/// Maximum number of buffers in one call, as in POSIX systems.
-const MAX_BUFFERS: u32 = 1024;
-
-/// Bytes of a buffer's pointer and length.
-const BUFFER: u32 = 8;
-
-/// Maximum bytes that one call moves. Buffers may overlap, so their sum is not limited by the
-/// memory that they are in; larger requests result in a short read or write.
-const MAX_TRANSFER: u32 = 1 << 20;
-
-/// Returns the buffers of a call, cut to [`MAX_TRANSFER`] bytes in all.
-pub(super) fn buffers(
-    memory: &Memory<'_>,
-    array: u32,
-    count: u32,
-) -> Result<impl Iterator<Item = Result<(u32, u32), Errno>>, Errno> {
-    if count > MAX_BUFFERS {
-        return Err(Errno::Inval);
-    }
-    let mut left = MAX_TRANSFER;
-    Ok((0..count).map(move |index| {
-        let at = item(array, index, BUFFER)?;
-        let pointer = memory.read_u32(at)?;
-        let length = memory.read_u32(at.checked_add(4).ok_or(Errno::Fault)?)?;
-        let length = length.min(left);
-        left -= length;
-        Ok((pointer, length))
-    }))
-}
-
+/// Reads into buffers, and returns the number of bytes.
 fn read<P: Platform>(
     memory: &mut Memory<'_>,
     state: &mut State<P>,
     descriptor: u32,
     array: u32,
     count: u32,
-    read_at: u32,
-) -> Result<(), Halt> {
+) -> Result<u32, Halt> {
     match state.descriptors.get(descriptor) {
         Some(Descriptor::Stream(Stream::Stdin)) => {}
         Some(Descriptor::File(file)) => {
-            return files::read(memory, state, descriptor, file, array, count, read_at);
+            return files::read(memory, state, descriptor, file, array, count);
         }
         _ => return Err(Errno::Badf.into()),
     }
     // The buffers are collected first, because reading writes to the memory that holds the array.
-    let buffers = buffers(memory, array, count)?.collect::<Result<alloc::vec::Vec<_>, _>>()?;
+    let buffers = memory
+        .buffers(array, count)?
+        .collect::<Result<Vec<_>, _>>()?;
     let mut total = 0;
     for (pointer, length) in buffers {
         let buffer = memory.bytes_mut(pointer, length)?;
@@ -71,31 +42,31 @@ fn read<P: Platform>(
         } else {
             state.platform.read(Channel::INVOCATION, buffer)
         };
-        total += u32::try_from(taken).map_err(|_| Errno::Overflow)?;
+        total += u32::try_from(taken)?;
         if taken < buffer.len() {
             break;
         }
     }
-    Ok(memory.write_u32(read_at, total)?)
+    Ok(total)
 }
 
+/// Writes buffers, and returns the number of bytes.
 fn write<P: Platform>(
-    memory: &mut Memory<'_>,
+    memory: &Memory<'_>,
     state: &mut State<P>,
     descriptor: u32,
     array: u32,
     count: u32,
-    written_at: u32,
-) -> Result<(), Halt> {
+) -> Result<u32, Halt> {
     let stream = match state.descriptors.get(descriptor) {
         Some(Descriptor::Stream(stream)) => stream,
         Some(Descriptor::File(file)) => {
-            return files::write(memory, state, descriptor, file, array, count, written_at);
+            return files::write(memory, state, descriptor, file, array, count);
         }
         _ => return Err(Errno::Badf.into()),
     };
     let mut total = 0;
-    for buffer in buffers(memory, array, count)? {
+    for buffer in memory.buffers(array, count)? {
         let (pointer, length) = buffer?;
         let bytes = memory.bytes(pointer, length)?;
         match stream {
@@ -109,123 +80,63 @@ fn write<P: Platform>(
     if stream == Stream::Stdout {
         state.flush_stdout();
     }
-    Ok(memory.write_u32(written_at, total)?)
+    Ok(total)
 }
 
 /// Returns the `fdstat` of a stream: type, flags, rights. The type is "unknown", that of a pipe:
 /// for a terminal C libraries would write line by line.
-fn fdstat(stream: Stream) -> [u8; 24] {
+fn fdstat(stream: Stream) -> [u64; 3] {
     let rights = match stream {
         Stream::Stdin => RIGHT_READ | RIGHT_POLL,
         Stream::Stdout | Stream::Stderr => RIGHT_WRITE | RIGHT_POLL,
     };
-    let mut stat = [0; 24];
-    let (_, rights_base) = stat.split_at_mut(8);
-    if let Some(base) = rights_base.first_chunk_mut() {
-        *base = rights.to_le_bytes();
-    }
-    stat
+    [0, rights, 0]
 }
 
-/// Adds the functions of this module.
-pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
-    linker.func_wrap(
-        MODULE,
-        "fd_read",
-        |caller: Caller<'_, State<P>>, descriptor: i32, array: i32, count: i32, read_at: i32| {
-            call(caller, |memory, state| {
-                read(
-                    memory,
-                    state,
-                    unsigned(descriptor),
-                    unsigned(array),
-                    unsigned(count),
-                    unsigned(read_at),
-                )
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_write",
-        |caller: Caller<'_, State<P>>, descriptor: i32, array: i32, count: i32, written: i32| {
-            call(caller, |memory, state| {
-                write(
-                    memory,
-                    state,
-                    unsigned(descriptor),
-                    unsigned(array),
-                    unsigned(count),
-                    unsigned(written),
-                )
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_close",
-        |caller: Caller<'_, State<P>>, descriptor: i32| {
-            call(caller, |_, state| {
-                let closed = state.descriptors.close(unsigned(descriptor));
-                let closed = closed.ok_or(Errno::Badf)?;
-                files::closed(state, closed);
-                Ok(())
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_renumber",
-        |caller: Caller<'_, State<P>>, from: i32, to: i32| {
-            call(caller, |_, state| {
-                let moved = state.descriptors.renumber(unsigned(from), unsigned(to));
-                if let Some(replaced) = moved.ok_or(Errno::Badf)? {
-                    files::closed(state, replaced);
-                }
-                Ok(())
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_fdstat_get",
-        |caller: Caller<'_, State<P>>, descriptor: i32, stat: i32| {
-            call(caller, |memory, state| {
-                let descriptor = state.descriptors.get(unsigned(descriptor));
-                let told = match descriptor.ok_or(Errno::Badf)? {
-                    Descriptor::Stream(stream) => fdstat(stream),
-                    other => files::fdstat(&other),
-                };
-                Ok(memory.write(unsigned(stat), &told)?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_fdstat_set_flags",
-        |caller: Caller<'_, State<P>>, descriptor: i32, flags: i32| {
-            call(caller, |_, state| {
-                let descriptor = unsigned(descriptor);
-                // Standard streams have no flags to change, so the call succeeds without effect.
-                state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
-                if let Some(file) = state.descriptors.file_mut(descriptor) {
-                    file.flags = u16::try_from(flags).map_err(|_| Errno::Inval)?;
-                }
-                Ok(())
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        "fd_filestat_get",
-        |caller: Caller<'_, State<P>>, descriptor: i32, stat: i32| {
-            call(caller, |memory, state| {
-                let told = files::filestat_of(state, unsigned(descriptor))?;
-                Ok(memory.write(unsigned(stat), &told)?)
-            })
-        },
-    )?;
-    Ok(())
+functions! {
+    fn fd_read(memory, state; descriptor: u32, array: u32, count: u32, read_to: u32) {
+        let read = read(memory, state, descriptor, array, count)?;
+        Ok(memory.write_u32(read_to, read)?)
+    }
+
+    fn fd_write(memory, state; descriptor: u32, array: u32, count: u32, written_to: u32) {
+        let written = write(memory, state, descriptor, array, count)?;
+        Ok(memory.write_u32(written_to, written)?)
+    }
+
+    fn fd_close(_memory, state; descriptor: u32) {
+        let closed = state.descriptors.close(descriptor).ok_or(Errno::Badf)?;
+        files::release(state, closed);
+        Ok(())
+    }
+
+    fn fd_renumber(_memory, state; from: u32, to: u32) {
+        if let Some(replaced) = state.descriptors.renumber(from, to).ok_or(Errno::Badf)? {
+            files::release(state, replaced);
+        }
+        Ok(())
+    }
+
+    fn fd_fdstat_get(memory, state; descriptor: u32, stat_to: u32) {
+        let stat = match state.descriptors.get(descriptor).ok_or(Errno::Badf)? {
+            Descriptor::Stream(stream) => fdstat(stream),
+            other => files::fdstat(&other),
+        };
+        Ok(memory.write_u64s(stat_to, stat)?)
+    }
+
+    fn fd_fdstat_set_flags(_memory, state; descriptor: u32, flags: u32) {
+        // Standard streams have no flags to change, so the call succeeds without effect.
+        state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
+        if let Some(file) = state.descriptors.file_mut(descriptor) {
+            file.flags = u16::try_from(flags).map_err(|_| Errno::Inval)?;
+        }
+        Ok(())
+    }
+
+    fn fd_filestat_get(memory, state; descriptor: u32, stat_to: u32) {
+        Ok(memory.write_u64s(stat_to, files::filestat_of(state, descriptor)?)?)
+    }
 }
 
 #[cfg(test)]
@@ -234,9 +145,6 @@ mod tests {
 
     #[test]
     fn standard_streams_look_like_pipes() {
-        let stat = fdstat(Stream::Stdin);
-        assert_eq!(stat[0], 0);
-        assert_eq!(stat[8..16], (RIGHT_READ | RIGHT_POLL).to_le_bytes());
-        assert_eq!(stat[16..24], [0; 8]);
+        assert_eq!(fdstat(Stream::Stdin), [0, RIGHT_READ | RIGHT_POLL, 0]);
     }
 }

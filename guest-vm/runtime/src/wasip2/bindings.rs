@@ -1,4 +1,7 @@
 //! Bindings that `bindgen!` generates for the world `implemented` in `wit/world.wit`.
+//!
+//! The generated traits name the resource types of other modules here, and those types contain
+//! generated codes and flags. So this module and those modules depend on each other.
 
 #![allow(
     missing_docs,

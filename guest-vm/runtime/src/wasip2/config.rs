@@ -8,9 +8,10 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use faasw_abi::configuration::{CONFIG_STORES, SPIN_VARIABLES};
+use wasmtime::Result;
 use wasmtime::component::{ComponentType, Lift, Linker, Lower};
-use wasmtime::{Result, StoreContextMut};
 
+use super::Caller;
 use super::cli::text;
 use crate::draws::Kind;
 use crate::platform::Platform;
@@ -43,7 +44,7 @@ enum VariableError {
 }
 
 /// The error text for a function that reads a secret before its request.
-const NOT_YET: &str = "secrets come with a request: there are none before";
+const NOT_YET: &str = "secrets are available only while a request is answered";
 
 impl From<SecretsNotReady> for StoreError {
     fn from(_: SecretsNotReady) -> Self {
@@ -108,36 +109,27 @@ impl<P: Platform> State<P> {
 pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     for interface in CONFIG_STORES {
         let mut instance = linker.instance(interface)?;
-        instance.func_wrap(
-            "get",
-            |mut store: StoreContextMut<'_, State<P>>, (key,): (String,)| {
-                let state = store.data_mut();
-                let found = state.configured("wasi:config/store#get", &key);
-                Ok((found.map_err(StoreError::from),))
-            },
-        )?;
-        instance.func_wrap(
-            "get-all",
-            |mut store: StoreContextMut<'_, State<P>>, (): ()| {
-                let all = store.data_mut().all_configured();
-                Ok((all.map_err(StoreError::from),))
-            },
-        )?;
+        instance.func_wrap("get", |mut store: Caller<'_, P>, (key,): (String,)| {
+            let state = store.data_mut();
+            let found = state.configured("wasi:config/store#get", &key);
+            Ok((found.map_err(StoreError::from),))
+        })?;
+        instance.func_wrap("get-all", |mut store: Caller<'_, P>, (): ()| {
+            let all = store.data_mut().all_configured();
+            Ok((all.map_err(StoreError::from),))
+        })?;
     }
     let mut variables = linker.instance(SPIN_VARIABLES)?;
-    variables.func_wrap(
-        "get",
-        |mut store: StoreContextMut<'_, State<P>>, (name,): (String,)| {
-            let import = "fermyon:spin/variables#get";
-            let found = match store.data_mut().configured(import, &name) {
-                Ok(Some(value)) => Ok(value),
-                Ok(None) if is_variable_name(&name) => Err(VariableError::Undefined(name)),
-                Ok(None) => Err(VariableError::InvalidName(name)),
-                Err(SecretsNotReady) => Err(VariableError::Provider(NOT_YET.to_string())),
-            };
-            Ok((found,))
-        },
-    )
+    variables.func_wrap("get", |mut store: Caller<'_, P>, (name,): (String,)| {
+        let import = "fermyon:spin/variables#get";
+        let found = match store.data_mut().configured(import, &name) {
+            Ok(Some(value)) => Ok(value),
+            Ok(None) if is_variable_name(&name) => Err(VariableError::Undefined(name)),
+            Ok(None) => Err(VariableError::InvalidName(name)),
+            Err(SecretsNotReady) => Err(VariableError::Provider(NOT_YET.to_string())),
+        };
+        Ok((found,))
+    })
 }
 
 #[cfg(test)]

@@ -18,11 +18,14 @@ pub(crate) mod streams;
 use core::marker::PhantomData;
 
 use wasmtime::component::{HasData, Linker};
-use wasmtime::{Engine, Result};
+use wasmtime::{Engine, Result, StoreContextMut};
 
 use self::bindings::faasw::function::entry;
 use crate::platform::Platform;
 use crate::state::State;
+
+/// The store of a function that calls the host.
+type Caller<'a, P> = StoreContextMut<'a, State<P>>;
 
 /// Selects the whole state as the data of the generated bindings.
 struct StateData<P>(PhantomData<P>);

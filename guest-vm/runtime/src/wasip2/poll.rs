@@ -50,11 +50,11 @@ impl<P: Platform> State<P> {
     fn discard_before(&mut self, pollable: Pollable) {
         match pollable {
             Pollable::Trailers(invocation) if invocation == self.invocation.number => {
-                self.rest_of(Channel::INVOCATION);
+                self.discard_rest(Channel::INVOCATION);
             }
             Pollable::AnswerTrailers(call) => {
                 if let Some(channel) = self.invocation.calls.channel(call) {
-                    self.rest_of(channel);
+                    self.discard_rest(channel);
                 }
             }
             _ => {}
@@ -62,8 +62,8 @@ impl<P: Platform> State<P> {
     }
 
     /// Continues to send bodies of requests, which needs no further call of the function.
-    fn go_on(&mut self) {
-        self.invocation.bodies.go_on(&mut self.platform);
+    fn send_waiting(&mut self) {
+        self.invocation.bodies.send_waiting(&mut self.platform);
     }
 
     fn is_ready(&self, pollable: Pollable, now: u64) -> bool {
@@ -112,7 +112,7 @@ impl<P: Platform> State<P> {
     /// Waits until at least one of `pollables` is ready, and returns the indices of the ready ones.
     pub(super) fn wait_any(&mut self, pollables: &[Pollable]) -> Result<Vec<u32>> {
         loop {
-            self.go_on();
+            self.send_waiting();
             for pollable in pollables {
                 self.discard_before(*pollable);
             }
@@ -158,7 +158,7 @@ impl<P: Platform> poll::Host for State<P> {
 impl<P: Platform> poll::HostPollable for State<P> {
     fn ready(&mut self, pollable: Resource<Pollable>) -> Result<bool> {
         let pollable = *self.table.get(&pollable)?;
-        self.go_on();
+        self.send_waiting();
         self.discard_before(pollable);
         Ok(self.is_ready(pollable, self.platform.monotonic()))
     }

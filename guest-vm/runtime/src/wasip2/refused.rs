@@ -10,10 +10,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use wasmtime::Result;
 use wasmtime::component::types::{ComponentFunc, ResultType, Type};
 use wasmtime::component::{Linker, Resource, ResourceType, Val};
-use wasmtime::{Result, StoreContextMut};
 
+use super::Caller;
 use crate::platform::Platform;
 use crate::state::State;
 use crate::supported::OTHERS;
@@ -26,13 +27,11 @@ struct Refused {
     resources: &'static [&'static str],
     /// The interface's functions, as components spell them.
     functions: &'static [&'static str],
-    /// The case of its error enumeration that means a refusal.
-    code: &'static str,
 }
 
 /// Cases of error variants that take a text, and can thus carry the reason; the first existing one
 /// is used.
-const TELLING: [&str; 3] = ["other", "io", "runtime-error"];
+const CASES_WITH_TEXT: [&str; 3] = ["other", "io", "runtime-error"];
 
 /// The resources of these interfaces, none of which ever exists, except networks.
 struct Absent;
@@ -40,19 +39,7 @@ struct Absent;
 /// The only network; nothing can be reached through it.
 struct Network;
 
-const INTERFACES: [Refused; 7] = [
-    Refused {
-        interface: "wasi:sockets/network@0.2.12",
-        resources: &[],
-        functions: &[],
-        code: "",
-    },
-    Refused {
-        interface: "wasi:sockets/instance-network@0.2.12",
-        resources: &[],
-        functions: &[],
-        code: "",
-    },
+const INTERFACES: [Refused; 5] = [
     Refused {
         interface: "wasi:sockets/ip-name-lookup@0.2.12",
         resources: &["resolve-address-stream"],
@@ -61,7 +48,6 @@ const INTERFACES: [Refused; 7] = [
             "[method]resolve-address-stream.subscribe",
             "resolve-addresses",
         ],
-        code: "access-denied",
     },
     Refused {
         interface: "wasi:sockets/tcp@0.2.12",
@@ -96,13 +82,11 @@ const INTERFACES: [Refused; 7] = [
             "[method]tcp-socket.subscribe",
             "[method]tcp-socket.shutdown",
         ],
-        code: "access-denied",
     },
     Refused {
         interface: "wasi:sockets/tcp-create-socket@0.2.12",
         resources: &[],
         functions: &["create-tcp-socket"],
-        code: "access-denied",
     },
     Refused {
         interface: "wasi:sockets/udp@0.2.12",
@@ -131,13 +115,11 @@ const INTERFACES: [Refused; 7] = [
             "[method]outgoing-datagram-stream.send",
             "[method]outgoing-datagram-stream.subscribe",
         ],
-        code: "access-denied",
     },
     Refused {
         interface: "wasi:sockets/udp-create-socket@0.2.12",
         resources: &[],
         functions: &["create-udp-socket"],
-        code: "access-denied",
     },
 ];
 
@@ -154,7 +136,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         for function in refused.functions {
             instance.func_new(function, |store, function, arguments, results| {
                 drop_handles(store, arguments)?;
-                refuse(refused.code, &function, results)
+                refuse(&function, results)
             })?;
         }
     }
@@ -169,7 +151,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         for name in other.functions {
             instance.func_new(name, move |store, function, arguments, results| {
                 drop_handles(store, arguments)?;
-                tell(
+                refuse_with_reason(
                     format!("{} is refused: {reason}", other.name),
                     &function,
                     results,
@@ -188,20 +170,14 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
     )?;
     linker
         .instance("wasi:sockets/instance-network@0.2.12")?
-        .func_wrap(
-            "instance-network",
-            |mut store: StoreContextMut<'_, State<P>>, (): ()| {
-                Ok((store.data_mut().table.push(Network)?,))
-            },
-        )?;
+        .func_wrap("instance-network", |mut store: Caller<'_, P>, (): ()| {
+            Ok((store.data_mut().table.push(Network)?,))
+        })?;
     Ok(())
 }
 
 /// Drops the handles among the arguments, which the dynamic interface leaves to its user.
-fn drop_handles<P: Platform>(
-    mut store: StoreContextMut<'_, State<P>>,
-    arguments: &[Val],
-) -> Result<()> {
+fn drop_handles<P: Platform>(mut store: Caller<'_, P>, arguments: &[Val]) -> Result<()> {
     for argument in arguments {
         if let Val::Resource(handle) = argument {
             handle.resource_drop(&mut store)?;
@@ -211,10 +187,12 @@ fn drop_handles<P: Platform>(
 }
 
 /// Returns the emptiest value that the function's type has.
-fn refuse(code: &str, function: &ComponentFunc, results: &mut [Val]) -> Result<()> {
+fn refuse(function: &ComponentFunc, results: &mut [Val]) -> Result<()> {
     for (result, ty) in results.iter_mut().zip(function.results()) {
         *result = match ty {
-            Type::Result(_) => Val::Result(Err(Some(Box::new(Val::Enum(code.to_string()))))),
+            Type::Result(_) => {
+                Val::Result(Err(Some(Box::new(Val::Enum("access-denied".to_string())))))
+            }
             Type::Option(_) => Val::Option(None),
             Type::List(_) => Val::List(Vec::new()),
             _ => wasmtime::bail!("functions have no sockets"),
@@ -227,10 +205,10 @@ fn refuse(code: &str, function: &ComponentFunc, results: &mut [Val]) -> Result<(
 ///
 /// # Errors
 /// Returns a trap with the reason otherwise.
-fn tell(reason: String, function: &ComponentFunc, results: &mut [Val]) -> Result<()> {
+fn refuse_with_reason(reason: String, function: &ComponentFunc, results: &mut [Val]) -> Result<()> {
     if let [result] = results
         && let Some(Type::Result(ty)) = function.results().next()
-        && let Some(case) = telling_case(&ty)
+        && let Some(case) = case_with_text(&ty)
     {
         let error = Val::Variant(case, Some(Box::new(Val::String(reason))));
         *result = Val::Result(Err(Some(Box::new(error))));
@@ -240,7 +218,7 @@ fn tell(reason: String, function: &ComponentFunc, results: &mut [Val]) -> Result
 }
 
 /// Returns the case of a result's error that can carry a reason, if there is one.
-fn telling_case(ty: &ResultType) -> Option<String> {
+fn case_with_text(ty: &ResultType) -> Option<String> {
     let Type::Variant(error) = ty.err()? else {
         return None;
     };
@@ -248,6 +226,6 @@ fn telling_case(ty: &ResultType) -> Option<String> {
         let mut cases = error.cases();
         cases.any(|case| case.name == name && case.ty == Some(Type::String))
     };
-    let case = TELLING.into_iter().find(|name| has(name))?;
+    let case = CASES_WITH_TEXT.into_iter().find(|name| has(name))?;
     Some(case.to_owned())
 }

@@ -188,9 +188,9 @@ impl<P: Platform> State<P> {
     /// first read returns the reason. All others report the end of the stream.
     fn end_of_answer(&mut self, call: CallId, channel: Channel) -> StreamFailure {
         match call_failure(&self.platform.tail(channel)) {
-            Some(code) if self.invocation.calls.tells_failure(call) => {
+            Some(code) if self.invocation.calls.reports_failure(call) => {
                 StreamFailure::Failed(IoError {
-                    text: alloc::format!("the body is not whole: {}", crate::http::spell(&code)),
+                    text: alloc::format!("the body is incomplete: {}", crate::http::spell(&code)),
                     code: Some(code),
                     file: None,
                 })
@@ -231,11 +231,7 @@ impl<P: Platform> State<P> {
         bytes: &[u8],
     ) -> Result<(), StreamFailure> {
         if bytes.len() as u64 > MAX_BLOCKING_WRITE {
-            return Err(wasmtime::format_err!(
-                "wasi:io/streams: {} bytes written where {MAX_BLOCKING_WRITE} are permitted",
-                bytes.len()
-            )
-            .into());
+            return Err(too_many(bytes.len() as u64, MAX_BLOCKING_WRITE));
         }
         let mut rest = bytes;
         // The loop runs once even without bytes, because a closed stream must report that.
@@ -276,10 +272,7 @@ impl<P: Platform> State<P> {
         let permit = most.min(self.permit(stream)?);
         let length = bytes.len() as u64;
         if length > permit {
-            return Err(wasmtime::format_err!(
-                "wasi:io/streams: {length} bytes written where {permit} are permitted"
-            )
-            .into());
+            return Err(too_many(length, permit));
         }
         match *self.table.get(stream)? {
             OutputStream::Stdout => self.write_stdout(bytes)?,
@@ -325,13 +318,16 @@ impl<P: Platform> State<P> {
     }
 }
 
+/// Returns the trap for a write of more bytes than are permitted.
+fn too_many(bytes: u64, permit: u64) -> StreamFailure {
+    wasmtime::format_err!("wasi:io/streams: {bytes} bytes written where {permit} are permitted")
+        .into()
+}
+
 /// Returns `length` zeroes. Traps if that is more than `most`.
 fn zeroes(length: u64, most: u64) -> Result<Vec<u8>, StreamFailure> {
     if length > most {
-        return Err(wasmtime::format_err!(
-            "wasi:io/streams: {length} zeroes written where {most} are permitted"
-        )
-        .into());
+        return Err(too_many(length, most));
     }
     Ok(vec![0; usize::try_from(length).unwrap_or_default()])
 }

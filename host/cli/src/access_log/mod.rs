@@ -48,18 +48,15 @@ impl AccessLog {
             ))
             .hint("its folder must exist and belong to the node's user")
         };
-        if path == Path::new(STDOUT) {
+        let writer = if path == Path::new(STDOUT) {
             let mut written = Lines::default();
             let write = move |lines: &[u8]| written.write(&mut io::stdout().lock(), lines);
-            return BackgroundWriter::new(DESCRIPTION, write)
-                .map(Self)
-                .map_err(failed);
-        }
-        let mut file = AccessFile::open(path).map_err(failed)?;
-        let write = move |lines: &[u8]| file.add(lines);
-        BackgroundWriter::new(DESCRIPTION, write)
-            .map(Self)
-            .map_err(failed)
+            BackgroundWriter::new(DESCRIPTION, write)
+        } else {
+            let mut file = AccessFile::open(path).map_err(failed)?;
+            BackgroundWriter::new(DESCRIPTION, move |lines: &[u8]| file.add(lines))
+        };
+        writer.map(Self).map_err(failed)
     }
 
     /// Returns a handle by which requests are added.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use faasw_client::{FunctionName, spelling};
 use faasw_oci::Reference;
 
-use super::{DataDir, Format, name};
+use super::{DataDir, Format};
 use crate::{options::Options, values::time};
 
 /// The default interval of polling a tag.
@@ -20,7 +20,7 @@ pub struct Deploy {
     #[arg(long, value_name = "PATH", help_heading = "Function")]
     pub entry: Option<String>,
     /// Name of the function and of its path [default: the file's or the repository's]
-    #[arg(long, help_heading = "Function", value_parser = name)]
+    #[arg(long, help_heading = "Function")]
     pub name: Option<FunctionName>,
     #[command(flatten)]
     pub options: Options,

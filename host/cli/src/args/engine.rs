@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use faasw_client::{Extension, FunctionName};
 
-use super::{DataDir, Format, Ls, help, name};
+use super::{DataDir, Format, Ls, help};
 
 /// A language engine that `up` adds at its start.
 #[derive(Clone, Debug)]
@@ -34,10 +34,10 @@ pub struct EngineAdd {
     /// Component that exports wasi:http/incoming-handler and faasw:engine/script
     pub file: PathBuf,
     /// Extension of its scripts' entry files (repeatable)
-    #[arg(long, required = true, value_name = ".EXT", value_parser = extension)]
+    #[arg(long, required = true, value_name = ".EXT", value_parser = Extension::new)]
     pub extension: Vec<Extension>,
     /// Name of the engine [default: the file's]
-    #[arg(long, value_parser = name)]
+    #[arg(long)]
     pub name: Option<FunctionName>,
     #[command(flatten)]
     pub node: DataDir,
@@ -48,14 +48,9 @@ pub struct EngineAdd {
 #[derive(Debug, Args)]
 pub struct EngineName {
     /// Name of the engine
-    #[arg(value_parser = name)]
     pub name: FunctionName,
     #[command(flatten)]
     pub node: DataDir,
-}
-
-fn extension(text: &str) -> Result<Extension, faasw::ExtensionError> {
-    Extension::new(text)
 }
 
 pub(super) fn engine_file(text: &str) -> Result<EngineFile, String> {

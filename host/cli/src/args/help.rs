@@ -3,141 +3,36 @@
 use clap::Arg;
 
 /// The options that `up -h` shows.
-pub const SHORT_UP: &[&str] = &[
-    "name",
-    "watch",
-    "listen",
-    "data-dir",
-    "max-instances",
-    "confinement",
-    "log-format",
-    "allow-private",
-    "env",
-    "config",
-    "secret",
-    "kv",
-    "allow-outbound",
-    "files",
-    "args",
-    "memory",
-    "cpu-time",
-    "timeout",
-    "json",
-];
+pub const SHORT_UP: &str = "\
+    name watch listen data-dir max-instances confinement log-format allow-private env config \
+    secret kv allow-outbound files args memory cpu-time timeout json";
 
 /// The options that `serve -h` shows.
-pub const SHORT_SERVE: &[&str] = &[
-    "listen",
-    "tls-cert",
-    "tls-key",
-    "domain",
-    "metrics",
-    "data-dir",
-    "max-instances",
-    "zygotes",
-    "keep-alive",
-    "min-warm",
-    "instance-memory",
-    "confinement",
-    "log-format",
-    "access-log",
-    "trusted-proxy",
-    "kv-server",
-    "allow-private",
-    "memory",
-    "cpu-time",
-    "timeout",
-    "json",
-];
+pub const SHORT_SERVE: &str = "\
+    listen tls-cert tls-key domain metrics data-dir max-instances zygotes keep-alive min-warm \
+    instance-memory confinement log-format access-log trusted-proxy kv-server allow-private \
+    memory cpu-time timeout json";
 
 /// The options that `pod -h` shows.
-pub const SHORT_POD: &[&str] = &[
-    "name",
-    "listen",
-    "health-listen",
-    "drain-delay",
-    "data-dir",
-    "max-instances",
-    "instance-memory",
-    "confinement",
-    "log-format",
-    "access-log",
-    "kv-server",
-    "allow-private",
-    "env",
-    "config",
-    "kv",
-    "allow-outbound",
-    "files",
-    "args",
-    "memory",
-    "cpu-time",
-    "timeout",
-];
+pub const SHORT_POD: &str = "\
+    name listen health-listen drain-delay data-dir max-instances instance-memory confinement \
+    log-format access-log kv-server allow-private env config kv allow-outbound files args memory \
+    cpu-time timeout";
 
 /// The options that `deploy -h` shows.
-pub const SHORT_DEPLOY: &[&str] = &[
-    "entry",
-    "name",
-    "env",
-    "config",
-    "files",
-    "args",
-    "secret",
-    "kv",
-    "allow-outbound",
-    "host",
-    "memory",
-    "cpu-time",
-    "timeout",
-    "concurrency",
-    "freeze",
-    "init",
-    "accept",
-    "watch",
-    "data-dir",
-    "json",
-];
+pub const SHORT_DEPLOY: &str = "\
+    entry name env config files args secret kv allow-outbound host memory cpu-time timeout \
+    concurrency freeze init accept watch data-dir json";
 
 /// The options that `push -h` shows.
-pub const SHORT_PUSH: &[&str] = &[
-    "env",
-    "config",
-    "files",
-    "args",
-    "secret",
-    "kv",
-    "allow-outbound",
-    "host",
-    "memory",
-    "cpu-time",
-    "timeout",
-    "concurrency",
-    "freeze",
-    "init",
-    "plain-http",
-    "ca",
-    "json",
-];
+pub const SHORT_PUSH: &str = "\
+    env config files args secret kv allow-outbound host memory cpu-time timeout concurrency \
+    freeze init plain-http ca json";
 
 /// The options that `share add -h` and `share find -h` show.
-pub const SHORT_SHARE: &[&str] = &[
-    "store",
-    "namespace",
-    "name",
-    "request",
-    "digest",
-    "entry",
-    "env",
-    "config",
-    "files",
-    "args",
-    "memory",
-    "cpu-time",
-    "timeout",
-    "freeze",
-    "json",
-];
+pub const SHORT_SHARE: &str = "\
+    store namespace name request digest entry env config files args memory cpu-time timeout \
+    freeze json";
 
 pub const UP: &str = "\
 Examples:
@@ -298,15 +193,12 @@ pub fn short(text: &str) -> String {
     format!("{text}\n\nUse --help to show all options.")
 }
 
-/// Returns a function that hides options from the short help, except the listed ones.
-pub fn show_only(shown: &'static [&'static str]) -> impl FnMut(Arg) -> Arg {
+/// Returns a function that hides options from the short help, except those in a list of words.
+pub fn show_only(shown: &'static str) -> impl FnMut(Arg) -> Arg {
     move |arg| {
-        let is_hidden = arg.get_long().is_some_and(|long| !shown.contains(&long));
-        if is_hidden {
-            arg.hide_short_help(true)
-        } else {
-            arg
-        }
+        let is_shown = |long| shown.split(' ').any(|word| word == long);
+        let is_hidden = arg.get_long().is_some_and(|long| !is_shown(long));
+        arg.hide_short_help(is_hidden)
     }
 }
 
@@ -422,11 +314,11 @@ mod tests {
             ("faasw share find", SHORT_SHARE),
         ] {
             let (_, command) = commands.iter().find(|(each, _)| each == name).unwrap();
-            for option in shown {
+            for option in shown.split(' ') {
                 let mut longs = command.get_arguments().filter_map(Arg::get_long);
-                let is_there = longs.any(|long| long == *option);
+                let is_there = longs.any(|long| long == option);
                 // The two commands of `share` have one list.
-                let is_other = matches!(*option, "request" | "digest");
+                let is_other = matches!(option, "request" | "digest");
                 assert!(is_there || is_other, "{name}: --{option}");
             }
         }

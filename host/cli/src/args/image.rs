@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use faasw_client::FunctionName;
 
-use super::{DataDir, Format, Inspect, help, name};
+use super::{DataDir, Format, Inspect, help};
 
 #[derive(Debug, Subcommand)]
 pub enum Image {
@@ -23,7 +23,6 @@ pub enum Image {
 #[derive(Debug, Args)]
 pub struct ImageExport {
     /// Name of the function
-    #[arg(value_parser = name)]
     pub name: FunctionName,
     /// Write to this file
     #[arg(long, short = 'o', value_name = "FILE")]
@@ -38,7 +37,7 @@ pub struct ImageImport {
     pub file: PathBuf,
     /// Name of the function; another name than the exported one makes a new seed [default: the
     /// exported name]
-    #[arg(long, value_parser = name)]
+    #[arg(long)]
     pub name: Option<FunctionName>,
     #[command(flatten)]
     pub node: DataDir,

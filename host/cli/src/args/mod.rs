@@ -26,7 +26,7 @@ pub use self::{
     serving::{Serve, Up},
     share::{Of, Share, ShareAdd, ShareFind, ShareLs, ShareRm},
 };
-use super::{exit, options::variable, serving::Level};
+use super::{data_dir::DataDir, exit, options::variable, serving::Level};
 
 /// A serverless node that runs every request in its own microVM
 #[derive(Debug, Parser)]
@@ -139,7 +139,6 @@ pub struct New {
     /// Language of the function
     pub language: Language,
     /// Name of the function and of its folder
-    #[arg(value_parser = name)]
     pub name: FunctionName,
 }
 
@@ -167,7 +166,6 @@ pub struct Wizen {
 #[derive(Debug, Args)]
 pub struct Invoke {
     /// Name of the function
-    #[arg(value_parser = name)]
     pub name: FunctionName,
     /// Path and query of the request
     #[arg(long, default_value = "/", help_heading = "Request")]
@@ -210,7 +208,6 @@ pub struct Ls {
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// Name of the function
-    #[arg(value_parser = name)]
     pub name: FunctionName,
     #[command(flatten)]
     pub node: DataDir,
@@ -221,7 +218,6 @@ pub struct Inspect {
 #[derive(Debug, Args)]
 pub struct Rollback {
     /// Name of the function
-    #[arg(value_parser = name)]
     pub name: FunctionName,
     /// Number of the version [default: the previous one]
     pub version: Option<u64>,
@@ -250,7 +246,6 @@ pub struct Tree {
 #[derive(Debug, Args)]
 pub struct Rm {
     /// Name of the function
-    #[arg(value_parser = name)]
     pub name: FunctionName,
     #[command(flatten)]
     pub node: DataDir,
@@ -259,7 +254,6 @@ pub struct Rm {
 #[derive(Debug, Args)]
 pub struct Logs {
     /// Name of the function
-    #[arg(value_parser = name)]
     pub name: FunctionName,
     /// Print at most this many lines
     #[arg(
@@ -287,30 +281,12 @@ pub struct Doctor {
     pub format: Format,
 }
 
-#[derive(Clone, Debug, Args)]
-#[group(skip)]
-#[command(next_help_heading = "Node")]
-pub struct DataDir {
-    /// The node's data directory [default: faasw in the user's state folder]
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "FAASW_DATA_DIR",
-        hide_env_values = true
-    )]
-    pub data_dir: Option<PathBuf>,
-}
-
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct Format {
     /// Print JSON to standard output instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-}
-
-pub(super) fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
-    FunctionName::new(text)
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
@@ -335,11 +311,30 @@ mod tests {
     use faasw_client::{FreezePolicy, FunctionOptions, WarmUpRequest};
 
     use super::*;
-    use clap::{CommandFactory as _, error::ErrorKind};
+    use clap::{Arg, CommandFactory as _, error::ErrorKind};
+    use faasw_common::options::OPTIONS;
 
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// The shim makes flags of annotations, and annotations are documented like flags.
+    #[test]
+    fn each_option_of_an_artifact_is_a_flag() {
+        for name in ["deploy", "pod"] {
+            let command = Cli::command();
+            let command = command.find_subcommand(name).unwrap();
+            let flags: Vec<&str> = command.get_arguments().filter_map(Arg::get_long).collect();
+            for option in &OPTIONS {
+                let flag = match option.name {
+                    "arg" => "args",
+                    "files-at" => "files",
+                    name => name,
+                };
+                assert!(flags.contains(&flag), "{name} {flag}");
+            }
+        }
     }
 
     #[test]

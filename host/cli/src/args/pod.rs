@@ -19,7 +19,7 @@ pub struct Pod {
     #[arg(long, value_name = "PATH", help_heading = "Function")]
     pub entry: Option<String>,
     /// Name of the function in logs and metrics [default: the file's]
-    #[arg(long, help_heading = "Function", value_parser = super::name)]
+    #[arg(long, help_heading = "Function")]
     pub name: Option<FunctionName>,
     /// Serve the function on this address [default: port $PORT or 8080 of all addresses]
     ///

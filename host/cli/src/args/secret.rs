@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use faasw_client::{FunctionName, SecretName};
 
-use super::{DataDir, Format, name};
+use super::{DataDir, Format};
 
 #[derive(Debug, Subcommand)]
 pub enum Secret {
@@ -20,10 +20,8 @@ pub enum Secret {
 #[derive(Debug, Args)]
 pub struct SecretSet {
     /// Name of the function, which need not exist yet
-    #[arg(value_parser = name)]
     pub function: FunctionName,
     /// Name of the secret
-    #[arg(value_parser = secret)]
     pub name: SecretName,
     /// Read the value from this file instead, unchanged; it may be empty
     #[arg(long, value_name = "FILE")]
@@ -35,7 +33,6 @@ pub struct SecretSet {
 #[derive(Debug, Args)]
 pub struct SecretLs {
     /// List only the secrets of this function
-    #[arg(value_parser = name)]
     pub function: Option<FunctionName>,
     #[command(flatten)]
     pub node: DataDir,
@@ -46,17 +43,12 @@ pub struct SecretLs {
 #[derive(Debug, Args)]
 pub struct SecretRm {
     /// Name of the function
-    #[arg(value_parser = name)]
     pub function: FunctionName,
     /// Names of the secrets
-    #[arg(value_name = "NAME", required = true, value_parser = secret)]
+    #[arg(value_name = "NAME", required = true)]
     pub names: Vec<SecretName>,
     #[command(flatten)]
     pub node: DataDir,
-}
-
-fn secret(text: &str) -> Result<SecretName, String> {
-    SecretName::new(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use super::{
     },
     DataDir, EngineFile, Format,
     engine::engine_file,
-    name,
 };
 
 #[derive(Debug, Args)]
@@ -33,7 +32,7 @@ pub struct Up {
     )]
     pub engines: Vec<EngineFile>,
     /// Name of the function, if there is one file [default: the file's]
-    #[arg(long, help_heading = "Function", value_parser = name)]
+    #[arg(long, help_heading = "Function")]
     pub name: Option<FunctionName>,
     /// Deploy a file again when it changes
     #[arg(long, help_heading = "Function")]

@@ -49,7 +49,7 @@ pub struct Of {
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Namespace,
     /// Name of the function, equal to that in pods [default: the file's]
-    #[arg(long, value_parser = super::name)]
+    #[arg(long)]
     pub name: Option<FunctionName>,
     /// Entry file of a script's folder [default: handler, index, main or app]
     #[arg(long, value_name = "PATH")]

@@ -30,7 +30,7 @@ use rustix::{
 use tokio::{io::Interest, net::UnixStream, sync::Mutex};
 
 use super::{files, filter};
-use crate::{args::DialKv, exit::Exit};
+use crate::{args::DialKv, exit::Exit, output};
 
 /// The hidden command that makes this program a dialer.
 const COMMAND: &str = "dial-kv";
@@ -172,6 +172,9 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if received.length == 0 {
         return Err(dialer_has_ended());
     }
+    if received.has_lost_fds {
+        return Err(Errno::MFILE.into());
+    }
     let text = text.get(..received.length).unwrap_or_default();
     let failed = || io::Error::other(String::from_utf8_lossy(text).into_owned());
     received.fds.pop().ok_or_else(failed)
@@ -185,7 +188,7 @@ pub fn run_dialer(args: &DialKv) -> ExitCode {
     };
     match dialed {
         Ok(()) => ExitCode::SUCCESS,
-        Err(exit) => exit.report(),
+        Err(exit) => output::report(&exit),
     }
 }
 

@@ -48,9 +48,7 @@ impl Needs {
                 ..Files::default()
             },
             ports: ports.into_iter().collect(),
-            others_files: false,
-            key_value_server: None,
-            opens_later: false,
+            ..Self::default()
         }
     }
 

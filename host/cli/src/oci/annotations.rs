@@ -1,34 +1,16 @@
 //! Converts options to an artifact's annotations, and back.
 //!
-//! Each deployment parameter of the admin API is an annotation with the prefix `dev.faasw.`. The
-//! value of a repeatable parameter is a JSON list. So an artifact can state every option in the
-//! same words, and the same limits apply.
+//! Each option of the table [`faasw_common::options`] is an annotation with the prefix
+//! `dev.faasw.`. The value of a repeatable option is a JSON list. So an artifact can state every
+//! option in the words of the command line, and the same limits apply.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
-use faasw_client::{
-    FunctionOptions,
-    query::{option_pairs, options_of},
-};
+use faasw_client::{FunctionOptions, OptionValue};
+use faasw_common::options;
 
 /// The prefix of the annotations.
 const PREFIX: &str = "dev.faasw.";
-
-/// Repeatable parameters.
-const LISTS: [&str; 9] = [
-    "allow-outbound",
-    "arg",
-    "bind-secret",
-    "config",
-    "env",
-    "host",
-    "kv",
-    "secret",
-    "warmup-request",
-];
-
-/// The parameter that only the deploying user may set.
-const SOURCE: &str = "source";
 
 /// Maximum size of all options of an artifact in bytes, more than any deployment needs.
 const OPTIONS_BYTES_MAX: usize = 256 << 10;
@@ -36,92 +18,61 @@ const OPTIONS_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of characters of a message about the options.
 const MESSAGE_MAX: usize = 400;
 
-/// A parameter and a value.
-pub type Pair = (String, String);
-
 /// Returns the annotations for options.
 pub fn of_options(options: &FunctionOptions) -> BTreeMap<String, String> {
     let mut lists: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut annotations = BTreeMap::new();
-    for (parameter, value) in changed_options(options) {
-        if LISTS.contains(&parameter) {
-            lists.entry(parameter).or_default().push(value)
+    for OptionValue { definition, text } in options.values() {
+        if definition.form.is_repeatable() {
+            lists.entry(definition.name).or_default().push(text)
         } else {
-            annotations.insert(format!("{PREFIX}{parameter}"), value);
+            annotations.insert(format!("{PREFIX}{}", definition.name), text);
         }
     }
-    for (parameter, values) in lists {
-        let list = serde_json::Value::from(values).to_string();
-        annotations.insert(format!("{PREFIX}{parameter}"), list);
+    for (name, texts) in lists {
+        let list = serde_json::Value::from(texts).to_string();
+        annotations.insert(format!("{PREFIX}{name}"), list);
     }
     annotations
 }
 
-/// Returns the parameters that differ from their defaults.
-pub fn changed_options(options: &FunctionOptions) -> impl Iterator<Item = (&'static str, String)> {
-    let pairs = option_pairs(options).into_iter();
-    pairs.filter(|(parameter, value)| *parameter != "freeze" || value != "auto")
-}
-
-/// Returns the options of an artifact as parameters and values. Ignores annotations with other
-/// prefixes.
+/// Returns the options of an artifact. Ignores annotations with other prefixes.
 ///
 /// # Errors
 /// Returns a message if an option is unknown to this version or has an invalid value, or if all
 /// options together are too large.
-pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String> {
+pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<OptionValue>, String> {
     let ours = annotations
         .iter()
-        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)));
-    let bytes = ours
-        .clone()
-        .map(|(parameter, value)| parameter.len() + value.len());
+        .filter_map(|(key, text)| Some((key.strip_prefix(PREFIX)?, text)));
+    let bytes = ours.clone().map(|(name, text)| name.len() + text.len());
     if bytes.sum::<usize>() > OPTIONS_BYTES_MAX {
         return Err(format!("its options exceed {OPTIONS_BYTES_MAX} bytes"));
     }
-    pairs_of(ours).map_err(|why| {
+    values_of(ours).map_err(|why| {
         let why: String = why.chars().take(MESSAGE_MAX).collect();
         format!("its artifact's options: {why}")
     })
 }
 
-fn pairs_of<'a>(
+fn values_of<'a>(
     annotations: impl Iterator<Item = (&'a str, &'a String)>,
-) -> Result<Vec<Pair>, String> {
-    let mut pairs = Vec::new();
-    for (parameter, value) in annotations {
-        if parameter == SOURCE {
-            return Err(format!("an artifact cannot have {PREFIX}{parameter}"));
-        }
-        if LISTS.contains(&parameter) {
-            let values: Vec<String> = serde_json::from_str(value)
-                .map_err(|_| format!("{PREFIX}{parameter} is not a JSON list of strings"))?;
-            pairs.extend(
-                values
-                    .into_iter()
-                    .map(|value| (parameter.to_owned(), value)),
-            );
-        } else {
-            pairs.push((parameter.to_owned(), value.clone()));
+) -> Result<Vec<OptionValue>, String> {
+    let mut values = Vec::new();
+    for (name, text) in annotations {
+        let texts = match options::find(name) {
+            Some(option) if option.form.is_repeatable() => serde_json::from_str(text)
+                .map_err(|_| format!("{PREFIX}{name} is not a JSON list of strings"))?,
+            _ => vec![text.clone()],
+        };
+        for text in texts {
+            values.push(OptionValue::new(name, text)?);
         }
     }
     // The artifact's options have to be valid without those of the command line.
-    let options = options_from(&pairs)?;
+    let options = FunctionOptions::from_values(&values)?;
     options.check().map_err(|why| why.to_string())?;
-    Ok(pairs)
-}
-
-/// Returns the options for parameters and values.
-///
-/// # Errors
-/// Returns a message if a parameter is unknown or invalid.
-pub fn options_from(pairs: &[Pair]) -> Result<FunctionOptions, String> {
-    let borrowed = |text: &'_ String| Cow::<'static, str>::from(text.clone());
-    options_of(
-        pairs
-            .iter()
-            .map(|(parameter, value)| (borrowed(parameter), borrowed(value))),
-    )
+    Ok(values)
 }
 
 #[cfg(test)]
@@ -150,13 +101,13 @@ mod tests {
             annotations["dev.faasw.allow-outbound"],
             r#"["https://a.test"]"#
         );
-        let pairs = read(&annotations).unwrap();
-        assert_eq!(options_from(&pairs).unwrap(), options);
+        let values = read(&annotations).unwrap();
+        assert_eq!(FunctionOptions::from_values(&values).unwrap(), options);
         assert_eq!(of_options(&FunctionOptions::default()), BTreeMap::new());
     }
 
     #[test]
-    fn every_repeatable_parameter_is_a_list() {
+    fn every_repeatable_option_is_a_list() {
         let mut options = FunctionOptions::default()
             .argument("a")
             .argument("b")
@@ -167,18 +118,12 @@ mod tests {
             options = options.allow_outbound(host.clone());
             options = options.bind_secret(faasw_client::SecretName::new("s").unwrap(), host);
         }
-        let mut seen: Vec<&str> = Vec::new();
-        for (parameter, _) in changed_options(&options) {
-            assert!(
-                !seen.contains(&parameter) || LISTS.contains(&parameter),
-                "{parameter}"
-            );
-            seen.push(parameter);
-        }
-        assert_eq!(
-            options_from(&read(&of_options(&options)).unwrap()).unwrap(),
-            options
-        );
+        let annotations = of_options(&options);
+        assert_eq!(annotations.len(), 4);
+        let is_list = |text: &String| serde_json::from_str::<Vec<String>>(text).is_ok();
+        assert!(annotations.values().all(is_list), "{annotations:?}");
+        let values = read(&annotations).unwrap();
+        assert_eq!(FunctionOptions::from_values(&values).unwrap(), options);
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, path::Path};
 
 use bytes::Bytes;
 use faasw::files::Files;
-use faasw_client::{Client, DeployOutcome, FunctionLimits, FunctionName, FunctionOptions};
+use faasw_client::{
+    Client, DeployOutcome, FunctionLimits, FunctionName, FunctionOptions, OptionValue,
+};
 use faasw_oci::{Artifact, Reference, Registry, reference::TagOrDigest, registry::Action};
 
 use super::{
-    SCHEME,
-    annotations::{self, Pair},
-    follow,
+    SCHEME, annotations, follow,
     permissions::{ArtifactGrants, shown},
     registry,
 };
@@ -18,11 +18,8 @@ use crate::{
     args::{Deploy, Registries},
     exit::Exit,
     files::{self, Folder},
-    output::{self, data_dir, print, print_json, say, size, stage_of, with_progress, with_stages},
+    output::{self, print, print_json, say, size, stage_of, with_progress, with_stages},
 };
-
-/// Parameters for which values of the command line are added to those of the artifact, by key.
-const BY_KEY: [&str; 2] = ["env", "config"];
 
 /// A function that is deployed from a reference, once or repeatedly.
 #[derive(Debug)]
@@ -33,7 +30,7 @@ pub(super) struct Target {
     pub(super) registries: Registries,
     grants: ArtifactGrants,
     /// The options of the command line.
-    own: Vec<Pair>,
+    own: Vec<OptionValue>,
     files: Option<Folder>,
     is_json: bool,
 }
@@ -58,16 +55,14 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
         options = options.poll(most);
     }
     options.check().map_err(Exit::usage)?;
-    let mut own: Vec<Pair> = annotations::changed_options(&options)
-        .map(|(parameter, value)| (parameter.to_owned(), value))
-        .collect();
+    let mut own = options.values();
     // An explicit `auto` overrides the artifact's policy.
     if freeze.is_some_and(|freeze| freeze == FunctionOptions::default().freeze_policy()) {
-        own.push(("freeze".to_owned(), "auto".to_owned()));
+        own.push(OptionValue::new("freeze", "auto").map_err(Exit::usage)?);
     }
     let every = args.follow.every();
     let mut target = Target {
-        client: Client::new(&data_dir(args.node)?),
+        client: args.node.client()?,
         name,
         grants: ArtifactGrants::new(&args.accept),
         registries: args.registries,
@@ -163,10 +158,10 @@ impl Target {
             .apply(artifact_options, defaults)
             .map_err(|exit| exit.of(&self.name, "was not deployed"))?;
         let name = &self.name;
-        if !taken.pairs.is_empty() {
+        if !taken.values.is_empty() {
             say(format_args!(
                 "{name}: from its artifact: {}",
-                shown(&taken.pairs)
+                shown(&taken.values)
             ));
         }
         if !taken.refused.is_empty() {
@@ -175,25 +170,25 @@ impl Target {
                 shown(&taken.refused)
             ));
         }
-        let mut pairs = taken.pairs;
-        pairs.extend(self.own.iter().cloned());
-        let options = annotations::options_from(&pairs).map_err(Exit::failure)?;
+        let values = taken.values.iter().chain(&self.own);
+        let options = FunctionOptions::from_values(values).map_err(Exit::failure)?;
         let from = artifact.reference(&self.reference);
         Ok(options.source(format!("{SCHEME}{from}")))
     }
 }
 
-/// Returns the artifact's options that the command line does not override.
-fn without_overridden(artifact_options: Vec<Pair>, own: &[Pair], has_files: bool) -> Vec<Pair> {
-    let named: BTreeSet<&str> = own
-        .iter()
-        .map(|(parameter, _)| parameter.as_str())
-        .collect();
-    let kept = |(parameter, _): &Pair| {
-        let parameter = parameter.as_str();
+/// Returns the artifact's options that the command line does not override. Variables and
+/// configuration of the command line are added to those of the artifact, and override them by name.
+fn without_overridden(
+    artifact_options: Vec<OptionValue>,
+    own: &[OptionValue],
+    has_files: bool,
+) -> Vec<OptionValue> {
+    let named: BTreeSet<&str> = own.iter().map(OptionValue::name).collect();
+    let kept = |value: &OptionValue| {
         // Other files may be at other paths, so the artifact's paths do not apply to them.
-        let is_of_files = has_files && matches!(parameter, "files-at" | "freeze-at");
-        let is_own = named.contains(parameter) && !BY_KEY.contains(&parameter);
+        let is_of_files = has_files && matches!(value.name(), "files-at" | "freeze-at");
+        let is_own = named.contains(value.name()) && !value.definition.form.is_by_name();
         !is_own && !is_of_files
     };
     artifact_options.into_iter().filter(kept).collect()
@@ -205,33 +200,35 @@ mod tests {
 
     #[test]
     fn the_command_line_wins() {
-        let pair = |parameter: &str, value: &str| (parameter.to_owned(), value.to_owned());
+        let value = |name: &str, text: &str| OptionValue::new(name, text).unwrap();
         let artifact_options = vec![
-            pair("env", "A=theirs"),
-            pair("env", "B=theirs"),
-            pair("memory", "65536"),
-            pair("arg", "theirs"),
-            pair("allow-outbound", "https://theirs.test"),
-            pair("files-at", "/theirs"),
-            pair("freeze", "before-init"),
+            value("env", "A=theirs"),
+            value("env", "B=theirs"),
+            value("memory", "65536"),
+            value("arg", "theirs"),
+            value("allow-outbound", "https://theirs.test"),
+            value("files-at", "/theirs"),
+            value("freeze", "before-init"),
         ];
         assert_eq!(
             without_overridden(artifact_options.clone(), &[], false),
             artifact_options
         );
         let own = [
-            pair("env", "A=ours"),
-            pair("memory", "131072"),
-            pair("arg", "ours"),
-            pair("allow-outbound", "https://ours.test"),
-            pair("freeze", "auto"),
+            value("env", "A=ours"),
+            value("memory", "131072"),
+            value("arg", "ours"),
+            value("allow-outbound", "https://ours.test"),
+            value("freeze", "auto"),
         ];
         let mut left = without_overridden(artifact_options, &own, true);
-        assert_eq!(left, [pair("env", "A=theirs"), pair("env", "B=theirs")]);
+        assert_eq!(left, [value("env", "A=theirs"), value("env", "B=theirs")]);
         left.extend(own);
-        let options = annotations::options_from(&left).unwrap();
+        let options = FunctionOptions::from_values(&left).unwrap();
         let environment: BTreeSet<_> = options.environment().iter().cloned().collect();
-        assert_eq!(environment, [pair("A", "ours"), pair("B", "theirs")].into());
+        let expected = [("A", "ours"), ("B", "theirs")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(environment, expected.into());
         assert_eq!(
             (options.own_memory(), options.outbound().len()),
             (Some(131_072), 1)

@@ -8,9 +8,10 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use faasw_client::{FunctionLimits, TimeLimit};
+use clap::ValueEnum as _;
+use faasw_client::{FunctionLimits, FunctionOptions, OptionValue, TimeLimit};
+use faasw_common::options::OptionPermission;
 
-use super::annotations::{Pair, options_from};
 use crate::{
     args::{Accept, Kind},
     exit::Exit,
@@ -25,16 +26,16 @@ pub struct ArtifactGrants {
     is_said: bool,
     kinds: BTreeSet<Kind>,
     /// The options that were granted first. Later artifacts of a followed tag get no others.
-    first: Option<BTreeSet<Pair>>,
+    first: Option<BTreeSet<OptionValue>>,
 }
 
 /// An artifact's options after the grants are applied.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct GrantedOptions {
     /// The options that are in force.
-    pub pairs: Vec<Pair>,
+    pub values: Vec<OptionValue>,
     /// The options that were requested but not granted.
-    pub refused: Vec<Pair>,
+    pub refused: Vec<OptionValue>,
 }
 
 impl ArtifactGrants {
@@ -54,15 +55,15 @@ impl ArtifactGrants {
     /// or if it would be granted more than the first artifact of its tag.
     pub fn apply(
         &mut self,
-        pairs: Vec<Pair>,
+        values: Vec<OptionValue>,
         defaults: &FunctionLimits,
     ) -> Result<GrantedOptions, Exit> {
-        let kind_of = |pair: &Pair| kind_of(pair, defaults);
-        let asks = |pair: &Pair| kind_of(pair).is_some();
-        let asked: Vec<Pair> = pairs.iter().filter(|pair| asks(pair)).cloned().collect();
+        let kind_of = |value: &OptionValue| kind_of(value, defaults);
+        let asks = |value: &&OptionValue| kind_of(value).is_some();
+        let asked: Vec<OptionValue> = values.iter().filter(asks).cloned().collect();
         if !asked.is_empty() && !self.is_said {
-            let kinds: BTreeSet<&str> = asked.iter().filter_map(kind_of).map(kind_word).collect();
-            let kinds: Vec<&str> = kinds.into_iter().collect();
+            let kinds: BTreeSet<String> = asked.iter().filter_map(kind_of).map(kind_word).collect();
+            let kinds: Vec<String> = kinds.into_iter().collect();
             return Err(
                 Exit::failure(format_args!("its artifact requests {}", shown(&asked))).hint(
                     format_args!(
@@ -74,20 +75,20 @@ impl ArtifactGrants {
             );
         }
         let (mut taken, mut granted) = (GrantedOptions::default(), BTreeSet::new());
-        for pair in pairs {
-            match kind_of(&pair) {
-                Some(kind) if !self.kinds.contains(&kind) => taken.refused.push(pair),
+        for value in values {
+            match kind_of(&value) {
+                Some(kind) if !self.kinds.contains(&kind) => taken.refused.push(value),
                 Some(_) => {
-                    granted.insert(pair.clone());
-                    taken.pairs.push(pair);
+                    granted.insert(value.clone());
+                    taken.values.push(value);
                 }
-                None => taken.pairs.push(pair),
+                None => taken.values.push(value),
             }
         }
         match &self.first {
             None => self.first = Some(granted),
             Some(first) => {
-                let more: Vec<Pair> = granted.difference(first).cloned().collect();
+                let more: Vec<OptionValue> = granted.difference(first).cloned().collect();
                 if !more.is_empty() {
                     return Err(Exit::failure(format_args!(
                         "its artifact requests more than the first one: {}",
@@ -101,59 +102,56 @@ impl ArtifactGrants {
     }
 }
 
-/// Returns the kind of permission that a parameter requests, if any.
-fn kind_of(pair: &Pair, defaults: &FunctionLimits) -> Option<Kind> {
-    match pair.0.as_str() {
-        "allow-outbound" => Some(Kind::Outbound),
-        "secret" | "bind-secret" => Some(Kind::Secrets),
-        "kv" => Some(Kind::Kv),
-        "host" => Some(Kind::Hosts),
-        _ => is_more(pair, defaults).then_some(Kind::Limits),
+/// Returns the kind of permission that an option requests, if any.
+fn kind_of(value: &OptionValue, defaults: &FunctionLimits) -> Option<Kind> {
+    match value.definition.permission {
+        OptionPermission::Free => None,
+        OptionPermission::AboveDefault => is_above(value, defaults).then_some(Kind::Limits),
+        OptionPermission::Polling => polls(value).then_some(Kind::Limits),
+        OptionPermission::Outbound => Some(Kind::Outbound),
+        OptionPermission::Secrets => Some(Kind::Secrets),
+        OptionPermission::Stores => Some(Kind::Kv),
+        OptionPermission::Hosts => Some(Kind::Hosts),
     }
 }
 
-/// Returns whether a parameter sets a limit above the default.
-fn is_more(pair: &Pair, defaults: &FunctionLimits) -> bool {
-    // The artifact's options have been parsed before, so this does not fail.
-    let Ok(options) = options_from(std::slice::from_ref(pair)) else {
-        return false;
+/// Returns whether a limit is above the node's default. A limit without a known default counts as
+/// above it.
+fn is_above(value: &OptionValue, defaults: &FunctionLimits) -> bool {
+    let Ok(options) = FunctionOptions::from_values([value]) else {
+        return true;
     };
-    let times = &defaults.times;
-    let above = |limit, default| options.own_time(limit).is_some_and(|own| own > default);
-    options
-        .own_memory()
-        .is_some_and(|own| own > defaults.memory)
-        // Polling uses idle processors only, but the node may have it switched off.
-        || options.own_poll().is_some_and(|own| !own.is_zero())
-        || above(TimeLimit::CpuTime, times.cpu_time)
-        || above(TimeLimit::Timeout, times.first_byte)
-        || above(TimeLimit::IdleClient, times.idle_client)
-        || above(TimeLimit::IdleGuest, times.idle_guest)
+    match TimeLimit::parse(value.name()) {
         // If there is no default limit, any limit is lower.
-        || times
-            .total_time
-            .is_some_and(|most| above(TimeLimit::TotalTime, most))
+        Some(limit) => defaults.times.of(limit).is_some_and(|default| {
+            let own = options.own_time(limit);
+            own.is_none_or(|own| own > default)
+        }),
+        None => options.own_memory().is_none_or(|own| own > defaults.memory),
+    }
 }
 
-fn kind_word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Outbound => "outbound",
-        Kind::Secrets => "secrets",
-        Kind::Kv => "kv",
-        Kind::Hosts => "hosts",
-        Kind::Limits => "limits",
-        Kind::All => "all",
-        Kind::None => "none",
-    }
+/// Returns whether instances poll with this value. Polling uses idle processors only, but the node
+/// may have it switched off.
+fn polls(value: &OptionValue) -> bool {
+    let options = FunctionOptions::from_values([value]).unwrap_or_default();
+    options.own_poll().is_none_or(|own| !own.is_zero())
+}
+
+/// Returns the word for a kind on the command line.
+fn kind_word(kind: Kind) -> String {
+    let word = kind.to_possible_value();
+    word.map_or_else(String::new, |word| word.get_name().to_owned())
 }
 
 /// Returns options as one line for people.
-pub fn shown(pairs: &[Pair]) -> String {
+pub fn shown(values: &[OptionValue]) -> String {
     let mut text = String::new();
-    for (parameter, value) in pairs {
+    for value in values {
         let separator = if text.is_empty() { "" } else { ", " };
         // Writing to a string does not fail.
-        let _ = write!(text, "{separator}{parameter} ");
+        let _ = write!(text, "{separator}{} ", value.name());
+        let value = &value.text;
         let is_long = value.chars().count() > SHOWN_MAX;
         text.extend(value.chars().take(SHOWN_MAX));
         text.push_str(if is_long { "…" } else { "" });
@@ -166,6 +164,7 @@ mod tests {
     use std::time::Duration;
 
     use faasw_client::RequestLimits;
+    use faasw_common::options::{OptionDefinition, OptionForm};
 
     use super::*;
     use crate::args::{Command, parse};
@@ -185,8 +184,8 @@ mod tests {
         }
     }
 
-    fn pair(parameter: &str, value: &str) -> Pair {
-        (parameter.to_owned(), value.to_owned())
+    fn value(name: &str, text: &str) -> OptionValue {
+        OptionValue::new(name, text).unwrap()
     }
 
     fn grants(words: &str) -> ArtifactGrants {
@@ -196,43 +195,43 @@ mod tests {
         }
     }
 
-    fn everything() -> Vec<Pair> {
+    fn everything() -> Vec<OptionValue> {
         vec![
-            pair("env", "A=b"),
-            pair("memory", &(64 << 20).to_string()),
-            pair("allow-outbound", "https://a.test"),
-            pair("secret", "s"),
-            pair("bind-secret", "t=https://a.test"),
-            pair("kv", "shared"),
-            pair("host", "a.test"),
-            pair("timeout", "1h"),
+            value("env", "A=b"),
+            value("memory", &(64 << 20).to_string()),
+            value("allow-outbound", "https://a.test"),
+            value("secret", "s"),
+            value("bind-secret", "t=https://a.test"),
+            value("kv", "shared"),
+            value("host", "a.test"),
+            value("timeout", "1h"),
         ]
     }
 
     #[test]
     fn options_that_reach_resources_need_a_grant() {
         let own = vec![
-            pair("env", "A=b"),
-            pair("memory", "65536"),
-            pair("timeout", "1s"),
-            pair("concurrency", "3"),
-            pair("poll", "off"),
+            value("env", "A=b"),
+            value("memory", "65536"),
+            value("timeout", "1s"),
+            value("concurrency", "3"),
+            value("poll", "off"),
         ];
         assert_eq!(
-            grants("").apply(own.clone(), &defaults()).unwrap().pairs,
+            grants("").apply(own.clone(), &defaults()).unwrap().values,
             own
         );
         for asking in everything().split_off(2) {
             let refused = grants("")
-                .apply(vec![pair("env", "A=b"), asking.clone()], &defaults())
+                .apply(vec![value("env", "A=b"), asking.clone()], &defaults())
                 .unwrap_err();
-            assert!(refused.to_string().contains(&asking.1), "{refused}");
+            assert!(refused.to_string().contains(&asking.text), "{refused}");
         }
         for limit in [
-            pair("memory", &(1_u64 << 40).to_string()),
-            pair("cpu-time", "11s"),
-            pair("idle-guest", "61s"),
-            pair("poll", "auto"),
+            value("memory", &(1_u64 << 40).to_string()),
+            value("cpu-time", "11s"),
+            value("idle-guest", "61s"),
+            value("poll", "auto"),
         ] {
             assert!(grants("").apply(vec![limit], &defaults()).is_err());
         }
@@ -245,20 +244,36 @@ mod tests {
         lower.times.cpu_time = Duration::from_millis(500);
         lower.times.total_time = Some(Duration::from_secs(5));
         for limit in [
-            pair("memory", &(64 << 20).to_string()),
-            pair("cpu-time", "1s"),
-            pair("total-time", "6s"),
+            value("memory", &(64 << 20).to_string()),
+            value("cpu-time", "1s"),
+            value("total-time", "6s"),
         ] {
             assert!(grants("").apply(vec![limit.clone()], &defaults()).is_ok());
             let refused = grants("").apply(vec![limit.clone()], &lower).unwrap_err();
-            assert!(refused.to_string().contains(&limit.1), "{refused}");
+            assert!(refused.to_string().contains(&limit.text), "{refused}");
             let taken = grants("--accept none").apply(vec![limit], &lower).unwrap();
-            assert_eq!((taken.pairs.len(), taken.refused.len()), (0, 1));
+            assert_eq!((taken.values.len(), taken.refused.len()), (0, 1));
         }
         let mut higher = defaults();
         higher.memory = 1 << 30;
-        let large = vec![pair("memory", &(1_u64 << 30).to_string())];
+        let large = vec![value("memory", &(1_u64 << 30).to_string())];
         assert!(grants("").apply(large, &higher).is_ok());
+    }
+
+    /// A new limit must not be free by oversight.
+    #[test]
+    fn a_limit_without_a_known_default_needs_a_grant() {
+        static NEW: OptionDefinition = OptionDefinition {
+            name: "new-limit",
+            member: "new_limit",
+            form: OptionForm::Count,
+            permission: OptionPermission::AboveDefault,
+        };
+        let new = OptionValue {
+            definition: &NEW,
+            text: "1".to_owned(),
+        };
+        assert_eq!(kind_of(&new, &defaults()), Some(Kind::Limits));
     }
 
     #[test]
@@ -266,21 +281,17 @@ mod tests {
         let taken = grants("--accept none")
             .apply(everything(), &defaults())
             .unwrap();
-        assert_eq!((taken.pairs.len(), taken.refused.len()), (2, 6));
+        assert_eq!((taken.values.len(), taken.refused.len()), (2, 6));
         let taken = grants("--accept secrets,limits")
             .apply(everything(), &defaults())
             .unwrap();
-        let refused: Vec<&str> = taken
-            .refused
-            .iter()
-            .map(|(parameter, _)| parameter.as_str())
-            .collect();
+        let refused: Vec<&str> = taken.refused.iter().map(OptionValue::name).collect();
         assert_eq!(refused, ["allow-outbound", "kv", "host"]);
         assert_eq!(
             grants("--accept all")
                 .apply(everything(), &defaults())
                 .unwrap()
-                .pairs,
+                .values,
             everything()
         );
     }
@@ -289,13 +300,15 @@ mod tests {
     fn later_artifacts_of_a_followed_tag_get_no_further_grants() {
         let mut grants = grants("--accept outbound");
         grants
-            .apply(vec![pair("allow-outbound", "https://a.test")], &defaults())
+            .apply(vec![value("allow-outbound", "https://a.test")], &defaults())
             .unwrap();
-        grants.apply(vec![pair("env", "A=b")], &defaults()).unwrap();
         grants
-            .apply(vec![pair("allow-outbound", "https://a.test")], &defaults())
+            .apply(vec![value("env", "A=b")], &defaults())
             .unwrap();
-        let more = vec![pair("allow-outbound", "https://*.test")];
+        grants
+            .apply(vec![value("allow-outbound", "https://a.test")], &defaults())
+            .unwrap();
+        let more = vec![value("allow-outbound", "https://*.test")];
         assert!(
             grants
                 .apply(more, &defaults())
@@ -306,7 +319,7 @@ mod tests {
         // A request that is not granted does not count as more than the first one.
         assert_eq!(
             grants
-                .apply(vec![pair("kv", "shared")], &defaults())
+                .apply(vec![value("kv", "shared")], &defaults())
                 .unwrap()
                 .refused
                 .len(),
@@ -317,8 +330,8 @@ mod tests {
     #[test]
     fn shown_options_are_one_short_line() {
         let text = shown(&[
-            pair("env", &format!("A={}", "\n".repeat(500))),
-            pair("kv", "\u{202e}x"),
+            value("env", &format!("A={}", "\n".repeat(500))),
+            value("init", "\u{202e}x"),
         ]);
         assert!(
             text.len() < 600 && !text.contains(['\n', '\u{202e}']),

@@ -36,7 +36,10 @@ pub fn a_folder_is_deployed_with_its_function() {
     assert_eq!(invoke("/read/srv/a"), "from the folder");
     assert_eq!(invoke("/arguments"), "f|-x|y z");
     let inspected = good(run(&["inspect", "f"], &state));
-    for line in ["arguments    -x, y z", "3 with 15 B at /srv"] {
+    for line in [
+        "arg            -x\n                 y z\n",
+        "3 with 15 B at /srv",
+    ] {
         assert!(inspected.contains(line), "{inspected}");
     }
     // The packer refuses links that lead out, and before that entries that are no files. The

@@ -137,7 +137,10 @@ pub fn a_bound_secret_is_sent_only_to_its_hosts() {
         assert!(!told.contains(&canary()), "{words:?}: {told}");
     }
     let shown = stdout_of(&["inspect", "api"], data_dir);
-    assert!(shown.contains(&format!("api_key to {origin}")), "{shown}");
+    assert!(
+        shown.contains(&format!("bind-secret    api_key={origin}")),
+        "{shown}"
+    );
     e2e::until("the node has it in one place", || {
         assert_eq!(get(address, "/api/of/nothing").status, 404);
         let found = found_in_memory(pid, &canary());
@@ -165,7 +168,10 @@ pub fn a_bound_secret_is_sent_only_to_its_hosts() {
     deploy(&origin);
     assert_eq!(get(address, "/api/42").status, 502);
     let log = stdout_of(&["logs", "api"], data_dir);
-    assert!(log.contains("api_key cannot stand in a header"), "{log}");
+    assert!(
+        log.contains("api_key cannot be part of a header field"),
+        "{log}"
+    );
     stdout_of(&["secret", "rm", "api", "api_key"], data_dir);
     assert!(get(address, "/api/42").status >= 500);
     assert!(told_key.try_recv().is_err());

@@ -88,8 +88,8 @@ fn secrets_are_read_like_the_configuration() {
     assert_eq!(notice, Some("its secret not_set has no value yet"));
     assert!(deployed.function.frozen_after_init, "{deployed:?}");
     assert_eq!(
-        deployed.function.secrets,
-        ["api_key", "lines", "not_set"].map(name)
+        *deployed.function.options.secrets(),
+        ["api_key", "lines", "not_set"].map(name).into()
     );
     // A new microVM, and one that was reset.
     for _ in 0..3 {
@@ -188,7 +188,7 @@ fn a_secret_read_during_initialisation_moves_the_freeze_point() {
     let shared = reading(&["colour"]).freeze(FreezePolicy::AfterInit);
     BENCH.deploy("early", &e2e::file(PROBE), shared);
     let told = BENCH.text("/early/at-start");
-    assert!(told.contains("there are none before"), "{told}");
+    assert!(told.contains("only while a request is answered"), "{told}");
     assert_eq!(BENCH.text("/early/get/colour"), "some blue");
 }
 
@@ -426,7 +426,10 @@ fn commands_explain_errors() {
     let invoked = stdout_of(&["invoke", "probe", "--path", "/all"], data_dir);
     assert_eq!(invoked, "file=a b\n\ntyped=a b\n");
     let inspected = stdout_of(&["inspect", "probe"], data_dir);
-    assert!(inspected.contains("file, typed"), "{inspected}");
+    assert!(
+        inspected.contains("secret         file\n                 typed\n"),
+        "{inspected}"
+    );
     assert_eq!(node.stop("TERM"), Some(0));
 }
 

@@ -112,7 +112,11 @@ const SPOILT: &[Spoilt] = &[
         "sealed with another",
     ),
     ("note cut off", |entry| truncate(&entry.note()), "cut off"),
-    ("note grown", |entry| grow(&entry.note()), "behind its end"),
+    (
+        "note grown",
+        |entry| grow(&entry.note()),
+        "bytes follow its end",
+    ),
     (
         "note empty",
         |entry| fs::write(entry.note(), "").unwrap(),

@@ -201,14 +201,14 @@ where
     for path in ["/neighbour/", "/probe/hello", "/heads/", "/healthz"] {
         assert_eq!(get(&target, path).unwrap(), 200, "{path}");
     }
-    let calm = Neighbour::begin(&target);
+    let (pid, port) = (node.child.id(), target.address.port());
+    let calm = Neighbour::begin(&target, pid);
     thread::sleep(CALM);
     let calm = calm.end();
-    let (pid, port) = (node.child.id(), target.address.port());
     let before = ResourceUse::now(pid, port);
 
     let watching = Watching::begin(pid, port);
-    let neighbour = Neighbour::begin(&target);
+    let neighbour = Neighbour::begin(&target, pid);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         // An attack that the node has cut off is over; the honest load continues.

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    fmt, fs, io,
     net::Ipv4Addr,
     sync::{
         Arc,
@@ -32,8 +32,47 @@ fn slowest() -> Duration {
     time_limit(2)
 }
 
+/// What the threads of a process have had of the processors so far, in nanoseconds.
+#[derive(Clone, Copy, Default)]
+struct ProcessorTime {
+    /// The time for which they ran.
+    ran: u64,
+    /// The time for which they could have run, but others did.
+    waited: u64,
+}
+
+impl ProcessorTime {
+    fn of(pid: u32) -> Self {
+        let mut sum = Self::default();
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
+            // The thread may end at any time.
+            let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else {
+                continue;
+            };
+            let mut words = text.split_ascii_whitespace();
+            let mut next = || words.next().unwrap().parse::<u64>().unwrap();
+            sum.ran += next();
+            sum.waited += next();
+        }
+        sum
+    }
+
+    /// Returns which part of the time that the process could have used since then it got.
+    fn share_since(self, begin: Self) -> f64 {
+        let ran = self.ran.saturating_sub(begin.ran) as f64;
+        let waited = self.waited.saturating_sub(begin.waited) as f64;
+        if waited == 0.0 {
+            1.0
+        } else {
+            ran / (ran + waited)
+        }
+    }
+}
+
 /// The load while it runs.
 pub struct Neighbour {
+    node: u32,
+    node_time: ProcessorTime,
     began: Instant,
     stop: Arc<AtomicBool>,
     asking: Vec<JoinHandle<Vec<Answer>>>,
@@ -52,16 +91,21 @@ pub struct Served {
     answers: Vec<Answer>,
     /// Number of answers if each arrived at once.
     wanted: usize,
+    /// The part that the node got of the processor time that it could have used.
+    share: f64,
 }
 
 impl Neighbour {
-    pub fn begin(target: &Target) -> Self {
+    /// Begins the load on the node of this process.
+    pub fn begin(target: &Target, node: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = Runtime::new().unwrap();
         let asking = [true, false]
             .map(|keeps| runtime.spawn(ask(target.clone(), keeps, stop.clone())))
             .into();
         Self {
+            node,
+            node_time: ProcessorTime::of(node),
             began: Instant::now(),
             stop,
             asking,
@@ -79,6 +123,7 @@ impl Neighbour {
         let mut served = Served {
             answers: Vec::new(),
             wanted: self.asking.len() * each as usize,
+            share: ProcessorTime::of(self.node).share_since(self.node_time),
         };
         for asking in self.asking {
             served
@@ -187,9 +232,10 @@ impl Served {
 
     /// Asserts that every request was answered well and in time, and that there were enough. A busy
     /// machine answers fewer and later also without an attack: `calm` is the load before it. The
-    /// attacker runs beside node and neighbour: on one processor, with other work beside it, a
-    /// flood left the neighbour 0.3 of its requests. A neighbour that an attack stops has next to
-    /// no answers, or a very slow one.
+    /// attacker and other programs take processors from the node, which then answers all clients
+    /// more rarely: the neighbour needs a quarter of its usual answers, in proportion to the time
+    /// that the node got. A neighbour that an attack stops has next to no answers, or a very slow
+    /// one.
     pub fn is_good(&self, calm: &Self) {
         assert!(
             self.answers.iter().all(|answer| answer.status == Ok(200)),
@@ -199,11 +245,8 @@ impl Served {
         assert!(self.latency(1.0) <= slowest, "{self}; calm: {calm}");
         let usual = self.wanted * calm.answers.len() / calm.wanted.max(1);
         let usual = usual.min(self.wanted);
-        let part = match std::thread::available_parallelism() {
-            Ok(count) if count.get() > 1 => 4,
-            _ => 8,
-        };
-        assert!(self.answers.len() * part >= usual, "{self}; calm: {calm}");
+        let needed = usual as f64 * self.share / 4.0;
+        assert!(self.answers.len() as f64 >= needed, "{self}; calm: {calm}");
     }
 }
 
@@ -219,8 +262,9 @@ impl fmt::Display for Served {
         }
         write!(
             f,
-            "neighbour {counts:?} of {}, p50 {:.1?}, p99 {:.1?}, slowest {:.1?}",
+            "neighbour {counts:?} of {}, share {:.2}, p50 {:.1?}, p99 {:.1?}, slowest {:.1?}",
             self.wanted,
+            self.share,
             self.latency(0.5),
             self.latency(0.99),
             self.latency(1.0)

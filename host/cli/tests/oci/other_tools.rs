@@ -156,7 +156,7 @@ pub async fn the_wasi_entry_of_an_index_is_deployed() {
     let deployed = desk.done(&["deploy", &format!("oci://{}", tag("both")), "--json"]);
     let deployed: serde_json::Value = serde_json::from_str(&deployed).unwrap();
     assert_eq!(
-        deployed["function"]["source"],
+        deployed["function"]["options"]["source"],
         format!("oci://{}", told.trim_end())
     );
 }

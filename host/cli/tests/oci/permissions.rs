@@ -60,11 +60,14 @@ pub async fn requests_of_an_artifact_need_accept() {
     let function = desk.inspected("a");
     assert_eq!(function["limits"]["first_byte_us"], 2_000_000);
     assert_eq!(
-        (&function["memory"], &function["configuration"]["k"]),
+        (
+            &function["memory"],
+            &function["options"]["configuration"]["k"]
+        ),
         (&(128 << 20).into(), &"theirs".into())
     );
     for nothing in ["outbound", "hosts", "secrets", "stores"] {
-        let found = function
+        let found = function["options"]
             .get(nothing)
             .and_then(|list| list.as_array().map(Vec::len));
         assert!(
@@ -80,11 +83,11 @@ pub async fn requests_of_an_artifact_need_accept() {
         "{told}"
     );
     let function = desk.inspected("a");
-    assert_eq!(function["outbound"].as_array().unwrap().len(), 2);
+    assert_eq!(function["options"]["outbound"].as_array().unwrap().len(), 2);
     assert_eq!(function["memory"], 512 << 20);
 
     desk.done(&["deploy", &from, "--accept", "all"]);
-    assert_eq!(desk.inspected("a")["hosts"][0], "theirs.test");
+    assert_eq!(desk.inspected("a")["options"]["hosts"][0], "theirs.test");
 }
 
 /// The node decides which limits are high, and may have been started with lower ones.
@@ -129,16 +132,22 @@ pub async fn the_command_line_wins() {
     ]);
     let function = desk.inspected("a");
     assert_eq!(
-        (&function["memory"], &function["configuration"]["k"]),
+        (
+            &function["memory"],
+            &function["options"]["configuration"]["k"]
+        ),
         (&(64 << 20).into(), &"ours".into())
     );
     assert_eq!(function["environment"].as_array().unwrap().len(), 2);
     assert_eq!(
-        function["outbound"],
+        function["options"]["outbound"],
         serde_json::json!(["https://ours.test"])
     );
     assert_eq!(
-        (&function["secrets"], &function["hosts"]),
+        (
+            &function["options"]["secrets"],
+            &function["options"]["hosts"]
+        ),
         (
             &serde_json::json!(["ours"]),
             &serde_json::json!(["ours.test"])

@@ -84,7 +84,7 @@ fn comes_from(desk: &Desk, digest: &str) {
     let deadline = std::time::Instant::now() + time_limit(60);
     loop {
         let function = desk.inspected("a");
-        if function["source"] == format!("oci://{digest}") {
+        if function["options"]["source"] == format!("oci://{digest}") {
             return;
         }
         assert!(std::time::Instant::now() < deadline, "{function}");

@@ -53,12 +53,12 @@ pub async fn pushed_artifacts_are_pulled_and_deployed() {
     let deployed = desk.done(&["deploy", &format!("oci://{tag}")]);
     assert!(deployed.starts_with("hello: version 1, "), "{deployed}");
     let function = desk.inspected("hello");
-    assert_eq!(function["source"], format!("oci://{digest}"));
+    assert_eq!(function["options"]["source"], format!("oci://{digest}"));
     assert_eq!(
         (&function["memory"], &function["environment"][0]),
         (&(64 << 20).into(), &"GREETING".into())
     );
-    assert_eq!(function["arguments"][0], "--x");
+    assert_eq!(function["options"]["arguments"][0], "--x");
     let text = desk.done(&["inspect", "hello"]);
     assert!(
         text.contains(&format!("from         oci://{digest}")),
@@ -70,7 +70,10 @@ pub async fn pushed_artifacts_are_pulled_and_deployed() {
     let second = desk.done(&["push", &file, &tag, "--json"]);
     let second: serde_json::Value = serde_json::from_str(&second).unwrap();
     assert_ne!(second["reference"], digest);
-    assert_eq!(desk.inspected("hello")["source"], format!("oci://{digest}"));
+    assert_eq!(
+        desk.inspected("hello")["options"]["source"],
+        format!("oci://{digest}")
+    );
     let old = desk.done(&[
         "deploy",
         &format!("oci://{digest}"),
@@ -79,12 +82,15 @@ pub async fn pushed_artifacts_are_pulled_and_deployed() {
         "--json",
     ]);
     let old: serde_json::Value = serde_json::from_str(&old).unwrap();
-    assert_eq!(old["function"]["source"], format!("oci://{digest}"));
+    assert_eq!(
+        old["function"]["options"]["source"],
+        format!("oci://{digest}")
+    );
     desk.done(&["deploy", &format!("oci://{tag}")]);
     assert_eq!(desk.inspected("hello")["version"], 2);
     // A file has no source.
     desk.done(&["deploy", &file, "--name", "here"]);
-    assert!(desk.inspected("here").get("source").is_none());
+    assert!(desk.inspected("here")["options"].get("source").is_none());
 }
 
 pub async fn pushing_is_deterministic() {

@@ -5,7 +5,7 @@ use std::{error::Error as _, io, path::PathBuf};
 use http::StatusCode;
 use thiserror::Error;
 
-use super::exchange::LINE_BYTES;
+use crate::OPTIONS_BYTES;
 
 /// The reason why a request to a node failed.
 #[derive(Debug, Error)]
@@ -39,12 +39,10 @@ pub enum ClientError {
     /// The node's answer cannot be parsed.
     #[error("the node's answer cannot be read: {0}; is it another version of faasw?")]
     Answer(#[from] serde_json::Error),
-    /// A deployment's name and options are too long for a request line: their encoded size in
-    /// bytes.
+    /// The options of a deployment are too large for a request: their size as JSON in bytes.
     #[error(
-        "name and options take {0} bytes as the request spells them, three for most that are no \
-         ASCII letter or digit, and at most {LINE_BYTES} are sent: environment, configuration and \
-         warm-up requests are too large together"
+        "options take {0} bytes of JSON, and at most {OPTIONS_BYTES} are sent: environment, \
+         configuration and warm-up requests are too large together"
     )]
     TooLong(usize),
     /// The request is not valid HTTP.

@@ -13,9 +13,6 @@ use tokio::net::UnixStream;
 use super::{Client, ClientError, admin_socket};
 use crate::ProblemBody;
 
-/// Maximum size of a request's path and query in bytes.
-pub(super) const LINE_BYTES: usize = u16::MAX as usize - 1;
-
 impl Client {
     pub(super) async fn send<B>(&self, request: Request<B>) -> Result<Response<Bytes>, ClientError>
     where
@@ -76,7 +73,7 @@ impl Client {
 }
 
 /// Prefix of all paths except that of the metrics.
-pub(super) const PREFIX: &str = "/v1/";
+const PREFIX: &str = "/v1/";
 
 pub(super) fn request<B>(method: Method, path: &str, body: B) -> Result<Request<B>, ClientError> {
     Ok(Request::builder()

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use http_body_util::{Empty, Full};
+use http_body_util::Empty;
 
 use super::{
     Client, ClientError,
     exchange::{accepted, request},
 };
-use crate::{Store, StoreInfo, StoreKeys, key_value::write_parameter};
+use crate::{Store, StoreInfo, StoreKeys, query};
 
 impl Client {
     /// Lists the key-value stores that have keys.
@@ -16,7 +16,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or the node cannot read the stores.
     pub async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        self.ask(Method::GET, "kv".into(), Bytes::new()).await
+        self.get("kv").await
     }
 
     /// Returns a page of the keys of a store, in order, that follow `after`. An empty `after`
@@ -25,8 +25,8 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or the node cannot read the store.
     pub async fn store_keys(&self, store: &Store, after: &str) -> Result<StoreKeys, ClientError> {
-        let path = format!("{}?{}", store.path(), write_parameter("after", after));
-        self.ask(Method::GET, path, Bytes::new()).await
+        let path = format!("{}?{}", store.path(), query::write([("after", after)]));
+        self.get(&path).await
     }
 
     /// Returns the value of a key, or `None` if the key does not exist.
@@ -57,8 +57,7 @@ impl Client {
         key: &str,
         value: Bytes,
     ) -> Result<(), ClientError> {
-        let asked = request(Method::PUT, &of_key(store, key), Full::new(value))?;
-        accepted(self.send(asked).await?).map(drop)
+        self.change(Method::PUT, &of_key(store, key), value).await
     }
 
     /// Removes a key if it exists. Returns when the removal is on disk, or when the key-value
@@ -67,11 +66,11 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or the node cannot remove the key.
     pub async fn remove_store_key(&self, store: &Store, key: &str) -> Result<(), ClientError> {
-        let asked = request(Method::DELETE, &of_key(store, key), Empty::<Bytes>::new())?;
-        accepted(self.send(asked).await?).map(drop)
+        self.change(Method::DELETE, &of_key(store, key), Bytes::new())
+            .await
     }
 }
 
 fn of_key(store: &Store, key: &str) -> String {
-    format!("{}/value?{}", store.path(), write_parameter("key", key))
+    format!("{}/value?{}", store.path(), query::write([("key", key)]))
 }

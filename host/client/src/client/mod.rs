@@ -12,19 +12,20 @@ use bytes::Bytes;
 use faasw_abi::files::upload;
 use faasw_common::{ImageInfo, SeedInfo};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body;
 use http_body_util::{BodyExt as _, Empty, Full};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::error::ClientError;
 use self::{
-    exchange::{LINE_BYTES, PREFIX, accepted, request},
+    exchange::{accepted, request},
     transfer::Upload,
 };
 use crate::{
     DeployOutcome, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails,
     FunctionInfo, FunctionName, FunctionOptions, ImportOutcome, LogPage, NodeInfo, NodeSummary,
-    query::{self, InvokeParameters},
+    OPTIONS_BYTES, OPTIONS_FIELD, query,
 };
 
 /// Returns the path of the admin socket of the node with this data directory.
@@ -53,7 +54,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn node(&self) -> Result<NodeInfo, ClientError> {
-        self.ask(Method::GET, "node".into(), Bytes::new()).await
+        self.get("node").await
     }
 
     /// Lists all functions by name. [`Client::inspect`] returns all details of one function.
@@ -61,40 +62,39 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn list(&self) -> Result<Vec<FunctionBrief>, ClientError> {
-        self.ask(Method::GET, "functions".into(), Bytes::new())
-            .await
+        self.get("functions").await
     }
 
     /// Deploys a module or a script.
     ///
     /// # Errors
     /// Returns an error if no node answers, [`ClientError::Refused`] if the node rejects the name,
-    /// the options or the module, and [`ClientError::TooLong`] if the options exceed the length of
-    /// a request line.
+    /// the options or the module, and [`ClientError::TooLong`] if the options exceed
+    /// [`OPTIONS_BYTES`].
     pub async fn deploy(
         &self,
         name: &FunctionName,
         module: Bytes,
         options: &FunctionOptions,
     ) -> Result<DeployOutcome, ClientError> {
-        let path = format!("functions/{name}?{}", query::write_options(options));
-        let bytes = PREFIX.len() + path.len();
-        if bytes > LINE_BYTES {
-            return Err(ClientError::TooLong(bytes));
+        let options = options.to_json();
+        if options.len() > OPTIONS_BYTES {
+            return Err(ClientError::TooLong(options.len()));
         }
-        self.send_module(path, module).await
+        let options = HeaderValue::try_from(options).map_err(http::Error::from)?;
+        self.check_module(&module).await?;
+        let path = format!("functions/{name}");
+        let mut request = request(Method::PUT, &path, Full::new(module))?;
+        request.headers_mut().insert(OPTIONS_FIELD, options);
+        self.answer(request).await
     }
 
-    async fn send_module<T: DeserializeOwned>(
-        &self,
-        path: String,
-        module: Bytes,
-    ) -> Result<T, ClientError> {
-        // A node stops reading a module that is too large, and the connection would break before
-        // its answer arrives. So the client checks the size before it sends anything.
+    /// Checks the size of a module before any of it is sent. A node stops reading a module that is
+    /// too large, and the connection would break before its answer arrives.
+    async fn check_module(&self, module: &Bytes) -> Result<(), ClientError> {
         let limit = self.node().await?.module_limit;
         // Files in front of the module have limits of their own.
-        let parts = upload::split(&module).ok().flatten();
+        let parts = upload::split(module).ok().flatten();
         let bytes = parts.map_or(module.len(), |(_, module)| module.len());
         if bytes > limit {
             return Err(ClientError::Refused {
@@ -102,7 +102,7 @@ impl Client {
                 detail: format!("the module is {bytes} bytes; at most {limit} are taken"),
             });
         }
-        self.ask(Method::PUT, path, module).await
+        Ok(())
     }
 
     /// Lists the deployments in progress.
@@ -110,8 +110,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn deployments(&self) -> Result<Vec<DeploymentInfo>, ClientError> {
-        self.ask(Method::GET, "deployments".into(), Bytes::new())
-            .await
+        self.get("deployments").await
     }
 
     /// Lists the language engines.
@@ -119,7 +118,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn engines(&self) -> Result<Vec<EngineInfo>, ClientError> {
-        self.ask(Method::GET, "engines".into(), Bytes::new()).await
+        self.get("engines").await
     }
 
     /// Adds a language engine for scripts with these file extensions, or replaces the engine of
@@ -134,8 +133,10 @@ impl Client {
         component: Bytes,
         extensions: &[Extension],
     ) -> Result<EngineInfo, ClientError> {
-        let path = format!("engines/{name}?{}", query::write_extensions(extensions));
-        self.send_module(path, component).await
+        let extensions = extensions.iter().map(|one| ("extension", one.as_str()));
+        let path = format!("engines/{name}?{}", query::write(extensions));
+        self.check_module(&component).await?;
+        self.ask(Method::PUT, path, component).await
     }
 
     /// Makes the code and the seed of an engine in advance.
@@ -153,12 +154,8 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or there is no engine of this name.
     pub async fn remove_engine(&self, name: &FunctionName) -> Result<(), ClientError> {
-        let request = request(
-            Method::DELETE,
-            &format!("engines/{name}"),
-            Empty::<Bytes>::new(),
-        )?;
-        accepted(self.send(request).await?).map(|_| ())
+        let path = format!("engines/{name}");
+        self.change(Method::DELETE, &path, Bytes::new()).await
     }
 
     /// Removes a function.
@@ -167,8 +164,7 @@ impl Client {
     /// Returns an error if no node answers or there is no function of this name.
     pub async fn remove(&self, name: &FunctionName) -> Result<(), ClientError> {
         let path = format!("functions/{name}");
-        let request = request(Method::DELETE, &path, Empty::<Bytes>::new())?;
-        accepted(self.send(request).await?).map(|_| ())
+        self.change(Method::DELETE, &path, Bytes::new()).await
     }
 
     /// Makes a kept version the current one: the given version, or else the one before the current.
@@ -191,8 +187,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or there is no function of this name.
     pub async fn inspect(&self, name: &FunctionName) -> Result<FunctionDetails, ClientError> {
-        self.ask(Method::GET, format!("functions/{name}"), Bytes::new())
-            .await
+        self.get(&format!("functions/{name}")).await
     }
 
     /// Returns the contents of the image of a function's seed.
@@ -201,8 +196,7 @@ impl Client {
     /// Returns an error if no node answers, or if there is no function of this name or no image of
     /// it.
     pub async fn image(&self, name: &FunctionName) -> Result<ImageInfo, ClientError> {
-        let path = format!("functions/{name}/image");
-        self.ask(Method::GET, path, Bytes::new()).await
+        self.get(&format!("functions/{name}/image")).await
     }
 
     /// Exports a function's current version for another node with the same image key: module,
@@ -255,8 +249,7 @@ impl Client {
         let query = name.map_or_else(String::new, |name| format!("?name={name}"));
         let body = Upload::new(export, bytes);
         let asked = request(Method::POST, &format!("import{query}"), body)?;
-        let body = accepted(self.send(asked).await?)?;
-        Ok(serde_json::from_slice(&body)?)
+        self.answer(asked).await
     }
 
     /// Returns the newest lines of a function's log, at most `newest`.
@@ -264,8 +257,8 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers or there is no function of this name.
     pub async fn logs(&self, name: &FunctionName, newest: usize) -> Result<LogPage, ClientError> {
-        let path = format!("functions/{name}/logs?lines={newest}");
-        self.ask(Method::GET, path, Bytes::new()).await
+        self.get(&format!("functions/{name}/logs?lines={newest}"))
+            .await
     }
 
     /// Returns the lines of a function's log after a place, which is [`LogPage::next`] of the page
@@ -278,8 +271,8 @@ impl Client {
         name: &FunctionName,
         place: u64,
     ) -> Result<LogPage, ClientError> {
-        let path = format!("functions/{name}/logs?after={place}");
-        self.ask(Method::GET, path, Bytes::new()).await
+        self.get(&format!("functions/{name}/logs?after={place}"))
+            .await
     }
 
     /// Returns the node's tree of seeds, parents before children.
@@ -287,7 +280,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn tree(&self) -> Result<Vec<SeedInfo>, ClientError> {
-        self.ask(Method::GET, "tree".into(), Bytes::new()).await
+        self.get("tree").await
     }
 
     /// Returns a summary of the node's metrics since its start.
@@ -295,7 +288,7 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers.
     pub async fn stats(&self) -> Result<NodeSummary, ClientError> {
-        self.ask(Method::GET, "stats".into(), Bytes::new()).await
+        self.get("stats").await
     }
 
     /// Returns the node's metrics as OpenMetrics text.
@@ -321,20 +314,25 @@ impl Client {
         asked: Request<Bytes>,
     ) -> Result<Response<Bytes>, ClientError> {
         let (parts, body) = asked.into_parts();
-        let path_and_query = parts.uri.path_and_query();
-        let invocation = InvokeParameters {
-            method: parts.method.as_str().into(),
-            path: path_and_query.map_or("/", |path| path.as_str()).into(),
-        };
-        let path = format!(
-            "functions/{name}/invoke?{}",
-            query::write_invocation(&invocation)
-        );
+        let target = parts.uri.path_and_query();
+        let target = target.map_or("/", |target| target.as_str());
+        let query = query::write([("method", parts.method.as_str()), ("path", target)]);
+        let path = format!("functions/{name}/invoke?{query}");
         let mut request = request(Method::POST, &path, Full::new(body))?;
         *request.headers_mut() = parts.headers;
         let trailers = HeaderValue::from_static("trailers");
         request.headers_mut().insert(header::TE, trailers);
         self.send(request).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Method::GET, path.to_owned(), Bytes::new()).await
+    }
+
+    /// Sends a request whose answer has no body.
+    async fn change(&self, method: Method, path: &str, body: Bytes) -> Result<(), ClientError> {
+        let request = request(method, path, Full::new(body))?;
+        accepted(self.send(request).await?).map(drop)
     }
 
     async fn ask<T: DeserializeOwned>(
@@ -343,9 +341,15 @@ impl Client {
         path: String,
         body: Bytes,
     ) -> Result<T, ClientError> {
-        let request = request(method, &path, Full::new(body))?;
-        let response = self.send(request).await?;
-        let body = accepted(response)?;
+        self.answer(request(method, &path, Full::new(body))?).await
+    }
+
+    /// Sends a request and parses the answer.
+    async fn answer<B, T: DeserializeOwned>(&self, request: Request<B>) -> Result<T, ClientError>
+    where
+        B: Body<Data: Send, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
+    {
+        let body = accepted(self.send(request).await?)?;
         Ok(serde_json::from_slice(&body)?)
     }
 }

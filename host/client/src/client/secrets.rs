@@ -2,13 +2,9 @@
 
 use bytes::Bytes;
 use http::Method;
-use http_body_util::{Empty, Full};
 
-use super::{
-    Client, ClientError,
-    exchange::{accepted, request},
-};
-use crate::{FunctionName, SecretInfo, SecretName, key_value::write_parameter};
+use super::{Client, ClientError};
+use crate::{FunctionName, SecretInfo, SecretName, query};
 
 impl Client {
     /// Lists the secrets of one function or of all: their names, and when they were set.
@@ -23,7 +19,7 @@ impl Client {
             Some(function) => format!("secrets/{function}"),
             None => "secrets".to_owned(),
         };
-        self.ask(Method::GET, path, Bytes::new()).await
+        self.get(&path).await
     }
 
     /// Sets a secret of a function, which need not exist yet. Returns when the secret is on disk.
@@ -38,8 +34,8 @@ impl Client {
         name: &SecretName,
         value: Bytes,
     ) -> Result<(), ClientError> {
-        let asked = request(Method::PUT, &of_secret(function, name), Full::new(value))?;
-        accepted(self.send(asked).await?).map(drop)
+        self.change(Method::PUT, &of_secret(function, name), value)
+            .await
     }
 
     /// Removes a secret. Returns when the removal is on disk.
@@ -52,12 +48,11 @@ impl Client {
         name: &SecretName,
     ) -> Result<(), ClientError> {
         let path = of_secret(function, name);
-        let asked = request(Method::DELETE, &path, Empty::<Bytes>::new())?;
-        accepted(self.send(asked).await?).map(drop)
+        self.change(Method::DELETE, &path, Bytes::new()).await
     }
 }
 
 fn of_secret(function: &FunctionName, name: &SecretName) -> String {
-    let name = write_parameter("name", name.as_str());
+    let name = query::write([("name", name.as_str())]);
     format!("secrets/{function}/value?{name}")
 }

@@ -15,32 +15,31 @@ fn name() -> FunctionName {
 }
 
 #[tokio::test]
-async fn options_too_long_for_a_request_line_are_an_error() {
-    let spelled = |bytes| request(Method::PUT, &"a".repeat(bytes), Empty::<Bytes>::new());
-    assert!(spelled(LINE_BYTES - PREFIX.len()).is_ok());
-    assert!(spelled(LINE_BYTES - PREFIX.len() + 1).is_err());
+async fn options_too_long_for_a_request_are_an_error() {
     let folder = std::env::temp_dir().join("no node of faasw is here");
     let client = Client::new(&folder);
-    let fits = FunctionOptions::default().env("A", "b".repeat(65_000));
-    let asked = client.deploy(&name(), Bytes::new(), &fits).await;
-    assert!(
-        matches!(asked, Err(ClientError::NotRunning(_))),
-        "{asked:?}"
-    );
+    let default = FunctionOptions::default;
     // Short keys and letters that are not ASCII are within the limits of a configuration.
-    let short = (0..5000).fold(FunctionOptions::default(), |options, number| {
+    let short = (0..5000).fold(default(), |options, number| {
         let letters = [number / 676, number / 26, number].map(|at| b'a' + (at % 26) as u8);
         options.config(String::from_utf8_lossy(&letters), "")
     });
-    let foreign = FunctionOptions::default().config("a", "\u{fc}".repeat(8000));
-    let foreign = foreign.env("B", "\u{fc}".repeat(4000));
-    for options in [short, foreign] {
+    let foreign = default().config("a", "\u{fc}".repeat(8000));
+    let escaped = default().config("a", "\u{1}".repeat(16_000));
+    let large = default().env("A", "b".repeat(OPTIONS_BYTES - 1000));
+    for options in [short, foreign, escaped, large] {
         assert_eq!(options.check(), Ok(()));
         let asked = client.deploy(&name(), Bytes::new(), &options).await;
-        let told = asked.unwrap_err().to_string();
-        for part in ["environment", "configuration", "warm-up", "65534"] {
-            assert!(told.contains(part), "{told}");
-        }
+        assert!(
+            matches!(asked, Err(ClientError::NotRunning(_))),
+            "{asked:?}"
+        );
+    }
+    let larger = default().env("A", "b".repeat(OPTIONS_BYTES));
+    let asked = client.deploy(&name(), Bytes::new(), &larger).await;
+    let told = asked.unwrap_err().to_string();
+    for part in ["environment", "configuration", "warm-up", "114688"] {
+        assert!(told.contains(part), "{told}");
     }
 }
 

@@ -10,10 +10,7 @@ use super::{FunctionOptions, OptionsError};
 /// Maximum length of a key of a configuration in bytes.
 pub(super) const LONGEST_KEY: usize = 256;
 
-/// Maximum size of a configuration's keys and values together in bytes. The request line of a
-/// deployment may limit a configuration further, because it encodes some characters as three bytes
-/// and repeats the parameter's name for each key. The client then returns
-/// [`ClientError::TooLong`](crate::ClientError::TooLong).
+/// Maximum size of a configuration's keys and values together in bytes.
 pub const CONFIGURATION_BYTES: usize = 16 << 10;
 
 /// Maximum number of arguments of a function.

@@ -4,9 +4,11 @@ mod access;
 mod error;
 mod freeze;
 mod inputs;
+mod json;
 mod limits;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +16,19 @@ use faasw_common::FreezePolicy;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::inputs::is_key;
-pub use self::{error::OptionsError, inputs::CONFIGURATION_BYTES};
+pub use self::{
+    error::OptionsError,
+    inputs::CONFIGURATION_BYTES,
+    json::{OPTIONS_BYTES, OPTIONS_FIELD},
+    values::OptionValue,
+};
 use crate::{HostName, Outbound, SecretName, StoreName, TimeLimit, WarmUpRequest, spelling};
 
 /// Maximum length of a source in bytes.
 const LONGEST_SOURCE: usize = 1024;
 
-/// The options of one function. The node's defaults apply to options that are not set.
+/// The options of one function. The node's defaults apply to options that are not set. The table
+/// [`faasw_common::options`] has an entry for each field.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,6 +43,10 @@ const LONGEST_SOURCE: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FunctionOptions {
+    #[serde(
+        deserialize_with = "json::variables",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     environment: Vec<(String, String)>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     configuration: BTreeMap<String, String>,
@@ -75,6 +87,25 @@ pub struct FunctionOptions {
 }
 
 impl FunctionOptions {
+    /// Sets an option to each of these values in turn: an optional value, or those of a list.
+    ///
+    /// ```
+    /// use faasw_client::FunctionOptions;
+    ///
+    /// let arguments = ["-v", "--port=80"];
+    /// let options = FunctionOptions::default()
+    ///     .with(Some(64 << 20), FunctionOptions::memory)
+    ///     .with(arguments, FunctionOptions::argument);
+    /// ```
+    #[must_use]
+    pub fn with<T>(
+        self,
+        values: impl IntoIterator<Item = T>,
+        set: impl FnMut(Self, T) -> Self,
+    ) -> Self {
+        values.into_iter().fold(self, set)
+    }
+
     /// Sets the origin of the deployed artifact, for example a reference to it. It is stored and
     /// shown with the version and has no other effect.
     #[must_use]
@@ -87,6 +118,17 @@ impl FunctionOptions {
     #[must_use]
     pub fn own_source(&self) -> Option<&str> {
         self.source.as_deref()
+    }
+
+    /// Returns the options without the values that may be secret: the environment, and header
+    /// fields and bodies of warm-up requests.
+    #[must_use]
+    pub fn without_contents(&self) -> Self {
+        Self {
+            environment: Vec::new(),
+            warm_ups: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Checks constraints that the types do not express.

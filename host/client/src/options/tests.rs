@@ -4,6 +4,7 @@ use super::access::{MOST_OUTBOUND, MOST_SECRETS, MOST_STORES};
 use super::freeze::LARGEST_WARM_UPS;
 use super::inputs::LONGEST_KEY;
 use super::*;
+use faasw_common::options::{OPTIONS, OptionDefinition, OptionForm};
 
 #[test]
 fn unset_options_follow_the_node() {
@@ -197,4 +198,177 @@ fn impossible_options_are_refused() {
     for source in ["", "a\nb", &"a".repeat(LONGEST_SOURCE + 1)] {
         assert_eq!(default().source(source).check(), Err(OptionsError::Source));
     }
+}
+
+fn option(name: &str, text: &str) -> Result<OptionValue, String> {
+    OptionValue::new(name, text)
+}
+
+#[test]
+fn options_survive_json_and_texts() {
+    let secret = |text: &str| SecretName::new(text).unwrap();
+    let outbound = |text: &str| Outbound::new(text).unwrap();
+    let store = |text: &str| StoreName::new(text).unwrap();
+    let warm_up = |text: &str| WarmUpRequest::new(text).unwrap();
+    for options in [
+        FunctionOptions::default(),
+        FunctionOptions::default()
+            .env("A", "\u{e4}=&%+ \n\x7f")
+            .env("B", "")
+            .config("a.b c&d\u{e9}", "x=y&z\n%")
+            .config("empty", "")
+            .memory(1 << 30)
+            .first_byte(Duration::from_micros(1_500_001))
+            .cpu_time(Duration::from_secs(1))
+            .idle_client(Duration::from_secs(2))
+            .idle_guest(Duration::from_secs(3))
+            .total_time(Duration::from_secs(4))
+            .concurrency(3)
+            .poll(Duration::from_micros(1500))
+            .freeze(FreezePolicy::BeforeInit),
+        FunctionOptions::default()
+            .store(store("users"))
+            .store(store("Stock_2.old-"))
+            .host(HostName::new("a.test").unwrap())
+            .allow_outbound(outbound("http://*.internal:8080")),
+        FunctionOptions::default()
+            .secret(secret("api_key"))
+            .secret(secret("a b&\u{e9}"))
+            .bind_secret(secret("other"), outbound("https://api.example.com"))
+            .bind_secret(secret("other"), outbound("https://*.example.com:8443")),
+        FunctionOptions::default().poll(Duration::ZERO),
+        FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
+        FunctionOptions::default()
+            .argument("--a=b&c")
+            .argument("")
+            .files_at("/usr/lib/\u{e9}")
+            .freeze_at("/usr/lib/\u{e9}/a&b"),
+        FunctionOptions::default()
+            .warm_up(warm_up("/b"))
+            .warm_up(warm_up("PUT /a?b=%26&c\r\nx: y\r\n\r\n{\"\u{e9}\": 1}")),
+    ] {
+        let values = options.values();
+        assert_eq!(FunctionOptions::from_values(&values).unwrap(), options);
+        for value in values {
+            assert_eq!(option(value.name(), &value.text).unwrap(), value);
+        }
+        let options = options.source("oci://reg.test/a@sha256:12");
+        let json = options.to_json();
+        assert!(!json.contains(char::is_control), "{json}");
+        assert_eq!(FunctionOptions::from_json(json.as_bytes()), Ok(options));
+    }
+}
+
+#[test]
+fn texts_of_options_are_those_of_the_command_line() {
+    let options = FunctionOptions::default()
+        .memory(1 << 20)
+        .first_byte(Duration::from_millis(1500))
+        .poll(Duration::ZERO)
+        .env("A", "b=c")
+        .bind_secret(
+            SecretName::new("s").unwrap(),
+            Outbound::new("https://a.test").unwrap(),
+        );
+    let values = options.values();
+    let texts: Vec<_> = values
+        .iter()
+        .map(|one| (one.name(), one.text.as_str()))
+        .collect();
+    let expected = [
+        ("memory", "1048576"),
+        ("timeout", "1s 500ms"),
+        ("poll", "off"),
+        ("env", "A=b=c"),
+        ("bind-secret", "s=https://a.test"),
+    ];
+    assert_eq!(texts, expected);
+}
+
+#[test]
+fn mistakes_in_texts_are_named() {
+    for (name, text, word) in [
+        ("memory", "1k", "1k"),
+        ("timeout", "5", "5"),
+        ("idle-guest", "soon", "idle-guest"),
+        ("concurrency", "-1", "-1"),
+        ("poll", "11ms", "10ms"),
+        ("poll", "on", "auto"),
+        ("freeze", "never", "before-init"),
+        ("warmup-request", "a", "METHOD /PATH"),
+        ("env", "A", "NAME=VALUE"),
+        ("config", "a", "NAME=VALUE"),
+        ("secret", "a=b", "a=b"),
+        ("kv", "default", "kv"),
+        ("memry", "1", "memry"),
+        ("source", "oci://a", "source"),
+    ] {
+        let error = option(name, text).unwrap_err();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn mistakes_in_json_are_named() {
+    let read = |json: &str| FunctionOptions::from_json(json.as_bytes());
+    assert_eq!(read("{}"), Ok(FunctionOptions::default()));
+    for (json, word) in [
+        (r#"{"memry": 1}"#, "memry"),
+        (r#"{"memory": "1"}"#, "string"),
+        (r#"{"memory": 1, "memory": 2}"#, "duplicate field `memory`"),
+        (r#"{"times_us": {"timeut": 1}}"#, "timeut"),
+        (r#"{"stores": ["default"]}"#, "default"),
+        (r#"{"freeze": "never"}"#, "before-init"),
+        ("[]", "map"),
+        ("", "EOF"),
+        ("{} {}", "trailing"),
+        (&"[".repeat(100_000), "map"),
+        (&format!(r#"{{"x": {}"#, "[".repeat(100_000)), "EOF"),
+        (&" ".repeat(OPTIONS_BYTES + 1), "114688"),
+    ] {
+        let error = read(json).unwrap_err();
+        assert!(error.contains(word), "{error}");
+    }
+    let last = read(r#"{"environment": [["A", "1"], ["B", "2"], ["A", "3"]]}"#);
+    let expected = FunctionOptions::default().env("B", "2").env("A", "3");
+    assert_eq!(last, Ok(expected));
+}
+
+/// Fails with the names of the fields that a structure has in JSON.
+struct FieldNames;
+
+impl<'de> serde::Deserializer<'de> for FieldNames {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_struct<V: serde::de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom(fields.join(" ")))
+    }
+
+    fn deserialize_any<V: serde::de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("not a structure"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Without an entry, an option would have no permission, and would not reach artifacts.
+#[test]
+fn the_table_has_an_entry_for_each_option() {
+    let fields = FunctionOptions::deserialize(FieldNames).unwrap_err();
+    let fields = fields.to_string();
+    let fields: BTreeSet<&str> = fields.split(' ').collect();
+    let members = OPTIONS.iter().map(|option| option.member);
+    let members: BTreeSet<&str> = members.chain(["source"]).collect();
+    assert_eq!(fields, members);
+    let is_time = |option: &&OptionDefinition| option.form == OptionForm::Time;
+    let times: BTreeSet<&str> = OPTIONS.iter().filter(is_time).map(|one| one.name).collect();
+    assert_eq!(times, TimeLimit::ALL.map(TimeLimit::word).into());
 }

@@ -132,9 +132,10 @@ impl Document {
         let mut others = manifests.iter().filter(is_something);
         match (others.next(), others.next()) {
             (Some(one), None) => Ok(Some(one.blob()?.digest)),
-            _ => Err(OciError::artifact(
-                "none of its manifests is for wasip2, wasip1 or wasi with wasm",
-            )),
+            _ => Err(OciError::artifact(format!(
+                "none of its manifests is for {} with wasm",
+                PLATFORMS.join(" or ")
+            ))),
         }
     }
 
@@ -309,6 +310,9 @@ mod tests {
         ] {
             assert!(index(platforms).is_err(), "{platforms:?}");
         }
+        // All platforms that it looks for are named.
+        let refused = index(&[]).unwrap_err().to_string();
+        assert!(PLATFORMS.iter().all(|os| refused.contains(os)), "{refused}");
     }
 
     #[test]

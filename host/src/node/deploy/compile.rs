@@ -1,134 +1,106 @@
 //! The third stage: a module is compiled to code of this machine unless that was done before.
 
-use std::time::Instant;
+use faasw_client::Initialisation;
+use faasw_pool::Initialiser;
 
-use bytes::Bytes;
-use faasw_client::{Digest, FunctionName, Initialisation};
-use faasw_pool::{Compilation, FreezeReport, Initialiser};
-
-use super::{code::DeployableCode, detect::DetectedUpload, prepare::PreparedModule};
+use super::{
+    Deployer,
+    input::{EarlierImage, EarlierVersion},
+    prepare::PreparedInput,
+};
 use crate::{
     error::DeployError,
-    log::Event,
-    node::core::{Core, blocking},
-    registry::{Artifact, CodeProof, RegistryError},
+    node::code::{CodeOwner, DeployableCode},
+    registry::{FreezeRecord, VersionRecord},
 };
 
 pub(super) struct CompiledModule {
-    pub(super) detected: DetectedUpload,
-    pub(super) digest: Digest,
+    pub(super) input: PreparedInput,
     pub(super) ready: DeployableCode,
     /// How it was initialised, if it was.
     pub(super) initialised: Option<Initialisation>,
-    /// The report of the initialisation that is part of the module now, if there is one.
-    pub(super) drawn_report: Option<FreezeReport>,
+    /// The freeze record of the initialisation that is part of the module now, if there is one.
+    pub(super) freeze: Option<FreezeRecord>,
 }
 
-/// Size of a module in bytes from which a compile cache is kept: a smaller module compiles in less
-/// time than writing the cache takes.
-const INCREMENTAL_FROM: usize = 1 << 20;
-
-impl Core {
+impl Deployer {
     /// Compiles the module unless its code is stored.
     pub(super) async fn compile(
         &self,
-        prepared: PreparedModule,
+        input: PreparedInput,
     ) -> Result<CompiledModule, DeployError> {
-        let PreparedModule {
-            detected,
-            digest,
-            stored,
-        } = prepared;
-        let ready = match stored {
+        let initialiser = input.initialiser();
+        let ready = match self.stored_code(&input, initialiser.as_ref()).await? {
             Some(ready) => ready,
             None => {
-                let module = detected.module.clone();
-                let initialiser = detected.initialiser();
-                let cache = self.compile_cache(&detected.name, &module).await;
-                self.compile_module(&detected.name, module, initialiser, cache)
-                    .await?
+                let (name, module) = (&input.name, input.module.clone());
+                let cache = match &input.earlier {
+                    Some(_) => None,
+                    None => self.code.compile_cache(name, &module).await,
+                };
+                let compiling = self.code.compile_module(name, module, initialiser, cache);
+                compiling.await?
             }
         };
+        let earlier = input.earlier.as_ref().map(|earlier| &earlier.record);
         Ok(CompiledModule {
-            detected,
-            digest,
             ready,
-            initialised: None,
-            drawn_report: None,
+            initialised: earlier.and_then(|record| record.initialised.clone()),
+            freeze: earlier.and_then(freeze_of_module),
+            input,
         })
     }
 
-    /// Returns the compile cache of the last compilation under this name, empty if there is none.
-    /// Returns `None` if the module is too small for a cache.
-    async fn compile_cache(&self, name: &FunctionName, module: &Bytes) -> Option<Bytes> {
-        if module.len() < INCREMENTAL_FROM {
-            return None;
+    /// Looks for code of the same module that the same engine compiled.
+    pub(super) async fn stored_code(
+        &self,
+        input: &PreparedInput,
+        initialiser: Option<&Initialiser>,
+    ) -> Result<Option<DeployableCode>, DeployError> {
+        if let Some(engine) = &input.engine {
+            return self.engines.code_of(engine).await.map(Some);
         }
-        let (storage, generation) = (self.storage.clone(), self.backend.generation());
-        let name = name.clone();
-        let kept = blocking(move || Ok(storage.registry.compile_cache(&name, &generation))).await;
-        Some(kept.ok().flatten().unwrap_or_default().into())
-    }
-
-    /// Deletes the compile cache of this name, so that the next compilation starts without one.
-    pub(super) async fn forget_compile_cache(&self, name: &FunctionName) {
-        let (storage, name) = (self.storage.clone(), name.clone());
-        let _ = blocking(move || {
-            storage.registry.forget_compile_cache(&name);
-            Ok(())
+        let (digest, owner) = (input.digest, CodeOwner::Function(input.name.clone()));
+        if let Some(EarlierVersion {
+            image: EarlierImage::Shared,
+            ..
+        }) = &input.earlier
+        {
+            // The code is read when it is needed, so that a pod starts without reading all of it.
+            return self.code.find(digest, &owner).await;
+        }
+        let stored = || self.code.find_and_read(digest, &owner);
+        // If the module is to be initialised, its code has to be compiled for that.
+        Ok(match initialiser {
+            Some(Initialiser::Named(_)) => None,
+            Some(Initialiser::Found) => stored().await?.filter(|ready| !ready.has_initialiser),
+            None => stored().await?,
         })
-        .await;
     }
+}
 
-    /// Compiles a module, prepared for its initialiser if it has one.
-    pub(super) async fn compile_module(
-        &self,
-        name: &FunctionName,
-        module: Bytes,
-        initialiser: Option<Initialiser>,
-        cache: Option<Bytes>,
-    ) -> Result<DeployableCode, DeployError> {
-        self.observer.notify(Event::Compiling {
-            function: name,
-            module_bytes: module.len(),
+/// Returns the freeze record of an initialisation that is part of the module, if there is one.
+fn freeze_of_module(record: &VersionRecord) -> Option<FreezeRecord> {
+    let is_part = matches!(record.initialised, Some(Initialisation::AsModule { .. }));
+    is_part.then(|| record.freeze.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use faasw_client::Digest;
+
+    use super::*;
+    use crate::node::deploy::import::manifest_of;
+
+    #[test]
+    fn an_initialisation_that_is_part_of_the_module_is_reported() {
+        let mut record = manifest_of(b"module", "f").unwrap().record;
+        record.freeze.drawn = "a clock".into();
+        assert!(freeze_of_module(&record).is_none());
+        record.initialised = Some(Initialisation::AsModule {
+            export: "init".into(),
+            upload: Digest::of(b""),
         });
-        let only_for = cache.as_ref().filter(|cache| !cache.is_empty());
-        let only_for = only_for.map(|_| name.clone());
-        let work = Compilation {
-            owner: name.to_string(),
-            upload: module,
-            initialiser,
-            cache,
-        };
-        self.compile_code(work, only_for).await
-    }
-
-    /// Compiles code without an event for the observer.
-    pub(in crate::node) async fn compile_code(
-        &self,
-        work: Compilation,
-        only_for: Option<FunctionName>,
-    ) -> Result<DeployableCode, DeployError> {
-        let begun = Instant::now();
-        let (code, kept) = self.backend.compile(work).await?;
-        let compile_time = begun.elapsed();
-        let artifact = {
-            let code = code.clone();
-            blocking(move || {
-                let bytes = code.bytes();
-                let bytes =
-                    bytes.map_err(|error| RegistryError::file("its code".as_ref(), error))?;
-                Ok(Artifact {
-                    kind: code.kind(),
-                    imports: code.imports().to_vec(),
-                    has_initialiser: code.has_initialiser(),
-                    only_for,
-                    proof: CodeProof::of(&bytes),
-                    code: bytes,
-                })
-            })
-            .await?
-        };
-        Ok(DeployableCode::compiled(code, artifact, compile_time, kept))
+        assert_eq!(freeze_of_module(&record).unwrap().drawn, "a clock");
     }
 }

@@ -2,42 +2,28 @@
 //! the module, which is to be deployed, are in memory; the image is written to disk as it arrives.
 //! No thread waits for the sender. An export that does not arrive completely leaves nothing behind.
 
-use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt::Display, io, pin::Pin, sync::Arc, time::Duration};
 
-use bytes::{Buf, BufMut as _, Bytes};
 use faasw_abi::files::bundle::BUNDLE_MAX;
 use faasw_client::{Digest, FunctionName};
-use faasw_pool::{Contents, IMAGE_MAX, ImageError, ImageImport, Images, Opening, ParcelError};
+use faasw_pool::{Contents, IMAGE_MAX, ImageImport, Images, Opening, ParcelError};
 use http_body_util::BodyExt as _;
 use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, timeout_at},
+    io::{AsyncRead, AsyncReadExt as _},
+    time::timeout,
 };
+use tokio_util::io::StreamReader;
 
 use super::{
-    files::PackedFiles,
-    import::{ExportManifest, manifest_mismatch},
+    Deployer,
+    input::{DeploymentInput, EarlierImage, EarlierVersion, ExportedImage, InputFiles},
+    restore::{manifest_mismatch, not_written},
 };
 use crate::{
     error::{DeployError, ImportError},
-    node::core::Core,
+    node::{content::PackedFiles, inspect::ExportManifest},
     registry::{FilesRecord, RegistryError},
 };
-
-/// An export that has arrived. All of it was sealed with the node's image key.
-pub(super) struct ReceivedExport {
-    /// The name that the function gets.
-    pub(super) name: FunctionName,
-    pub(super) manifest: ExportManifest,
-    pub(super) module: Bytes,
-    /// Its files, packed, if it has any.
-    pub(super) files: Option<PackedFiles>,
-    /// Its image, which is not placed among this node's images yet, or the reason why it is not
-    /// used.
-    pub(super) image: Result<ImageImport, String>,
-    /// Held until the image is placed or discarded, because modules that wait are in memory, too.
-    pub(super) turn: Option<OwnedSemaphorePermit>,
-}
 
 /// The number of the part of an export that is the module. The next part is the image.
 const MODULE: usize = 0;
@@ -51,29 +37,23 @@ struct ExportReceiver {
     image: Result<ImageImport, String>,
 }
 
-impl Core {
+impl Deployer {
+    /// Receives an export. All of it was sealed with the node's image key.
     pub(super) async fn receive<B>(
         &self,
         images: &Arc<Images>,
         export: Pin<&mut B>,
         name: Option<FunctionName>,
-    ) -> Result<ReceivedExport, ImportError>
+    ) -> Result<DeploymentInput, ImportError>
     where
         B: http_body::Body,
         B::Error: Display,
     {
         // The semaphore is never closed.
-        let turn = self
-            .transfer_permits
-            .imports
-            .clone()
-            .acquire_owned()
-            .await
-            .ok();
+        let permit = self.imports.0.clone().acquire_owned().await.ok();
         let announced = export.size_hint().exact();
         let mut upload = Upload {
-            body: export,
-            rest: None,
+            body: reader(export),
             time: self.limits.idle_client,
         };
         let begin = upload.read(Opening::BEGIN).await?;
@@ -134,13 +114,19 @@ impl Core {
             Some(_) => Some(PackedFiles::of(receiving.bundle.into()).await?),
             None => None,
         };
-        Ok(ReceivedExport {
+        Ok(DeploymentInput {
             name,
-            manifest,
+            bytes: receiving.module.len(),
             module: receiving.module.into(),
-            files,
-            image: receiving.image,
-            turn,
+            options: manifest.record.options.clone(),
+            files: files.map(InputFiles::Packed),
+            earlier: Some(EarlierVersion {
+                record: manifest.record,
+                image: EarlierImage::Exported(ExportedImage {
+                    image: receiving.image,
+                    _permit: permit,
+                }),
+            }),
         })
     }
 }
@@ -161,19 +147,24 @@ impl ExportReceiver {
     }
 }
 
-/// The body of an upload, and the part of it that was received but not read.
-struct Upload<'a, B: http_body::Body> {
-    body: Pin<&'a mut B>,
-    rest: Option<B::Data>,
+/// An upload that is being received.
+struct Upload<R> {
+    body: R,
     /// The time limit for one read.
     time: Duration,
 }
 
-impl<B> Upload<'_, B>
+/// Returns a body as a reader.
+fn reader<B>(body: Pin<&mut B>) -> impl AsyncRead + Unpin
 where
     B: http_body::Body,
     B::Error: Display,
 {
+    let body = body.map_err(|error| io::Error::other(error.to_string()));
+    StreamReader::new(body.into_data_stream())
+}
+
+impl<R: AsyncRead + Unpin> Upload<R> {
     /// Receives all pieces of a part.
     async fn part(
         &mut self,
@@ -195,42 +186,18 @@ where
 
     /// Returns the next `count` bytes, or fewer if the body ends.
     async fn read(&mut self, count: usize) -> Result<Vec<u8>, ImportError> {
-        let deadline = Instant::now() + self.time;
         let mut bytes = Vec::with_capacity(count);
-        loop {
-            if let Some(rest) = &mut self.rest {
-                let taken = rest.remaining().min(count.saturating_sub(bytes.len()));
-                bytes.put(rest.take(taken));
-            }
-            if bytes.len() == count || !self.wait_for_data(deadline).await? {
-                return Ok(bytes);
-            }
+        let mut next = (&mut self.body).take(count as u64);
+        let reading = async {
+            while bytes.len() < count && next.read_buf(&mut bytes).await? > 0 {}
+            io::Result::Ok(())
+        };
+        match timeout(self.time, reading).await {
+            Ok(Ok(())) => Ok(bytes),
+            Ok(Err(error)) => Err(ImportError::BrokenOff(error.to_string())),
+            Err(_) => Err(ImportError::TimedOut(self.time)),
         }
     }
-
-    /// Waits for more data once all received data was read. Returns whether there is more.
-    async fn wait_for_data(&mut self, deadline: Instant) -> Result<bool, ImportError> {
-        loop {
-            let frame = match timeout_at(deadline, self.body.frame()).await {
-                Err(_) => return Err(ImportError::TimedOut(self.time)),
-                Ok(None) => return Ok(false),
-                Ok(Some(Err(error))) => return Err(ImportError::BrokenOff(error.to_string())),
-                Ok(Some(Ok(frame))) => frame,
-            };
-            // A frame that is not data holds trailers.
-            if let Ok(data) = frame.into_data()
-                && data.has_remaining()
-            {
-                self.rest = Some(data);
-                return Ok(true);
-            }
-        }
-    }
-}
-
-/// Describes why an image is not used that cannot be written here.
-pub(super) fn not_written(error: ImageError) -> String {
-    format!("it was not written to this node's disk: {error}")
 }
 
 /// Runs work that takes processor time or waits for a disk on a blocking thread.
@@ -250,8 +217,9 @@ mod tests {
         task::{Context, Poll},
     };
 
+    use bytes::Bytes;
     use http_body::Frame;
-    use tokio::time::{Interval, interval_at};
+    use tokio::time::{Instant, Interval, interval_at};
 
     use super::*;
 
@@ -287,10 +255,13 @@ mod tests {
         }
     }
 
-    fn upload<B: http_body::Body>(body: Pin<&mut B>) -> Upload<'_, B> {
+    fn upload<B>(body: Pin<&mut B>) -> Upload<impl AsyncRead + Unpin>
+    where
+        B: http_body::Body,
+        B::Error: Display,
+    {
         Upload {
-            body,
-            rest: None,
+            body: reader(body),
             time: TIME,
         }
     }

@@ -8,59 +8,54 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_abi::state::INITIALISER;
-use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions, Initialisation};
-use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialisationPlan, InitialiseError};
-
-use super::{
-    code::{CodeOwner, DeployableCode},
-    compile::CompiledModule,
-    detect::DetectedUpload,
+use faasw_client::{DeployStage, FunctionName, FunctionOptions, Initialisation};
+use faasw_pool::{
+    CompileError, FunctionSpec, InitialisationPlan, InitialiseError, InitialisedModule,
 };
+
+use super::{Deployer, compile::CompiledModule, input::DeploymentInput, prepare::PreparedInput};
 use crate::{
     error::DeployError,
     log::{Event, FunctionLog},
-    node::core::{Core, blocking},
+    node::code::DeployableCode,
+    registry::FreezeRecord,
 };
 
-impl Core {
+impl Deployer {
     /// Initialises the module if it has an initialiser.
     pub(super) async fn initialise(
         &self,
         compiled: CompiledModule,
         log: &Arc<FunctionLog>,
     ) -> Result<CompiledModule, DeployError> {
-        let (export, rewritten) = match compiled.ready.code.initialising() {
+        let input = &compiled.input;
+        let (export, rewritten) = match &compiled.ready.code.initialising {
             None => return Ok(compiled),
             Some(InitialisationPlan::Refused { export, reason }) => {
                 (export.clone(), Err(reason.clone()))
             }
             Some(InitialisationPlan::By(export)) => {
-                let CompiledModule {
-                    detected, ready, ..
-                } = &compiled;
-                let files = detected.files.as_ref();
+                let files = input.files.as_ref();
                 let spec = FunctionSpec {
-                    files: files.map(|files| files.files(&detected.options)),
-                    ..self.spec_of(&detected.name, &detected.options, None, log)
+                    files: files.map(|files| files.files(&input.options)),
+                    ..self
+                        .versions
+                        .spec_of(&input.name, &input.options, None, log)
                 };
-                (export.clone(), self.rewritten(detected, ready, spec).await?)
+                let rewriting = self.rewrite(input, &compiled.ready, spec);
+                (export.clone(), rewriting.await?)
             }
         };
         let reason = match rewritten {
-            Ok((module, drawn_report)) => {
-                let export = export.clone();
-                let upload = compiled.digest;
+            Ok(InitialisedModule { module, report }) => {
+                let (export, upload) = (export.clone(), input.digest);
                 let initialised = Initialisation::AsModule { export, upload };
-                match self
-                    .continue_with_module(&compiled, module, initialised)
-                    .await
-                {
+                let continuing = self.continue_with(&compiled, module, initialised);
+                match continuing.await {
                     Err(DeployError::Compile(error)) if is_the_modules(&error) => error.to_string(),
-                    other => {
-                        return other.map(|compiled| CompiledModule {
-                            drawn_report: Some(drawn_report),
-                            ..compiled
-                        });
+                    continued => {
+                        let freeze = Some(FreezeRecord::from(&report));
+                        return continued.map(|compiled| CompiledModule { freeze, ..compiled });
                     }
                 }
             }
@@ -68,10 +63,8 @@ impl Core {
         };
         let initialised = Initialisation::InMemory { export, reason };
         if compiled.ready.code.only_reports_state() {
-            let module = compiled.detected.module.clone();
-            return self
-                .continue_with_module(&compiled, module, initialised)
-                .await;
+            let module = input.module.clone();
+            return self.continue_with(&compiled, module, initialised).await;
         }
         Ok(CompiledModule {
             initialised: Some(initialised),
@@ -79,20 +72,23 @@ impl Core {
         })
     }
 
-    /// Returns the module that starts in the state that the export has left, and the freeze report
-    /// of that run; or the reason why there is no such module.
-    async fn rewritten(
+    /// Returns the module that starts in the state that the export has left, or the reason why
+    /// there is no such module.
+    async fn rewrite(
         &self,
-        detected: &DetectedUpload,
+        input: &PreparedInput,
         ready: &DeployableCode,
         spec: FunctionSpec,
-    ) -> Result<Result<(Bytes, FreezeReport), String>, DeployError> {
-        let DetectedUpload { name, module, .. } = detected;
-        detected.progress.enter(DeployStage::Initialising);
+    ) -> Result<Result<InitialisedModule, String>, DeployError> {
+        let (name, module) = (&input.name, &input.module);
+        input.slot.enter(DeployStage::Initialising);
         self.observer.notify(Event::Initialising { function: name });
-        let code = &ready.code;
-        match code.initialise(&spec, module, self.limits.module).await {
-            Ok(made) => Ok(Ok(made)),
+        let most_bytes = self.limits.module;
+        let initialising = self
+            .backend
+            .initialise(&spec, &ready.code, module, most_bytes);
+        match initialising.await {
+            Ok(rewritten) => Ok(Ok(rewritten)),
             Err(InitialiseError::Refused(reason)) => Ok(Err(reason)),
             Err(InitialiseError::Seed(error)) => Err(error.into()),
             Err(InitialiseError::Compile(error)) => Err(error.into()),
@@ -100,72 +96,55 @@ impl Core {
     }
 
     /// Continues the same deployment with this module, which is not to be initialised again.
-    async fn continue_with_module(
+    async fn continue_with(
         &self,
-        CompiledModule {
-            detected, ready, ..
-        }: &CompiledModule,
+        compiled: &CompiledModule,
         module: Bytes,
         initialised: Initialisation,
     ) -> Result<CompiledModule, DeployError> {
-        // The upload was compiled just now, and nearly all of this module is the same.
-        let cache = Some(ready.cache.clone()).filter(|cache| !cache.is_empty());
-        let detected = DetectedUpload {
-            name: detected.name.clone(),
-            module,
-            engine: None,
-            options: detected.options.clone(),
-            files: detected.files.clone(),
-            progress: detected.progress.clone(),
-        };
-        detected.progress.enter(DeployStage::Compiling);
-        let digest = {
-            let module = detected.module.clone();
-            blocking(move || Ok(Digest::of(&module))).await?
-        };
-        let owner = CodeOwner::Function(detected.name.clone());
-        let stored = self.usable_stored_code(digest, owner).await?;
-        let ready = match stored {
+        compiled.input.slot.enter(DeployStage::Compiling);
+        let input = compiled.input.with_module(module).await?;
+        let ready = match self.stored_code(&input, None).await? {
             Some(ready) => ready,
             None => {
-                let module = detected.module.clone();
-                self.compile_module(&detected.name, module, None, cache)
-                    .await?
+                // The upload was compiled just now, and nearly all of this module is the same.
+                let cache = Some(compiled.ready.cache.clone()).filter(|cache| !cache.is_empty());
+                let (name, module) = (&input.name, input.module.clone());
+                let compiling = self.code.compile_module(name, module, None, cache);
+                compiling.await?
             }
         };
         Ok(CompiledModule {
-            detected,
-            digest,
+            input,
             ready,
             initialised: Some(initialised),
-            drawn_report: None,
+            freeze: None,
         })
     }
 
     /// Returns the module as a deployment of `module` would rewrite it. Nothing is deployed.
-    pub(in crate::node) async fn wizen(
-        self: &Arc<Self>,
+    pub(crate) async fn wizen(
+        &self,
         module: Bytes,
         options: FunctionOptions,
     ) -> Result<Bytes, DeployError> {
         let name = FunctionName::new("wizen")?;
         // The log belongs to no function: the observer receives its lines, and none is stored.
         let log = Arc::new(FunctionLog::new(name.clone(), None, self.observer.clone()));
-        let detected = self.detect(&name, module, options, false)?;
-        if detected.engine.is_some() {
+        let input = DeploymentInput::of_module(name, module, options);
+        let engine = self.detect(&input)?;
+        if engine.is_some() {
             let why = "a script is not a module: its engine initialises it at deployment";
             return Err(DeployError::NotInitialised(why.to_owned()));
         }
-        let _slot = self.deployments.begin(&name, detected.module.len()).await;
-        if self.has_ended() {
-            return Err(DeployError::ShuttingDown);
-        }
-        let initialiser = detected.initialiser();
-        let module = detected.module.clone();
-        let ready = self
-            .compile_module(&name, module, initialiser, None)
-            .await?;
-        match ready.code.initialising() {
+        let slot = self.deployments.begin(&input.name, input.bytes).await?;
+        let input = self.prepare(input, engine, slot).await?;
+        let (initialiser, module) = (input.initialiser(), input.module.clone());
+        let compiling = self
+            .code
+            .compile_module(&input.name, module, initialiser, None);
+        let ready = compiling.await?;
+        match &ready.code.initialising {
             None => Err(DeployError::NotInitialised(format!(
                 "it is no module that exports {INITIALISER}, and no other export was named to \
                  initialise it"
@@ -177,11 +156,13 @@ impl Core {
                 let spec = FunctionSpec {
                     // This name is no function's, so the initialisation has an account of its own.
                     name: "wizen.wasm".to_owned(),
-                    ..self.spec_of(&name, &detected.options, None, &log)
+                    ..self
+                        .versions
+                        .spec_of(&input.name, &input.options, None, &log)
                 };
-                let rewritten = self.rewritten(&detected, &ready, spec).await?;
-                let (module, _) = rewritten.map_err(DeployError::NotInitialised)?;
-                Ok(module)
+                let rewritten = self.rewrite(&input, &ready, spec).await?;
+                let rewritten = rewritten.map_err(DeployError::NotInitialised)?;
+                Ok(rewritten.module)
             }
         }
     }

@@ -1,134 +1,94 @@
-//! The second stage: computes the digest of a module and looks for its stored code.
+//! The second stage: packs the files of an input, and computes its digest.
 
 use std::sync::Arc;
 
-use faasw_client::Digest;
-use faasw_common::text::Line;
-use faasw_pool::{Initialiser, LoadedCode, SealedCode};
+use bytes::Bytes;
+use faasw_client::{DeployStage, Digest, EngineUse, FreezePolicy, FunctionName, FunctionOptions};
+use faasw_pool::Initialiser;
 
 use super::{
-    code::{CodeOwner, DeployableCode},
-    detect::DetectedUpload,
+    Deployer,
+    input::{DeploymentInput, EarlierVersion, InputFiles},
 };
 use crate::{
-    backend::StoredCodeInfo,
     error::DeployError,
-    node::core::{Core, blocking},
-    registry::{RegistryError, StoredArtifact},
+    node::{content::PackedFiles, deployments::DeploymentSlot, storage::digest_of},
 };
 
-/// A module with its digest and its stored code, if there is any.
-pub(super) struct PreparedModule {
-    pub(super) detected: DetectedUpload,
+/// An input with its digest, its files and its engine.
+pub(super) struct PreparedInput {
+    pub(super) name: FunctionName,
+    pub(super) module: Bytes,
     pub(super) digest: Digest,
-    /// Its code, if it was compiled before.
-    pub(super) stored: Option<DeployableCode>,
+    /// The engine, if this is a script.
+    pub(super) engine: Option<EngineUse>,
+    pub(super) options: FunctionOptions,
+    /// Its files, if it has any.
+    pub(super) files: Option<PackedFiles>,
+    pub(super) earlier: Option<EarlierVersion>,
+    pub(super) slot: Arc<DeploymentSlot>,
 }
 
-impl Core {
-    /// Looks for code of the same module that the same engine compiled.
-    pub(super) async fn prepare(
-        &self,
-        mut detected: DetectedUpload,
-    ) -> Result<PreparedModule, DeployError> {
-        let digest = {
-            let module = detected.module.clone();
-            blocking(move || Ok(Digest::of(&module))).await?
-        };
-        if detected.engine.is_some() {
-            // The engine may have been replaced while this deployment waited for its slot.
-            detected.engine = self.engine_of(&detected.module, &detected.options)?;
+impl PreparedInput {
+    /// Returns the initialiser of the module, if it is to be initialised.
+    pub(super) fn initialiser(&self) -> Option<Initialiser> {
+        match (self.options.init_export(), self.options.freeze_policy()) {
+            // An initialisation that rewrote the module is part of it already.
+            _ if self.earlier.is_some() => None,
+            (Some(export), _) => Some(Initialiser::Named(export.to_owned())),
+            // The policy forbids sharing anything that the function does before a request.
+            (None, FreezePolicy::BeforeInit) => None,
+            (None, _) => Some(Initialiser::Found),
         }
-        if let Some(engine) = &detected.engine {
-            return Ok(PreparedModule {
-                stored: Some(self.engine_code(engine).await?),
-                detected,
-                digest,
-            });
-        }
-        let owner = CodeOwner::Function(detected.name.clone());
-        // If the module is to be initialised, its code has to be compiled for that.
-        let stored = match detected.initialiser() {
-            Some(Initialiser::Named(_)) => None,
-            Some(Initialiser::Found) => {
-                let stored = self.usable_stored_code(digest, owner).await?;
-                stored.filter(|ready| !ready.has_initialiser)
-            }
-            None => self.usable_stored_code(digest, owner).await?,
-        };
-        Ok(PreparedModule {
-            stored,
-            detected,
-            digest,
+    }
+
+    /// Returns the same input with another module, which is not to be initialised again.
+    pub(super) async fn with_module(&self, module: Bytes) -> Result<Self, DeployError> {
+        Ok(Self {
+            name: self.name.clone(),
+            digest: digest_of(&module).await?,
+            module,
+            engine: None,
+            options: self.options.clone(),
+            files: self.files.clone(),
+            earlier: None,
+            slot: self.slot.clone(),
         })
     }
+}
 
-    /// Returns the stored code of a module, if the registry has some that this owner may use. The
-    /// code is read and checked now, so that damaged code is compiled again from the upload.
-    pub(super) async fn usable_stored_code(
+impl Deployer {
+    /// Packs the files of an input, and computes its digest unless that is known.
+    pub(super) async fn prepare(
         &self,
-        digest: Digest,
-        owner: CodeOwner,
-    ) -> Result<Option<DeployableCode>, DeployError> {
-        let Some(artifact) = self.artifact(digest, &owner).await? else {
-            return Ok(None);
+        input: DeploymentInput,
+        engine: Option<EngineUse>,
+        slot: DeploymentSlot,
+    ) -> Result<PreparedInput, DeployError> {
+        slot.enter(DeployStage::Compiling);
+        let files = match input.files {
+            Some(InputFiles::Sent(files)) => Some(self.code.pack(&input.name, files).await?),
+            Some(InputFiles::Packed(files)) => Some(files),
+            None => None,
         };
-        let read = self.read_code(digest, owner.function(), None).await?;
-        let Some(LoadedCode { code, .. }) = read else {
-            return Ok(None);
+        let digest = match &input.earlier {
+            Some(earlier) => earlier.record.digest,
+            None => digest_of(&input.module).await?,
         };
-        let held = Arc::new(code);
-        self.loaded(digest, artifact, &owner, Some(held)).await
-    }
-
-    /// Returns the stored code of a module, if the registry has some that this owner may use. The
-    /// code is read when it is needed.
-    pub(in crate::node) async fn stored_code(
-        &self,
-        digest: Digest,
-        owner: CodeOwner,
-    ) -> Result<Option<DeployableCode>, DeployError> {
-        match self.artifact(digest, &owner).await? {
-            Some(artifact) => self.loaded(digest, artifact, &owner, None).await,
-            None => Ok(None),
-        }
-    }
-
-    async fn artifact(
-        &self,
-        digest: Digest,
-        owner: &CodeOwner,
-    ) -> Result<Option<StoredArtifact>, RegistryError> {
-        let (storage, generation) = (self.storage.clone(), self.backend.generation());
-        let function = owner.function().cloned();
-        let stored = blocking(move || {
-            let registry = &storage.registry;
-            registry.artifact(digest, &generation, function.as_ref())
-        });
-        stored.await
-    }
-
-    async fn loaded(
-        &self,
-        digest: Digest,
-        artifact: StoredArtifact,
-        owner: &CodeOwner,
-        held: Option<Arc<SealedCode>>,
-    ) -> Result<Option<DeployableCode>, DeployError> {
-        let stored = StoredCodeInfo {
-            kind: artifact.kind,
-            bytes: artifact.bytes,
-            digest: artifact.digest,
-            source: Arc::new(self.source(digest, owner)),
-            here: held.clone(),
+        let engine = match engine {
+            // It may have been replaced while this deployment waited for its slot.
+            Some(_) => self.engines.engine_for(&input.module, &input.options)?,
+            None => None,
         };
-        match self.backend.load(stored).await {
-            Ok(code) => Ok(code.map(|code| DeployableCode::stored(code, artifact, held))),
-            Err(error) => {
-                tracing::warn!(%digest, error = %Line(error), "stored code is invalid; it is \
-                     compiled again");
-                Ok(None)
-            }
-        }
+        Ok(PreparedInput {
+            name: input.name,
+            module: input.module,
+            digest,
+            engine,
+            options: input.options,
+            files,
+            earlier: input.earlier,
+            slot: Arc::new(slot),
+        })
     }
 }

@@ -1,25 +1,21 @@
-//! The fifth stage: makes a seed of the code and records how it was frozen.
+//! The fifth stage: makes a seed of the code and records how it was frozen, or reads a seed that
+//! was made before.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
-use bytes::Bytes;
-use faasw_client::{DeployStage, FunctionName};
-use faasw_pool::ScriptFiles;
+use faasw_client::DeployStage;
 
-use super::{
-    code::DeployableCode, compile::CompiledModule, detect::DetectedUpload, files::PackedFiles,
-};
+use super::{Deployer, compile::CompiledModule};
 use crate::{
     backend::ServableVersion,
     error::DeployError,
-    log::{Event, FunctionLog},
+    log::FunctionLog,
     node::{
-        core::Core,
-        function::{Function, VersionCell},
-        secrets::VersionSecrets,
+        content::SeedContent,
+        functions::{Function, VersionCell},
     },
     registry::{FreezeRecord, VersionRecord},
 };
@@ -28,105 +24,101 @@ use crate::{
 pub(super) struct SeededFunction {
     /// Without its version number, which the registry assigns.
     pub(super) function: Function,
-    pub(super) module: Bytes,
-    /// Its files, packed, if it has any.
-    pub(super) files: Option<PackedFiles>,
-    pub(super) ready: DeployableCode,
+    pub(super) compiled: CompiledModule,
     /// How long making the seed took.
     pub(super) seed_time: Duration,
+    /// Why the seed was made here although there is an image that was made before.
+    pub(super) rebuilt: Option<String>,
+}
+
+/// A version whose seed exists.
+pub(super) struct ReadyVersion {
+    pub(super) record: VersionRecord,
+    pub(super) version: Arc<dyn ServableVersion>,
+    /// See [`SeededFunction::rebuilt`].
+    pub(super) rebuilt: Option<String>,
 }
 
 impl CompiledModule {
     /// Returns the record of the version, without its freeze record.
     pub(super) fn record(&self) -> VersionRecord {
-        let Self {
-            detected,
-            digest,
-            ready,
-            initialised,
-            ..
-        } = self;
+        let input = &self.input;
         VersionRecord {
-            digest: *digest,
-            engine: detected.engine.clone(),
-            files: detected.files.as_ref().map(|files| files.record.clone()),
-            initialised: initialised.clone(),
-            kind: ready.code.kind(),
-            options: detected.options.clone(),
+            digest: input.digest,
+            engine: input.engine.clone(),
+            files: input.files.as_ref().map(|files| files.record.clone()),
+            initialised: self.initialised.clone(),
+            kind: self.ready.code.kind,
+            options: input.options.clone(),
             deployed: SystemTime::now(),
             imaged: None,
             freeze: FreezeRecord::default(),
-            imports: ready.imports.clone(),
-            module_bytes: detected.module.len() as u64,
-            code_bytes: ready.code_bytes,
+            imports: self.ready.imports.clone(),
+            module_bytes: input.module.len() as u64,
+            code_bytes: self.ready.code_bytes,
         }
+    }
+
+    /// Returns the content of the version's seed.
+    pub(super) fn content(&self, record: &VersionRecord) -> SeedContent {
+        SeedContent::in_memory(record, &self.input.module, self.input.files.as_ref())
     }
 }
 
-impl Core {
+impl Deployer {
+    /// Makes the seed, unless there is an image of it that is usable here.
     pub(super) async fn seed(
         &self,
-        compiled: CompiledModule,
-        log: Arc<FunctionLog>,
+        mut compiled: CompiledModule,
+        log: &Arc<FunctionLog>,
     ) -> Result<SeededFunction, DeployError> {
         let begun = Instant::now();
-        let mut record = compiled.record();
-        let CompiledModule {
-            detected:
-                DetectedUpload {
-                    name,
-                    module,
-                    files,
-                    progress,
-                    ..
-                },
-            ready,
-            drawn_report,
-            ..
-        } = compiled;
-        progress.enter(DeployStage::Initialising);
-        self.observer.notify(Event::MakingSeed { function: &name });
-        let script = record.engine.is_some();
-        let script = script.then(|| ScriptFiles::InMemory(module.clone()));
-        let given = files.as_ref().map(|files| files.files(&record.options));
-        let spec = self.spec(&name, &record, script, given, &log);
-        let (made, report) = ready.code.seed(&spec).await?;
-        record.freeze = FreezeRecord::from(&report);
-        if let Some(drawn_report) =
-            drawn_report.filter(|drawn_report| !drawn_report.drawn.is_empty())
-        {
-            record.freeze.drew_entropy |= drawn_report.drew_entropy;
-            record.freeze.drawn.insert_str(0, &drawn_report.drawn);
-        }
-        let seed_time = begun.elapsed();
+        compiled.input.slot.enter(DeployStage::Initialising);
+        let restored = match compiled.input.earlier.take() {
+            Some(earlier) => self.restore(&compiled, earlier, log).await?.map(Some),
+            None => Ok(None),
+        };
+        let ready = match restored {
+            Ok(Some(restored)) => restored,
+            Ok(None) => self.make_seed(&compiled, log).await?,
+            Err(why) => ReadyVersion {
+                rebuilt: Some(why),
+                ..self.make_seed(&compiled, log).await?
+            },
+        };
+        let (number, version) = (0, VersionCell::filled(ready.version));
+        let (name, record, log) = (&compiled.input.name, ready.record, log.clone());
+        let versions = &self.versions;
         Ok(SeededFunction {
-            function: self.build_version(&name, record, &log, made),
-            module,
-            files,
-            ready,
-            seed_time,
+            function: versions.version(name, number, record, log, version),
+            compiled,
+            seed_time: begun.elapsed(),
+            rebuilt: ready.rebuilt,
         })
     }
 
-    /// Returns a version that could serve, without its number, which the registry assigns.
-    pub(super) fn build_version(
+    async fn make_seed(
         &self,
-        name: &FunctionName,
-        record: VersionRecord,
+        compiled: &CompiledModule,
         log: &Arc<FunctionLog>,
-        made: Arc<dyn ServableVersion>,
-    ) -> Function {
-        Function {
-            name: name.clone(),
-            version: 0,
-            stores: self.stores(name, &record),
-            secrets: VersionSecrets::of(&record),
-            outbound_grants: self.outbound_grants(&record),
-            record,
-            log: log.clone(),
-            under_way: Arc::default(),
-            backlog: self.backlog.function(),
-            version_cell: VersionCell::filled(made),
+    ) -> Result<ReadyVersion, DeployError> {
+        let mut record = compiled.record();
+        let content = compiled.content(&record);
+        let spec = self
+            .versions
+            .spec(&compiled.input.name, &record, content, log);
+        let seeded = self.backend.make_seed(&spec, &compiled.ready.code).await?;
+        record.freeze = FreezeRecord::from(&seeded.report);
+        if let Some(module) = &compiled.freeze
+            && !module.drawn.is_empty()
+        {
+            record.freeze.drew_entropy |= module.drew_entropy;
+            record.freeze.drawn.insert_str(0, &module.drawn);
         }
+        Ok(ReadyVersion {
+            record,
+            version: seeded.version,
+            rebuilt: None,
+        })
     }
 }

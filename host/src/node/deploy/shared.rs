@@ -2,224 +2,119 @@
 //! initialising what is usable here. If the host's entry is not usable, the deployment is like any
 //! other, and the log says why.
 
-use std::{sync::Arc, time::Instant};
+use std::{error::Error, sync::Arc};
 
 use bytes::Bytes;
-use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions};
+use faasw_client::{FunctionName, FunctionOptions};
 use faasw_common::text::Line;
-use faasw_pool::{EarlierBuild, ScriptFiles, SeedError};
 
 use super::{
-    code::CodeOwner, compile::CompiledModule, files::PackedFiles, import::initialisation_report,
+    Deployer,
+    input::{DeploymentInput, EarlierImage, EarlierVersion, InputFiles},
     seed::SeededFunction,
 };
 use crate::{
-    error::DeployError,
-    log::{Event, FunctionLog},
-    node::{
-        carried::is_carried,
-        core::{Core, blocking},
-        deployments::DeploymentSlot,
-    },
-    registry::RegistryError,
+    log::FunctionLog,
+    node::{carried_engine::CarriedEngine, content::PackedFiles, storage::digest_of},
     shared::Entry,
 };
 
-/// The result of a deployment from an entry.
-struct SharedDeployment {
-    seeded: SeededFunction,
-    /// Whether its seed was read from the image rather than made.
-    is_read: bool,
-    slot: DeploymentSlot,
-}
-
 /// Why an entry is not used.
-enum EntryUnusable {
-    /// The entry is of another function, or lacks something.
-    Unfit(&'static str),
-    /// Using the entry failed.
-    Failed(DeployError),
-}
+type EntryUnusable = Box<dyn Error + Send + Sync>;
 
-impl From<DeployError> for EntryUnusable {
-    fn from(error: DeployError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<RegistryError> for EntryUnusable {
-    fn from(error: RegistryError) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl From<SeedError> for EntryUnusable {
-    fn from(error: SeedError) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl Core {
-    /// Returns a function that could serve, made of the host's entry, and its deployment's slot.
-    /// Returns `None` if the node has no entry that it can use.
-    pub(super) async fn take_shared(
-        self: &Arc<Self>,
+impl Deployer {
+    /// Returns a function that could serve, made of the host's entry. Returns `None` if the node
+    /// has no entry that it can use.
+    pub(super) async fn build_shared(
+        &self,
         name: &FunctionName,
         upload: &Bytes,
         options: &FunctionOptions,
         log: &Arc<FunctionLog>,
-    ) -> Option<(SeededFunction, DeploymentSlot)> {
+    ) -> Option<SeededFunction> {
         let entry = self.storage.take_shared()?;
-        let why = match self.of_entry(&entry, name, upload, options, log).await {
-            Ok(SharedDeployment {
-                seeded,
-                is_read,
-                slot,
-            }) => {
-                if is_read {
-                    tracing::info!(function = %name, "the shared entry is used")
-                } else {
-                    tracing::warn!(
+        let building = async {
+            let input = self.shared_input(&entry, name, upload, options).await?;
+            Ok::<_, EntryUnusable>(self.build(input, log).await?)
+        };
+        match building.await {
+            Ok(seeded) => {
+                match seeded.rebuilt {
+                    None => tracing::info!(function = %name, "the shared entry is used"),
+                    Some(_) => tracing::warn!(
                         function = %name,
                         "the shared func-image is invalid; the seed was made here"
-                    )
+                    ),
                 }
-                return Some((seeded, slot));
+                Some(seeded)
             }
-            Err(EntryUnusable::Unfit(why)) => why.to_owned(),
-            Err(EntryUnusable::Failed(error)) => error.to_string(),
-        };
-        tracing::warn!(function = %name, why = %Line(why), "the shared entry is not used; the \
-             function is made here");
-        None
+            Err(why) => {
+                tracing::warn!(function = %name, why = %Line(why), "the shared entry is not used; \
+                     the function is made here");
+                None
+            }
+        }
     }
 
-    async fn of_entry(
-        self: &Arc<Self>,
+    /// Checks an entry, takes its code over, and returns what a deployment of it starts from.
+    async fn shared_input(
+        &self,
         entry: &Entry,
         name: &FunctionName,
         upload: &Bytes,
         options: &FunctionOptions,
-        log: &Arc<FunctionLog>,
-    ) -> Result<SharedDeployment, EntryUnusable> {
-        let begun = Instant::now();
-        let digest = digest(upload).await?;
-        entry
-            .check(name, digest, options)
-            .map_err(EntryUnusable::Unfit)?;
+    ) -> Result<DeploymentInput, EntryUnusable> {
+        entry.check(name, digest_of(upload).await?, options)?;
         let note = entry.note();
-        if note.generation != self.backend.generation() {
-            return Err(EntryUnusable::Unfit(
-                "the code is for another instruction set",
-            ));
-        }
-        let slot = self.deployments.begin(name, upload.len()).await;
-        if self.has_ended() {
-            return Err(DeployError::ShuttingDown.into());
+        if note.generation != self.code.generation() {
+            return Err("the code is for another instruction set".into());
         }
         self.register_entry_code(entry).await?;
-        let module = if entry.module().is_empty() {
-            Self::split(upload)?.0
-        } else {
-            entry.module().clone()
-        };
-        if self::digest(&module).await? != note.record.digest {
-            return Err(EntryUnusable::Unfit(
-                "its module differs from its description",
-            ));
+        let mut input = DeploymentInput::of_upload(name.clone(), upload.clone(), options.clone())?;
+        if !entry.module().is_empty() {
+            input.module = entry.module().clone();
         }
-        let has_files = note.record.files.is_some();
-        let mut detected = self.detect(name, module, options.clone(), has_files)?;
-        if detected.engine != note.record.engine {
-            return Err(EntryUnusable::Unfit("its language engine differs here"));
+        if digest_of(&input.module).await? != note.record.digest {
+            return Err("its module differs from its description".into());
         }
-        if has_files {
-            detected.files = Some(PackedFiles::of(entry.bundle().clone()).await?);
+        if self.engines.engine_for(&input.module, options)? != note.record.engine {
+            return Err("its language engine differs here".into());
         }
-        let ready = match &detected.engine {
-            Some(engine) => self.engine_code(engine).await?,
-            None => {
-                let owner = CodeOwner::Function(name.clone());
-                let stored = self.stored_code(note.record.digest, owner).await?;
-                stored.ok_or(EntryUnusable::Unfit("it has no code"))?
-            }
+        input.files = match &note.record.files {
+            Some(_) => Some(PackedFiles::of(entry.bundle().clone()).await?).map(InputFiles::Packed),
+            None => None,
         };
-        let compiled = CompiledModule {
-            detected,
-            digest: note.record.digest,
-            ready,
-            initialised: note.record.initialised.clone(),
-            drawn_report: initialisation_report(&note.record),
-        };
-        let mut record = compiled.record();
-        record.imaged = Some(note.record.made());
-        record.freeze = note.record.freeze.clone();
-        slot.progress().enter(DeployStage::Initialising);
-        self.observer.notify(Event::MakingSeed { function: name });
-        let CompiledModule {
-            detected, ready, ..
-        } = compiled;
-        let script = record.engine.is_some();
-        let script = script.then(|| ScriptFiles::InMemory(detected.module.clone()));
-        let files = detected.files.as_ref();
-        let files = files.map(|files| files.files(&record.options));
-        let spec = self.spec(name, &record, script, files, log);
-        let known = EarlierBuild {
-            after_init: record.freeze.after_init,
-            instantiation: record.freeze.instantiation,
-            layer_bytes: record.freeze.layer_bytes,
-        };
-        let made = ready.code.register_existing(&spec, known).await?;
-        let is_read = made.ensure_in_memory().await?;
-        let seeded = SeededFunction {
-            function: self.build_version(name, record, log, made),
-            module: detected.module,
-            files: detected.files,
-            ready,
-            seed_time: begun.elapsed(),
-        };
-        Ok(SharedDeployment {
-            seeded,
-            is_read,
-            slot,
-        })
+        input.earlier = Some(EarlierVersion {
+            record: note.record.clone(),
+            image: EarlierImage::Shared,
+        });
+        Ok(input)
     }
 
     /// Takes the code of an entry over into the registry: a function's code, or that of its engine
     /// with the engine's record.
     async fn register_entry_code(&self, entry: &Entry) -> Result<(), EntryUnusable> {
         let note = entry.note().clone();
-        let engine = note.record.engine.clone().zip(note.engine);
+        let engine = note.record.engine.zip(note.engine);
         if let Some((engine, record)) = &engine
-            && (is_carried(&engine.name, engine.digest).is_none() || record.digest != engine.digest)
+            && (CarriedEngine::find(&engine.name, engine.digest).is_none()
+                || record.digest != engine.digest)
         {
-            return Err(EntryUnusable::Unfit(
-                "it is a script of an engine that this faasw does not carry",
-            ));
+            return Err("it is a script of an engine that this faasw does not carry".into());
         }
-        let storage = self.storage.clone();
-        let of = engine
-            .as_ref()
-            .map_or(note.record.digest, |(_, record)| record.digest);
+        let compiled = engine.as_ref().map(|(engine, _)| engine.digest);
+        let compiled = compiled.unwrap_or(note.record.digest);
         let taken = engine.clone();
-        blocking(move || {
-            let registry = &storage.registry;
+        let registering = self.storage.run(move |registry| {
             if let Some((engine, record)) = &taken {
                 registry.register_engine(&engine.name, record)?;
             }
-            registry.register_given_code(of, &note.generation, &note.code)
-        })
-        .await?;
+            registry.register_given_code(compiled, &note.generation, &note.code)
+        });
+        registering.await?;
         if let Some((engine, record)) = engine {
-            self.engines.change(|table| {
-                table.insert(engine.name, record);
-            });
+            self.engines.insert(engine.name, record);
         }
         Ok(())
     }
-}
-
-async fn digest(bytes: &Bytes) -> Result<Digest, RegistryError> {
-    let bytes = bytes.clone();
-    blocking(move || Ok(Digest::of(&bytes))).await
 }

@@ -10,7 +10,7 @@ use faasw_abi::wire::FunctionKind;
 use faasw_client::{EngineUse, Extension, FunctionOptions};
 use faasw_pool::LoadedCode;
 
-use super::{record::FORMAT_WITH_FILES, tables::*, *};
+use super::{tables::*, *};
 
 const GENERATION: &str = "x86-64-v3-test";
 

@@ -321,13 +321,13 @@ impl Peer {
         if let Some(since) = state.head_since
             && past(since) >= timeouts.head
         {
-            return Verdict::Closes("a request's head did not come to its end");
+            return Verdict::Closes("a request's head was not completed");
         }
         // While the node works for the client, stalled streams cost what the budgets allow.
         let takes_nothing =
             given_for.min(moved) >= timeouts.stalled && state.requests.values().all(owes);
         if blocked_for >= timeouts.stalled || takes_nothing {
-            return Verdict::Closes("a client takes nothing of its response");
+            return Verdict::Closes("a client does not read its response");
         }
         if !state.requests.is_empty() || is_unwritten {
             return Verdict::Stays;
@@ -335,13 +335,13 @@ impl Peer {
         if let Some(since) = state.finishing_since {
             let since = since.max(state.idle_since).max(state.moved_at);
             return if past(since) >= FAREWELL {
-                Verdict::Closes("a client does not hear of the end")
+                Verdict::Closes("a client did not notice the end of its connection")
             } else {
                 Verdict::Stays
             };
         }
         if past(state.idle_since.max(state.moved_at)) >= timeouts.idle {
-            Verdict::Finishes("a client asks for nothing more")
+            Verdict::Finishes("a client sends no further requests")
         } else {
             Verdict::Stays
         }

@@ -34,8 +34,8 @@ impl Peer {
         self.in_head.store(!is_http1, Ordering::Relaxed);
         self.has_asked.store(true, Ordering::Relaxed);
         self.is_http2.store(!is_http1, Ordering::Relaxed);
-        let told = state.finishing_since;
-        if told.is_some_and(|told| told.elapsed() >= FAREWELL) {
+        let finishing = state.finishing_since;
+        if finishing.is_some_and(|since| since.elapsed() >= FAREWELL) {
             // The client had time to notice the end of the connection and continues all the same.
             self.close();
         }

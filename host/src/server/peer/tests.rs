@@ -57,7 +57,7 @@ async fn a_client_that_reads_nothing_is_stalled_and_a_waiting_one_is_not() {
     assert_eq!(check(&peer), Verdict::Stays, "nothing was given to it yet");
     request.note_piece_given();
     advance(TIMEOUTS.stalled).await;
-    assert!(closes(&peer, "takes nothing"));
+    assert!(closes(&peer, "does not read"));
     request.note_piece_taken();
     assert_eq!(check(&peer), Verdict::Stays);
 }
@@ -78,14 +78,14 @@ async fn a_stalled_stream_does_not_end_those_that_move() {
     }
     moving.note_piece_given();
     advance(TIMEOUTS.stalled).await;
-    assert!(closes(&peer, "takes nothing"));
+    assert!(closes(&peer, "does not read"));
     // An upload on another stream counts as progress, and so does a function at work.
     let uploading = peer.begin(false, 10);
     let mut receiving = uploading.begin_body();
     receiving.consumed(1);
     assert_eq!(check(&peer), Verdict::Stays);
     advance(TIMEOUTS.stalled).await;
-    assert!(closes(&peer, "takes nothing"));
+    assert!(closes(&peer, "does not read"));
     let _asking = peer.begin(false, 10);
     assert_eq!(check(&peer), Verdict::Stays);
     assert_eq!(
@@ -175,7 +175,7 @@ async fn a_blocked_socket_is_stalled() {
     peer.note_blocked();
     assert_eq!(check(&peer), Verdict::Stays);
     advance(TIMEOUTS.stalled / 2).await;
-    assert!(closes(&peer, "takes nothing"));
+    assert!(closes(&peer, "does not read"));
 }
 
 /// An HTTP/2 response may still wait for its window after its handler has finished.
@@ -214,7 +214,7 @@ async fn a_client_without_requests_is_idle_whatever_it_sends() {
     peer.finished().await;
     assert_eq!(check(&peer), Verdict::Stays);
     advance(FAREWELL).await;
-    assert!(closes(&peer, "hear"));
+    assert!(closes(&peer, "notice"));
 }
 
 #[tokio::test]

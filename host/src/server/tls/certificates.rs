@@ -1,6 +1,12 @@
 //! The loaded certificates, and the choice of one for a name.
 
-use std::{collections::HashMap, fs::File, io::Read as _, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{
     InconsistentKeys,
@@ -10,10 +16,17 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-use super::{CertificatePaths, TlsError};
+use super::TlsError;
 
 /// Maximum size of a file in bytes. A chain has some kilobytes.
 const LONGEST: u64 = 1 << 20;
+
+/// The paths of a certificate chain and its key, both in PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct CertificatePaths {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
 
 /// Certificates with their keys.
 #[derive(Debug)]
@@ -154,7 +167,7 @@ mod tests {
     use super::*;
     use rcgen::{CertifiedKey as Made, generate_simple_self_signed};
     use rustls::crypto::ring;
-    use std::{fs, path::PathBuf};
+    use std::fs;
 
     /// Writes a certificate for these names and its key to files.
     fn make(folder: &Path, file: &str, names: &[&str]) -> CertificatePaths {

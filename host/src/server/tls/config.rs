@@ -1,6 +1,10 @@
-//! The certificates in use, and the choice of one for a handshake.
+//! The certificates in use, and the choice of one for a handshake. They are read again when their
+//! files change.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::{
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
 
 use rustls::{
     ServerConfig,
@@ -9,19 +13,30 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use super::{CertificatePaths, TlsError, certificates::Certificates, watched_files::WatchedFiles};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{
+    TlsError,
+    certificates::{CertificatePaths, Certificates},
+};
+use crate::file_fingerprint::{FileFingerprint, StableChange};
 
 /// Bytes that rustls buffers for a client that does not read: one whole record. A connection's
 /// budget counts the bytes that enter TLS, not those that leave it.
 pub(super) const BUFFER: usize = 16 << 10;
+
+/// Interval of the checks for changes. A change is read after two checks, so that a program that
+/// renews a certificate can write the key as well.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The TLS side of a listener.
 #[derive(Debug)]
 pub(crate) struct Tls {
     pub(super) config: Arc<ServerConfig>,
     resolver: Arc<CertificateResolver>,
-    pub(super) files: Mutex<WatchedFiles>,
-    pub(super) pairs: Vec<CertificatePaths>,
+    /// The files of all pairs, as they were when they were last read.
+    files: Mutex<StableChange<Vec<FileFingerprint>>>,
+    pairs: Vec<CertificatePaths>,
 }
 
 /// Chooses the certificate of a handshake from the current certificates.
@@ -35,7 +50,7 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         // The files are stamped before they are read, so that the first check notices a change in
         // between.
-        let files = WatchedFiles::new(&pairs);
+        let files = StableChange::new(fingerprints(&pairs));
         let certificates = Certificates::read(&pairs, &provider)?;
         let resolver = Arc::new(CertificateResolver(RwLock::new(Arc::new(certificates))));
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -64,10 +79,43 @@ impl Tls {
         Ok(())
     }
 
+    /// Checks the files periodically, and reads them again when they have changed, until dropped.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let mut checks = interval(CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            checks.tick().await;
+            let tls = self.clone();
+            // The files may be on a disk that is slow or unavailable.
+            let checked = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
+            match checked {
+                Ok(None) => {}
+                Ok(Some(Ok(()))) => tracing::info!("changed certificates reloaded"),
+                Ok(Some(Err(error))) => tracing::error!(
+                    %error, "changed certificates are invalid; the previous ones stay in use"
+                ),
+                // The runtime ends.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn reload_if_changed(&self) -> Option<Result<(), TlsError>> {
+        let now = fingerprints(&self.pairs)?;
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.look(now).then(|| self.reload())
+    }
+
     /// Whether a certificate is for this host, so that a client can connect here.
     pub(crate) fn has_certificate_for(&self, host: &str) -> bool {
         self.resolver.now().cover_host(host)
     }
+}
+
+/// Returns the fingerprints of all files, or `None` if one is missing, as in a rename.
+fn fingerprints(pairs: &[CertificatePaths]) -> Option<Vec<FileFingerprint>> {
+    let paths = pairs.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
+    paths.map(|path| FileFingerprint::of(path).ok()).collect()
 }
 
 impl CertificateResolver {

@@ -5,16 +5,13 @@
 //! rejects (garbage, downgrades, renegotiation, early data, hellos beyond 64 KiB) ends with TLS's
 //! alert for it.
 
-mod certificate_paths;
 mod certificates;
 mod config;
 mod error;
-mod file_watch;
 mod listener;
 mod stream;
-mod watched_files;
 
-pub(crate) use self::certificate_paths::CertificatePaths;
+pub(crate) use self::certificates::CertificatePaths;
 pub(crate) use self::config::Tls;
 pub use self::error::TlsError;
 pub(super) use self::listener::TlsListener;

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{FallibleAccept, TlsAcceptor, server};
 
 use super::config::{BUFFER, Tls};
+use crate::server::linger::poll_discard;
 
 /// The server's side of a TLS connection.
 pub(in crate::server) struct TlsStream<S>(State<S>);
@@ -66,25 +67,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if let State::Refused(stream) = &mut self.0 {
+            // These bytes came outside of TLS.
             return poll_discard(stream, context);
         }
         let open = ready!(self.poll_open(context))?;
         Pin::new(open).poll_read(context, buffer)
-    }
-}
-
-/// Discards all bytes that arrive: they came outside of TLS.
-fn poll_discard<S: AsyncRead + Unpin>(
-    stream: &mut S,
-    context: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    let mut scratch = [0; 1024];
-    loop {
-        let mut scratch = ReadBuf::new(&mut scratch);
-        ready!(Pin::new(&mut *stream).poll_read(context, &mut scratch))?;
-        if scratch.filled().is_empty() {
-            return Poll::Ready(Ok(()));
-        }
     }
 }
 

@@ -37,8 +37,8 @@ pub enum StoreError {
     /// The requested values are too large for one answer.
     #[error("the values exceed {0} bytes together: read fewer keys at a time")]
     TooMuch(usize),
-    /// A list would start behind more keys than are counted.
-    #[error("a list begins behind {0} keys at most; the newer draft's go on behind a key")]
+    /// A list would start after more keys than are counted.
+    #[error("a list can skip at most {0} keys; with the newer draft, it can begin after a key")]
     TooFar(u64),
     /// Whether the write was made is unknown: its last step failed and the file cannot be read
     /// either, or a server did not answer.
@@ -71,7 +71,7 @@ impl StoreError {
     pub(super) fn to_function(&self) -> Cow<'static, str> {
         match self {
             Self::File { .. } | Self::Refused { .. } => {
-                Cow::Borrowed("the key-value store failed; the node's log has why")
+                Cow::Borrowed("the key-value store failed; the node's log has the reason")
             }
             Self::Away { .. } => Cow::Borrowed("the key-value store cannot be reached"),
             error => Cow::Owned(error.to_string()),

@@ -27,9 +27,9 @@ pub(super) struct FailureLog {
 impl FailureLog {
     /// Logs a failure, unless one was logged recently.
     pub(super) fn log_failure(&self, error: &StoreError) {
-        let mut told = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|told| told.elapsed() >= EACH) {
-            *told = Some(Instant::now());
+        let mut last = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() >= EACH) {
+            *last = Some(Instant::now());
             self.is_failing.store(true, Ordering::Relaxed);
             tracing::error!(error = %Line(error), "the key-value server is unavailable to \
                  functions");

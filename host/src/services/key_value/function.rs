@@ -55,15 +55,6 @@ enum Work {
     Change(Change),
 }
 
-/// A result before it is encoded.
-enum Found {
-    Done,
-    Values(Vec<Option<Vec<u8>>>),
-    Exists(bool),
-    Keys(Vec<Vec<u8>>, bool),
-    Number(i64),
-}
-
 impl FunctionStores {
     /// Returns the stores of this function: its own and those that its version was granted.
     pub(crate) fn new(
@@ -102,14 +93,14 @@ impl StoreService for FunctionStores {
         if let Work::Get(keys) = &work
             && let Some(values) = self.store.cached(&namespace, keys)
         {
-            return Box::pin(ready(spell(Ok(Found::Values(values)))));
+            return Box::pin(ready(encode_values(&values)));
         }
         let (store, quota) = (Arc::clone(&self.store), self.quota);
         // The owner is the function, whichever store the request is for.
         let owner = self.own.clone();
         Box::pin(async move {
-            let found = Box::pin(run(store, owner, namespace, quota, work)).await;
-            spell(found)
+            let answer = Box::pin(run(store, owner, namespace, quota, work)).await;
+            answer.unwrap_or_else(|error| Answer::Failed(&error.to_function()).encode())
         })
     }
 }
@@ -145,50 +136,33 @@ fn work(operation: Operation<'_>) -> Work {
     }
 }
 
+/// Makes an operation, and returns the record of its answer.
 async fn run(
     store: Arc<KeyValue>,
     owner: String,
     namespace: String,
     quota: Quota,
     work: Work,
-) -> Result<Found, StoreError> {
+) -> Result<Result<Vec<u8>, WireError>, StoreError> {
     let owner = owner.as_str();
-    match work {
-        Work::Nothing => Ok(Found::Done),
-        Work::Get(keys) => {
-            let values = store.get(owner, namespace, keys, VALUE_MAX).await;
-            values.map(Found::Values)
-        }
-        Work::Exists(key) => {
-            let exists = store.exists(owner, namespace, key).await;
-            exists.map(Found::Exists)
-        }
+    Ok(match work {
+        Work::Nothing => Answer::Done.encode(),
+        Work::Get(keys) => encode_values(&store.get(owner, namespace, keys, VALUE_MAX).await?),
+        Work::Exists(key) => Answer::Exists(store.exists(owner, namespace, key).await?).encode(),
         Work::Keys(start) => {
-            let page = store.keys(owner, namespace, start, ITEMS_MAX).await;
-            page.map(|(keys, more)| Found::Keys(keys, more))
+            let (keys, has_more) = store.keys(owner, namespace, start, ITEMS_MAX).await?;
+            Answer::Keys(keys.iter().map(Vec::as_slice).collect(), has_more).encode()
         }
-        Work::Change(change) => Ok(match store.change(owner, namespace, quota, change).await? {
-            Changed::Done => Found::Done,
-            Changed::Number(number) => Found::Number(number),
-            Changed::Stale(now) => Found::Values(vec![now]),
-        }),
-    }
+        Work::Change(change) => match store.change(owner, namespace, quota, change).await? {
+            Changed::Done => Answer::Done.encode(),
+            Changed::Number(number) => Answer::Number(number).encode(),
+            Changed::Stale(now) => encode_values(&[now]),
+        },
+    })
 }
 
-/// Encodes the answer's record.
-fn spell(found: Result<Found, StoreError>) -> Result<Vec<u8>, WireError> {
-    match found {
-        Ok(Found::Done) => Answer::Done.encode(),
-        Ok(Found::Exists(is_there)) => Answer::Exists(is_there).encode(),
-        Ok(Found::Number(number)) => Answer::Number(number).encode(),
-        Ok(Found::Values(values)) => {
-            Answer::Values(values.iter().map(Option::as_deref).collect()).encode()
-        }
-        Ok(Found::Keys(keys, more)) => {
-            Answer::Keys(keys.iter().map(Vec::as_slice).collect(), more).encode()
-        }
-        Err(error) => Answer::Failed(&error.to_function()).encode(),
-    }
+fn encode_values(values: &[Option<Vec<u8>>]) -> Result<Vec<u8>, WireError> {
+    Answer::Values(values.iter().map(Option::as_deref).collect()).encode()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use faasw_egress::client::{Part, Receiver, Sender, Worker};
 use faasw_egress_policy::Destination;
 use faasw_pool::{AnswerPart, OutgoingCall, OutgoingRequest};
 
-use super::{granted_calls::CallPermits, refusals::RefusalLog, worker_slot::WorkerSlot};
+use super::{limits::CallPermits, refusals::RefusalLog, worker_slot::WorkerSlot};
 use crate::services::secrets::HeadWithSecrets;
 
 /// Resolves to the function's worker.

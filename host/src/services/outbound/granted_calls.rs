@@ -11,9 +11,14 @@ use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
 use faasw_client::SecretName;
 use faasw_egress_policy::{Destination, Grant, NodeTarget, RequestError};
 use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest, RequestBudget};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{call::EgressCall, hops::Hops, refusals::RefusalLog, worker_slot::WorkerSlot};
+use super::{
+    call::EgressCall,
+    hops::Hops,
+    limits::{CallPermits, OutboundLimits},
+    refusals::{OutboundObserver, RefusalLog},
+    worker_slot::WorkerSlot,
+};
 use crate::services::secrets::{BoundSecrets, HeadWithSecrets, SecretFillError};
 
 /// Makes calls that were granted.
@@ -32,70 +37,6 @@ impl CallMaker {
             slot.join_function_of(other);
         }
     }
-}
-
-/// Calls that a function may have at the same time however many others have: as many as one
-/// invocation can make.
-const GUARANTEED_CALLS: usize = 16;
-
-/// The limits of simultaneous outbound calls: of the whole node, and of one function with all its
-/// versions. Beyond [`GUARANTEED_CALLS`], a function has no more calls than remain free for others
-/// (dynamic thresholds of shared buffers, Choudhury and Hahne 1998).
-#[derive(Clone, Debug)]
-pub(crate) struct OutboundLimits {
-    node: Arc<Semaphore>,
-    function: Arc<Semaphore>,
-    /// The limit of one function.
-    most: usize,
-}
-
-impl OutboundLimits {
-    /// Creates limits for one function, within the node's limit.
-    pub(crate) fn new(node: &Arc<Semaphore>, function: usize) -> Self {
-        let most = function.min(Semaphore::MAX_PERMITS);
-        Self {
-            node: node.clone(),
-            function: Arc::new(Semaphore::new(most)),
-            most,
-        }
-    }
-
-    fn take(&self) -> Option<CallPermits> {
-        let own = self.most.saturating_sub(self.function.available_permits());
-        if own >= GUARANTEED_CALLS.max(self.node.available_permits()) {
-            return None;
-        }
-        Some(CallPermits {
-            _function: self.function.clone().try_acquire_owned().ok()?,
-            _node: self.node.clone().try_acquire_owned().ok()?,
-        })
-    }
-}
-
-/// The permits of a call under the limits of node and function.
-#[derive(Debug)]
-pub(super) struct CallPermits {
-    _function: OwnedSemaphorePermit,
-    _node: OwnedSemaphorePermit,
-}
-
-/// Receives reports about a function's outbound calls. The function's owner reads the refusals and
-/// can then grant the calls.
-pub(crate) trait OutboundObserver: Send + Sync {
-    /// Whether calls are made at all. A function that was removed makes none.
-    fn is_function_present(&self) -> bool;
-
-    /// Reports a call that was granted and is made.
-    fn call_made(&self);
-
-    /// Reports a call that was refused, with the reason.
-    fn call_refused(&self, why: &str);
-
-    /// Counts a refused request whose reason is in the log already.
-    fn refusal_repeated(&self);
-
-    /// Reports a fact about a call that is made, for the function's owner.
-    fn add_note(&self, what: &str);
 }
 
 /// The outbound calls that an invocation of a function may make.
@@ -182,8 +123,8 @@ impl GrantedCalls {
         }
         if !self.hops.write(head) {
             self.observer.call_refused(&format!(
-                "a request to {destination} was refused: what it answers has come through {} \
-                 functions, and may be in a loop",
+                "a request to {destination} was refused: the request that it is for has passed \
+                 through {} functions, and may be in a loop",
                 Hops::MOST
             ));
             return Err(Failure::new(FailureCode::LoopDetected));
@@ -236,11 +177,11 @@ impl GrantedCalls {
         filled.map_err(|unfilled| {
             let (what, code) = match unfilled {
                 SecretFillError::NoHeader(name) => (
-                    format!("its secret {name} cannot stand in a header"),
+                    format!("its secret {name} cannot be part of a header field"),
                     FailureCode::HttpProtocolError,
                 ),
                 SecretFillError::TooLarge => (
-                    "its head has no room for its secrets".to_owned(),
+                    "its head would be too large with its secrets".to_owned(),
                     FailureCode::HttpRequestHeaderSectionSize,
                 ),
             };
@@ -339,30 +280,5 @@ impl OutgoingCall for CountedCall {
 
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<AnswerPart> {
         self.call.poll_answer(context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_function_has_no_more_calls_than_remain_for_others() {
-        let node = Arc::new(Semaphore::new(1000));
-        let hogs: Vec<_> = (0..4).map(|_| OutboundLimits::new(&node, 1000)).collect();
-        let mut held = Vec::new();
-        while let Some(permits) = hogs.iter().find_map(OutboundLimits::take) {
-            held.push(permits);
-        }
-        let left = node.available_permits();
-        assert!(left >= 1000 / 16, "{left}");
-        let modest = OutboundLimits::new(&node, 1000);
-        let few: Vec<_> = (0..GUARANTEED_CALLS).map_while(|_| modest.take()).collect();
-        assert_eq!(few.len(), GUARANTEED_CALLS);
-        drop((held, few));
-        assert_eq!(node.available_permits(), 1000);
-        let one = OutboundLimits::new(&node, 20);
-        let all: Vec<_> = std::iter::from_fn(|| one.take()).collect();
-        assert_eq!(all.len(), 20);
     }
 }

@@ -18,12 +18,12 @@ const WORD: &str = "faasw";
 /// words of nodes are passed on.
 const OTHERS_BYTES: usize = 1024;
 
-/// Where a request has been, as its field says: one word for each function, and the words of other
-/// servers.
+/// Where a request has been, as its field lists it: one word for each function, and the words of
+/// other servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hops {
     /// The complete field.
-    said: Vec<u8>,
+    field: Vec<u8>,
     /// How often the node's word is in it.
     own: usize,
 }
@@ -36,14 +36,16 @@ impl Hops {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let values = headers.get_all(CDN_LOOP).iter();
         let values: Vec<_> = values.map(HeaderValue::as_bytes).collect();
-        let said = values.join(&b", "[..]);
-        let own = said.split(|byte| *byte == b',').filter(|item| is_own(item));
+        let field = values.join(&b", "[..]);
+        let own = field
+            .split(|byte| *byte == b',')
+            .filter(|item| is_own(item));
         let own = own.count();
-        if said.len() <= OTHERS_BYTES {
-            Self { said, own }
+        if field.len() <= OTHERS_BYTES {
+            Self { field, own }
         } else {
             Self {
-                said: [WORD].repeat(own.min(Self::MOST)).join(", ").into(),
+                field: [WORD].repeat(own.min(Self::MOST)).join(", ").into(),
                 own,
             }
         }
@@ -56,9 +58,9 @@ impl Hops {
             return false;
         }
         head.headers.retain(|field| !is_in_the_way(field));
-        let value = match self.said.as_slice() {
+        let value = match self.field.as_slice() {
             [] => WORD.into(),
-            said => [said, b", ", WORD.as_bytes()].concat(),
+            field => [field, b", ", WORD.as_bytes()].concat(),
         };
         head.headers.push((CDN_LOOP.as_str().into(), value));
         true

@@ -10,18 +10,23 @@ mod call;
 mod egress;
 mod granted_calls;
 mod hops;
+mod limits;
 mod options;
+mod processes;
 mod refusals;
 mod system;
+mod worker_cell;
 mod worker_slot;
 
-pub use self::{
-    egress::{EgressProcesses, NewConnector, NewWorker},
-    options::OutboundOptions,
-    system::NameFiles,
-};
 pub(crate) use self::{
-    granted_calls::{CallMaker, GrantedCalls, OutboundLimits, OutboundObserver, RefusedCall},
+    granted_calls::{CallMaker, GrantedCalls, RefusedCall},
     hops::Hops,
+    limits::OutboundLimits,
     options::OutboundMaker,
+    refusals::OutboundObserver,
+};
+pub use self::{
+    options::OutboundOptions,
+    processes::{EgressProcesses, NewConnector, NewWorker},
+    system::NameFiles,
 };

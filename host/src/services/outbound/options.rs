@@ -9,8 +9,9 @@ use ipnet::IpNet;
 use tokio::sync::Semaphore;
 
 use super::{
-    egress::{Egress, EgressProcesses, NameResolution},
+    egress::{Egress, NameResolution, WORKERS},
     granted_calls::CallMaker,
+    processes::EgressProcesses,
     system::NameConfig,
     worker_slot::WorkerSlot,
 };
@@ -77,14 +78,6 @@ impl OutboundOptions {
         Ok(self)
     }
 
-    /// Returns the options of a connector, without names.
-    fn connector(&self) -> ConnectorOptions {
-        ConnectorOptions {
-            private: self.private.clone(),
-            ..ConnectorOptions::default()
-        }
-    }
-
     fn naming(&self) -> NameResolution {
         NameResolution {
             system: self.system.clone().unwrap_or_else(NameConfig::read),
@@ -118,12 +111,16 @@ impl OutboundMaker {
         let by = match (embedder, processes) {
             (Some(outbound), _) => Some(MakerKind::Embedder(outbound)),
             (None, Some(processes)) => {
-                let authorities = options.authorities.clone();
+                let private = options.private.clone();
                 Some(MakerKind::Egress(Egress::new(
+                    WORKERS,
                     processes,
-                    options.connector(),
+                    ConnectorOptions {
+                        private,
+                        ..ConnectorOptions::default()
+                    },
                     options.naming(),
-                    authorities,
+                    options.authorities.clone(),
                 )))
             }
             (None, None) => None,

@@ -1,11 +1,29 @@
-//! Reports addresses that the policy refuses to functions, for the functions' owners.
+//! Reports about outbound calls, for the owners of functions: which were made, and why others were
+//! refused.
 
 use std::sync::Arc;
 
 use faasw_egress::client::RefusedAddress;
 use faasw_egress_policy::Destination;
 
-use super::granted_calls::OutboundObserver;
+/// Receives reports about a function's outbound calls. The function's owner reads the refusals and
+/// can then grant the calls.
+pub(crate) trait OutboundObserver: Send + Sync {
+    /// Whether calls are made at all. A function that was removed makes none.
+    fn is_function_present(&self) -> bool;
+
+    /// Reports a call that was granted and is made.
+    fn call_made(&self);
+
+    /// Reports a call that was refused, with the reason.
+    fn call_refused(&self, why: &str);
+
+    /// Counts a refused request whose reason is in the log already.
+    fn refusal_repeated(&self);
+
+    /// Reports a fact about a call that is made, for the function's owner.
+    fn add_note(&self, what: &str);
+}
 
 /// Writes why a granted call was not made to the function's log.
 pub(super) struct RefusalLog {

@@ -1,13 +1,15 @@
 //! This host's configuration of names.
 
 use std::{
-    fs::{self, File, Metadata},
+    fs::{self, File},
     io::{self, Read as _},
     net::{IpAddr, SocketAddr},
-    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
+    os::fd::OwnedFd,
     path::Path,
     time::{Duration, Instant},
 };
+
+use crate::file_fingerprint::FileFingerprint;
 
 /// The port of name servers.
 const DNS: u16 = 53;
@@ -28,31 +30,13 @@ pub struct NameFiles {
     pub servers: Option<OwnedFd>,
 }
 
-/// Identifies a file's contents, as far as its metadata does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NameFileStamp {
-    place: (u64, u64),
-    bytes: u64,
-    changed: (i64, i64),
-}
-
-impl From<&Metadata> for NameFileStamp {
-    fn from(file: &Metadata) -> Self {
-        Self {
-            place: (file.dev(), file.ino()),
-            bytes: file.len(),
-            changed: (file.ctime(), file.ctime_nsec()),
-        }
-    }
-}
-
 /// This host's configuration of names, and when it was read. Laptops change their network, and
 /// hosts their name servers, while a node runs.
 #[derive(Debug)]
 pub(super) struct NameConfigCache {
     pub(super) system: NameConfig,
     looked: Option<Instant>,
-    stamps: Option<[Option<NameFileStamp>; 2]>,
+    stamps: Option<[Option<FileFingerprint>; 2]>,
     /// The last attempt to read the files failed.
     has_failed: bool,
 }
@@ -91,7 +75,7 @@ impl NameConfigCache {
         let files = [files.hosts, files.servers].map(|file| file.map(File::from));
         let stamp = |file: &Option<File>| {
             let file = file.as_ref().map(File::metadata).transpose()?;
-            io::Result::Ok(file.as_ref().map(NameFileStamp::from))
+            io::Result::Ok(file.as_ref().map(FileFingerprint::from))
         };
         let [hosts, resolv_conf] = &files;
         let stamps = Some([stamp(hosts)?, stamp(resolv_conf)?]);

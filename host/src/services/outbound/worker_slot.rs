@@ -2,21 +2,21 @@
 //! ended.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
 use faasw_abi::outgoing::{Failure, FailureCode};
-use faasw_egress::client::{Connector, Worker};
+use faasw_egress::client::Worker;
 use tokio::{
-    sync::{OwnedSemaphorePermit, watch},
+    sync::watch,
     time::{Instant, sleep_until},
 };
 
-use super::egress::{Egress, EgressProcess, WorkerCandidate, WorkerEnd};
+use super::{
+    egress::Egress,
+    worker_cell::{CurrentWorker, WorkerCell},
+};
 
 /// How long an unused worker is kept.
 const KEEP: Duration = Duration::from_secs(60);
@@ -35,12 +35,10 @@ type StartOutcome = Option<Result<Arc<Worker>, Failure>>;
 #[derive(Debug)]
 pub(crate) struct WorkerSlot {
     egress: Arc<Egress>,
-    /// The number of the version's function. Each function has a number of its own.
-    function: AtomicU64,
+    cell: Arc<WorkerCell>,
     /// The start under way. All callers wait for it, and it continues when one of them leaves.
     starting: Mutex<Option<watch::Receiver<StartOutcome>>>,
     starts: Mutex<StartBackoff>,
-    current: Mutex<Option<CurrentWorker>>,
 }
 
 /// When workers of one version were started.
@@ -72,41 +70,21 @@ impl StartBackoff {
     }
 }
 
-#[derive(Debug)]
-struct CurrentWorker {
-    worker: Arc<Worker>,
-    connector: Connector,
-    /// When a call last used it.
-    used: Instant,
-    /// Declared after the worker, so that calls under way receive their end before the process
-    /// ends.
-    _process: EgressProcess,
-    /// The worker's place among those of the node.
-    _place: OwnedSemaphorePermit,
-}
-
 impl WorkerSlot {
     pub(crate) fn new(egress: &Arc<Egress>) -> Arc<Self> {
-        static FUNCTIONS: AtomicU64 = AtomicU64::new(0);
-        let slot = Arc::new(Self {
+        let cell = WorkerCell::new();
+        egress.add(&cell);
+        Arc::new(Self {
             egress: egress.clone(),
-            function: FUNCTIONS.fetch_add(1, Ordering::Relaxed).into(),
+            cell,
             starting: Mutex::new(None),
             starts: Mutex::default(),
-            current: Mutex::new(None),
-        });
-        egress.add(&slot);
-        slot
-    }
-
-    fn current(&self) -> MutexGuard<'_, Option<CurrentWorker>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 
     /// Marks the slot as one of the same function as `other`.
     pub(super) fn join_function_of(&self, other: &Self) {
-        let function = other.function.load(Ordering::Relaxed);
-        self.function.store(function, Ordering::Relaxed);
+        self.cell.join_function_of(&other.cell);
     }
 
     /// Returns the worker, if it exists, its connector works, and the configuration of names is up
@@ -115,17 +93,7 @@ impl WorkerSlot {
         if self.egress.is_name_config_stale() {
             return None;
         }
-        self.current_worker()
-    }
-
-    fn current_worker(&self) -> Option<Arc<Worker>> {
-        let mut current = self.current();
-        let current = current.as_mut()?;
-        if current.worker.is_closed() || current.connector.is_closed() {
-            return None;
-        }
-        current.used = Instant::now();
-        Some(current.worker.clone())
+        self.cell.worker()
     }
 
     /// Returns the worker, started if needed. Concurrent callers share one start, which continues
@@ -168,7 +136,7 @@ impl WorkerSlot {
 
     async fn make(self: &Arc<Self>) -> Result<Arc<Worker>, Failure> {
         self.egress.refresh_name_config().await;
-        if let Some(worker) = self.current_worker() {
+        if let Some(worker) = self.cell.worker() {
             return Ok(worker);
         }
         let at = {
@@ -177,7 +145,8 @@ impl WorkerSlot {
         };
         sleep_until(at).await;
         let connector = self.egress.connector().await.map_err(start_failure)?;
-        if let Some(worker) = self.reconnect_worker(&connector)? {
+        let reconnected = self.cell.reconnect(&connector);
+        if let Some(worker) = reconnected.map_err(start_failure)? {
             return Ok(worker);
         }
         let place = self
@@ -187,98 +156,16 @@ impl WorkerSlot {
                 let code = FailureCode::ConnectionLimitReached;
                 Failure::with_text(code, "too many functions make requests")
             })?;
-        let function = self.function.load(Ordering::Relaxed);
-        let started = self.egress.start_worker(&connector, function).await;
-        let (worker, process) = started.map_err(start_failure)?;
+        let started = self.egress.start_worker(&connector, self.cell.function());
+        let (worker, process) = started.await.map_err(start_failure)?;
         let worker = Arc::new(worker);
-        *self.current() = Some(CurrentWorker {
-            worker: worker.clone(),
-            connector,
-            used: Instant::now(),
-            _process: process,
-            _place: place,
-        });
+        let current = CurrentWorker::new(worker.clone(), connector, process, place);
+        self.cell.set(current);
         tokio::spawn(end_when_unused(
-            Arc::downgrade(self),
+            Arc::downgrade(&self.cell),
             Arc::downgrade(&worker),
         ));
         Ok(worker)
-    }
-
-    /// Connects an existing worker to another connector. Returns `None` if there is no worker.
-    fn reconnect_worker(&self, connector: &Connector) -> Result<Option<Arc<Worker>>, Failure> {
-        let mut current = self.current();
-        let Some(there) = current.as_mut().filter(|there| !there.worker.is_closed()) else {
-            *current = None;
-            return Ok(None);
-        };
-        there
-            .worker
-            .use_connector(connector)
-            .map_err(start_failure)?;
-        there.connector = connector.clone();
-        there.used = Instant::now();
-        Ok(Some(there.worker.clone()))
-    }
-
-    /// Whether this is the slot's worker.
-    fn has(&self, worker: &Weak<Worker>) -> bool {
-        let current = self.current();
-        let own = current.as_ref().map(|there| Arc::as_ptr(&there.worker));
-        own == Some(worker.as_ptr())
-    }
-
-    /// Returns when a call last used the worker, if it has no calls now.
-    pub(super) fn unused_since(&self) -> Option<Instant> {
-        let current = self.current();
-        let current = current.as_ref()?;
-        (current.worker.calls() == 0).then_some(current.used)
-    }
-
-    /// Returns the slot's worker as a candidate to give way, if there is one.
-    pub(super) fn candidate(&self) -> Option<WorkerCandidate> {
-        let current = self.current();
-        let current = current.as_ref()?;
-        let worker = current.worker.clone();
-        Some(WorkerCandidate {
-            function: self.function.load(Ordering::Relaxed),
-            used: current.used,
-            moved: (worker.calls() > 0).then(|| worker.moved()),
-            worker,
-        })
-    }
-
-    /// Ends the worker of `holder`, if it is this slot's, in favour of another function's. With
-    /// [`WorkerEnd::Unused`], the worker ends only if it has remained unused.
-    pub(super) fn end_for_another(&self, holder: &WorkerCandidate, way: WorkerEnd) {
-        let is_it = |there: &mut CurrentWorker| Arc::ptr_eq(&there.worker, &holder.worker);
-        if way == WorkerEnd::Unused {
-            if self.current().as_mut().is_some_and(is_it) {
-                self.end_unused(holder.used);
-            }
-            return;
-        }
-        let ended = self.current().take_if(is_it);
-        if let Some(ended) = ended {
-            tracing::warn!(
-                ?way,
-                calls = ended.worker.calls(),
-                "requests of a function were ended: more functions make some than there may be, \
-                 and another one had no place"
-            );
-            let code = FailureCode::ConnectionLimitReached;
-            let why = "too many functions make requests, and these gave way to others'";
-            ended.worker.give_up(&Failure::with_text(code, why));
-        }
-    }
-
-    /// Ends the worker, if it has no calls and was not used since `used`. The next call starts
-    /// another.
-    pub(super) fn end_unused(&self, used: Instant) {
-        let mut current = self.current();
-        let is_unused = |there: &mut CurrentWorker| there.worker.calls() == 0 && there.used <= used;
-        let ended = current.take_if(is_unused);
-        drop((current, ended));
     }
 }
 
@@ -291,23 +178,20 @@ fn start_failure(error: std::io::Error) -> Failure {
     )
 }
 
-/// Ends a slot's worker after a long time without use.
-async fn end_when_unused(slot: Weak<WorkerSlot>, worker: Weak<Worker>) {
+/// Ends a cell's worker after a long time without use.
+async fn end_when_unused(cell: Weak<WorkerCell>, worker: Weak<Worker>) {
     let mut due = Instant::now() + KEEP;
     loop {
         sleep_until(due).await;
-        let Some(slot) = slot.upgrade() else {
+        let Some(cell) = cell.upgrade().filter(|cell| cell.has(&worker)) else {
             return;
         };
-        if !slot.has(&worker) {
-            return;
-        }
         let now = Instant::now();
-        due = match slot.unused_since() {
+        due = match cell.unused_since() {
             None => now + KEEP,
             Some(used) if used + KEEP > now => used + KEEP,
             Some(used) => {
-                slot.end_unused(used);
+                cell.end_unused(used);
                 now + KEEP
             }
         };

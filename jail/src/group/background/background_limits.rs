@@ -10,19 +10,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::super::location::CgroupLocation;
-use super::super::{CLEAN, CgroupVersion, Groups, get, put};
+use super::super::location::{CgroupLocation, has_limit};
+use super::super::{CLEAN, CgroupVersion, Groups, get, put, put_limits};
 
 /// The part of the memory limit of all jails that jails in the background may have in addition, all
 /// together.
 const PART: u64 = 4;
-
-/// Files by which a group limits its memory.
-const LIMITS: [&str; 2] = ["memory.max", "memory.high"];
 
 /// The limits of jails that have or had a group beside all others.
 #[derive(Debug, Default)]
@@ -46,18 +42,9 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// # Errors
-    /// Returns the error of writing the memory or process limit.
     pub(super) fn set(&self, folder: BorrowedFd<'_>) -> Result<(), Errno> {
-        put(
-            folder,
-            CgroupVersion::Two.memory(),
-            &self.memory.to_string(),
-        )?;
-        put(folder, "pids.max", &self.processes.to_string())?;
-        // Some kernels do not account for swap.
-        let _ = put(folder, "memory.swap.max", "0");
-        Ok(())
+        let folders = [folder; 2];
+        put_limits(CgroupVersion::Two, folders, self.memory, self.processes)
     }
 }
 
@@ -93,16 +80,12 @@ pub(super) fn check(place: &CgroupLocation) -> Result<(), &'static str> {
     {
         return Err("control groups have no controller of processors");
     }
-    let limits = |folder: &Path, file: &str| {
-        let limit = fs::read_to_string(folder.join(file));
-        limit.is_ok_and(|limit| !limit.trim_start().starts_with("max"))
-    };
-    if folder.ancestors().any(|folder| limits(folder, "cpu.max")) {
+    let is_limited_by = |files| folder.ancestors().any(|folder| has_limit(folder, files));
+    if is_limited_by(&["cpu.max"]) {
         return Err("the node's processors have a quota");
     }
     // Background limits come on top of the limit of all jails.
-    let is_limited = |folder: &Path| LIMITS.iter().any(|file| limits(folder, file));
-    if folder.ancestors().any(is_limited) {
+    if is_limited_by(&["memory.max", "memory.high"]) {
         return Err(
             "a control group above limits memory, which jails in the background would exceed",
         );

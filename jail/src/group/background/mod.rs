@@ -25,7 +25,7 @@ mod background_limits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,34 +35,12 @@ use rustix::process::Pid;
 
 use self::background_limits::BackgroundLimits;
 use super::location::{CgroupLocation, CgroupVersion};
-use super::{Groups, Hierarchy, PROCESSORS, make_folder, number, open_folder, put, remove};
+use super::{
+    Groups, Hierarchy, PROCESSORS, make_folder, number, open_folder, put, remove, weight_file,
+};
 
-/// The weights of a group.
-struct Weights {
-    /// The file with the weight.
-    file: &'static str,
-    /// The least weight that the file accepts.
-    least: &'static str,
-    /// The weight of a thread outside of groups.
-    usual: &'static str,
-}
-
-impl Weights {
-    const fn of(version: CgroupVersion) -> Self {
-        match version {
-            CgroupVersion::One => Self {
-                file: "cpu.shares",
-                least: "2",
-                usual: "1024",
-            },
-            CgroupVersion::Two => Self {
-                file: "cpu.weight",
-                least: "1",
-                usual: "100",
-            },
-        }
-    }
-}
+/// The weight of a thread outside of groups.
+const USUAL_WEIGHT: u64 = 100;
 
 /// The file with the processes of a group.
 const PROCESSES: &str = "cgroup.procs";
@@ -160,15 +138,12 @@ impl Groups {
         self.background_support.map_err(|_| Errno::NOTSUP)?;
         let above = self.processors().ok_or(Errno::NOTSUP)?.above.as_fd();
         let name = self.background_name(number);
-        let weights = Weights::of(self.version);
-        let weight = if in_background {
-            weights.least
-        } else {
-            weights.usual
-        };
+        // 0 becomes the least weight that the kernel accepts.
+        let weight = if in_background { 0 } else { USUAL_WEIGHT };
+        let (weight_file, weight) = weight_file(self.version, weight);
+        let put_weight = |folder: &OwnedFd| put(folder.as_fd(), weight_file, &weight.to_string());
         if let Some(out) = self.background.borrow_mut().used.get_mut(&number) {
-            let written = open_folder(above, &*name)
-                .and_then(|folder| put(folder.as_fd(), weights.file, weight));
+            let written = open_folder(above, &*name).and_then(|folder| put_weight(&folder));
             // If the weight cannot be set, the jail is moved back all the same.
             out.back_since = match (in_background && written.is_ok(), out.back_since) {
                 (true, _) => None,
@@ -186,7 +161,7 @@ impl Groups {
             None => Ok(()),
         };
         let moved = moved
-            .and_then(|()| put(folder.as_fd(), weights.file, weight))
+            .and_then(|()| put_weight(&folder))
             .and_then(|()| put(folder.as_fd(), PROCESSES, &as_text(pid)));
         let mut background = self.background.borrow_mut();
         match moved {

@@ -66,7 +66,7 @@ fn background_file(groups: &Groups, number: u32, file: &str) -> Result<u64, Errn
 }
 
 fn weight(groups: &Groups, number: u32) -> u64 {
-    background_file(groups, number, Weights::of(groups.version).file).unwrap()
+    background_file(groups, number, weight_file(groups.version, 0).0).unwrap()
 }
 
 fn step(born: &TestJail<'_>, in_background: bool) {
@@ -117,9 +117,7 @@ fn a_jail_that_leaves_the_background_is_moved_back() {
     let Some((_turn, groups)) = groups(None) else {
         return;
     };
-    let number = |text: &str| text.parse::<u64>().unwrap();
-    let Weights { least, usual, .. } = Weights::of(groups.version);
-    let (least, usual) = (number(least), number(usual));
+    let [least, usual] = [0, USUAL_WEIGHT].map(|weight| weight_file(groups.version, weight).1);
     {
         let (one, other) = (TestJail::new(&groups, 3), TestJail::new(&groups, 5));
         assert_eq!((&*one.place(), &*other.place()), ("/3", "/5"));

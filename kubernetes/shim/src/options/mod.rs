@@ -12,6 +12,8 @@ use std::{
     str::FromStr,
 };
 
+use faasw_common::options::{self, OptionForm, OptionPermission};
+
 use crate::error::Error;
 
 /// Prefix of annotations that are meant for functions.
@@ -32,21 +34,6 @@ pub const FILES: &str = "/function.files";
 /// Reserved names, which no function can have.
 const RESERVED: [&str; 5] = ["healthz", "livez", "metrics", "readyz", "faasw"];
 
-/// The way in which an annotation becomes options on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// The value unchanged.
-    Plain,
-    /// A number of bytes, which the command line expects in MiB.
-    Mebibytes,
-    /// A JSON list of strings, each of which becomes an option.
-    List,
-    /// A JSON list of strings `NAME=VALUE`.
-    Pairs,
-    /// The path at which the guest sees the artifact's files.
-    FilesAt,
-}
-
 /// Where an option may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
@@ -56,55 +43,24 @@ enum By {
     Grant(&'static str),
     /// Only in a pod.
     Pod,
+    /// Nowhere: the word that would grant the option, and the reason.
+    Unavailable(&'static str, &'static str),
 }
 
-/// All options: the annotation, the option's name, its form, and where it may be set.
-const OPTIONS: [(&str, &str, Form, By); 22] = [
-    ("memory", "memory", Form::Mebibytes, By::Artifact),
-    ("timeout", "timeout", Form::Plain, By::Artifact),
-    ("cpu-time", "cpu-time", Form::Plain, By::Artifact),
-    ("idle-client", "idle-client", Form::Plain, By::Artifact),
-    ("idle-guest", "idle-guest", Form::Plain, By::Artifact),
-    ("total-time", "total-time", Form::Plain, By::Artifact),
-    ("concurrency", "concurrency", Form::Plain, By::Artifact),
-    ("freeze", "freeze", Form::Plain, By::Artifact),
-    ("freeze-at", "freeze-at", Form::Plain, By::Artifact),
-    ("init", "init", Form::Plain, By::Artifact),
-    ("files-at", "files", Form::FilesAt, By::Artifact),
-    ("env", "env", Form::Pairs, By::Artifact),
-    ("config", "config", Form::Pairs, By::Artifact),
-    ("arg", "args", Form::List, By::Artifact),
-    ("warmup-request", "warmup-request", Form::List, By::Artifact),
-    (
-        "allow-outbound",
-        "allow-outbound",
-        Form::List,
-        By::Grant("outbound"),
-    ),
-    ("kv", "kv", Form::List, By::Grant("kv")),
-    ("allow-private", "allow-private", Form::List, By::Pod),
-    ("drain-delay", "drain-delay", Form::Plain, By::Pod),
-    ("log-format", "log-format", Form::Plain, By::Pod),
-    ("min-warm", "min-warm", Form::Plain, By::Pod),
-    ("poll", "poll", Form::Plain, By::Grant("limits")),
-];
+/// An option that an annotation can name.
+#[derive(Clone, Copy, Debug)]
+struct KnownOption {
+    name: &'static str,
+    form: OptionForm,
+    by: By,
+}
 
-/// Options of the node, not of its function.
-const NODE_OPTIONS: [&str; 5] = [
-    "--allow-private",
-    "--drain-delay",
-    "--log-format",
-    "--min-warm",
-    "--poll",
-];
-
-/// Options that exist but are unavailable in pods: the annotation, the word that would grant it,
-/// and the reason.
-const NOT_IN_PODS: [(&str, &str, &str); 4] = [
-    ("secret", "secrets", "a pod's node keeps no secrets"),
-    ("bind-secret", "secrets", "a pod's node keeps no secrets"),
-    ("host", "hosts", "a pod serves one function at all hosts"),
-    ("source", "source", "nobody says it but who deploys"),
+/// Options of the node instead of its function, besides `poll`.
+const NODE_OPTIONS: [(&str, OptionForm); 4] = [
+    ("allow-private", OptionForm::List),
+    ("drain-delay", OptionForm::Text),
+    ("log-format", OptionForm::Text),
+    ("min-warm", OptionForm::Text),
 ];
 
 /// The pod's annotation that grants what artifacts request.
@@ -183,13 +139,22 @@ impl ContainerSettings<'_> {
             if (name, value) == ("poll", "off") {
                 continue;
             }
-            let Some((_, option, form, by)) = find_option(name)? else {
-                // This is unavailable in pods. The pod has to state that it runs without it.
-                refuse_unless_said(name, &self.pod)?;
-                continue;
-            };
-            match by {
+            let option = find_option(name)?;
+            match option.by {
                 By::Pod => return Err(Error::annotation(name, "an artifact cannot say this")),
+                // The pod has to state that it runs without the option.
+                By::Unavailable(word, why) => match &accepted {
+                    Some(words) if !words.contains("all") && !words.contains(word) => {}
+                    _ => {
+                        return Err(Error::annotation(
+                            name,
+                            format_args!(
+                                "the artifact asks for this, and {why}; the pod's annotation \
+                                 {PREFIX}{ACCEPT}: none runs it without"
+                            ),
+                        ));
+                    }
+                },
                 By::Grant(word) => match &accepted {
                     None if self.pod.contains_key(&format!("{PREFIX}{name}")) => {}
                     None => {
@@ -202,11 +167,11 @@ impl ContainerSettings<'_> {
                         ));
                     }
                     Some(words) if words.contains("all") || words.contains(word) => {
-                        options.say(name, option, form, value)?;
+                        options.say(option, value)?;
                     }
                     Some(_) => {}
                 },
-                By::Artifact => options.say(name, option, form, value)?,
+                By::Artifact => options.say(option, value)?,
             }
         }
         let of_artifact = std::mem::take(&mut options.whole);
@@ -214,12 +179,11 @@ impl ContainerSettings<'_> {
             if name == ACCEPT {
                 continue;
             }
-            let Some((_, option, form, _)) = find_option(name)? else {
-                let why = NOT_IN_PODS.iter().find(|(known, ..)| *known == name);
-                let why = why.map_or("there is no such option", |(.., why)| why);
+            let option = find_option(name)?;
+            if let By::Unavailable(_, why) = option.by {
                 return Err(Error::annotation(name, why));
-            };
-            options.say(name, option, form, value)?;
+            }
+            options.say(option, value)?;
         }
         // The container's arguments after the command go to the function, as they would to a
         // program.
@@ -268,7 +232,8 @@ impl ContainerSettings<'_> {
         }
         let is_of_node = |argument: &String| {
             let option = argument.split_once('=').unwrap_or_default().0;
-            NODE_OPTIONS.contains(&option)
+            let mut of_node = NODE_OPTIONS.iter().map(|(name, _)| *name).chain(["poll"]);
+            of_node.any(|name| option.strip_prefix("--") == Some(name))
         };
         let tables = options.tables();
         let own: Vec<String> = options.arguments().collect();
@@ -306,40 +271,41 @@ struct Options {
 }
 
 impl Options {
-    fn say(
-        &mut self,
-        name: &str,
-        option: &'static str,
-        form: Form,
-        value: &str,
-    ) -> Result<(), Error> {
+    fn say(&mut self, option: KnownOption, value: &str) -> Result<(), Error> {
+        let name = option.name;
         let list = || -> Result<Vec<String>, Error> {
             serde_json::from_str(value)
                 .map_err(|_| Error::annotation(name, "it is no list of texts in JSON"))
         };
-        let values = match form {
-            Form::Plain => vec![value.to_owned()],
-            Form::Mebibytes => vec![mebibytes(value).map_err(|why| Error::annotation(name, why))?],
-            Form::FilesAt if value.starts_with('/') => vec![format!("{FILES}:{value}")],
-            Form::FilesAt => return Err(Error::annotation(name, "it is no absolute path")),
-            Form::List => list()?,
-            Form::Pairs => {
-                for pair in list()? {
-                    let (key, value) = match pair.split_once('=') {
-                        Some((key, value)) if !key.is_empty() => (key, value),
-                        _ => return Err(Error::annotation(name, "not of the form NAME=VALUE")),
-                    };
-                    let pairs = self.pairs.entry(option).or_default();
-                    pairs.insert(key.to_owned(), value.to_owned());
-                }
-                return Ok(());
+        if TABLES.iter().any(|(option, ..)| *option == name) {
+            for pair in list()? {
+                let (key, value) = match pair.split_once('=') {
+                    Some((key, value)) if !key.is_empty() => (key, value),
+                    _ => return Err(Error::annotation(name, "not of the form NAME=VALUE")),
+                };
+                let pairs = self.pairs.entry(name).or_default();
+                pairs.insert(key.to_owned(), value.to_owned());
             }
+            return Ok(());
+        }
+        let values = match option.form {
+            OptionForm::Bytes => {
+                vec![mebibytes(value).map_err(|why| Error::annotation(name, why))?]
+            }
+            _ if name == "files-at" => {
+                if !value.starts_with('/') {
+                    return Err(Error::annotation(name, "it is no absolute path"));
+                }
+                vec![format!("{FILES}:{value}")]
+            }
+            form if form.is_repeatable() => list()?,
+            _ => vec![value.to_owned()],
         };
         // On the command line, `@` precedes a file's name; an annotation has the request itself.
-        if option == "warmup-request" && values.iter().any(|value| value.starts_with('@')) {
+        if name == "warmup-request" && values.iter().any(|value| value.starts_with('@')) {
             return Err(Error::annotation(name, "a request does not begin with @"));
         }
-        self.whole.insert(option, values);
+        self.whole.insert(option.flag(), values);
         Ok(())
     }
 
@@ -365,36 +331,40 @@ impl Options {
     }
 }
 
-type OptionDefinition = (&'static str, &'static str, Form, By);
-
-/// Returns the known option of this name, or `None` if it is unavailable in pods.
-fn find_option(name: &str) -> Result<Option<OptionDefinition>, Error> {
-    if let Some(found) = OPTIONS.iter().find(|(known, ..)| *known == name) {
-        return Ok(Some(*found));
-    }
-    if NOT_IN_PODS.iter().any(|(known, ..)| *known == name) {
-        Ok(None)
-    } else {
-        // The unknown option may be meant as a restriction, so it is not ignored.
-        Err(Error::annotation(name, "there is no such option"))
+impl KnownOption {
+    /// Returns the name of the option on the command line.
+    fn flag(self) -> &'static str {
+        match self.name {
+            "arg" => "args",
+            "files-at" => "files",
+            name => name,
+        }
     }
 }
 
-fn refuse_unless_said(name: &str, pod: &BTreeMap<String, String>) -> Result<(), Error> {
-    let accepted = accepted(pod)?;
-    let entry = NOT_IN_PODS.iter().find(|(known, ..)| *known == name);
-    match (entry, accepted) {
-        (Some((_, word, why)), accepted) => match accepted {
-            Some(words) if !words.contains("all") && !words.contains(*word) => Ok(()),
-            _ => Err(Error::annotation(
-                name,
-                format_args!(
-                    "the artifact asks for this, and {why}; the pod's annotation {PREFIX}{ACCEPT}: \
-                     none runs it without"
-                ),
-            )),
-        },
-        (None, _) => Ok(()),
+/// Returns the option of an annotation. An unknown option may be meant as a restriction, so it is
+/// not ignored.
+fn find_option(name: &str) -> Result<KnownOption, Error> {
+    let of_node = NODE_OPTIONS.iter().find(|(known, _)| *known == name);
+    let (name, form, by) = match (options::find(name), of_node) {
+        (Some(option), _) => (option.name, option.form, who_sets(option.permission)),
+        (None, Some((name, form))) => (*name, *form, By::Pod),
+        (None, None) => return Err(Error::annotation(name, "there is no such option")),
+    };
+    Ok(KnownOption { name, form, by })
+}
+
+/// Returns where an option of this permission may be set.
+fn who_sets(permission: OptionPermission) -> By {
+    match permission {
+        OptionPermission::Free | OptionPermission::AboveDefault => By::Artifact,
+        OptionPermission::Polling => By::Grant("limits"),
+        OptionPermission::Outbound => By::Grant("outbound"),
+        OptionPermission::Stores => By::Grant("kv"),
+        OptionPermission::Secrets => By::Unavailable("secrets", "a pod's node keeps no secrets"),
+        OptionPermission::Hosts => {
+            By::Unavailable("hosts", "a pod serves one function at all hosts")
+        }
     }
 }
 

@@ -83,9 +83,9 @@ pub struct Function<'a> {
 impl Function<'_> {
     /// Returns the function's memory in bytes by its options.
     fn own_memory(&self) -> u64 {
-        let mut said = self.options.iter();
-        let said = said.find_map(|option| option.strip_prefix("--memory="));
-        let mebibytes = said.map_or(Some(MEMORY), |said| said.parse().ok());
+        let mut options = self.options.iter();
+        let set = options.find_map(|option| option.strip_prefix("--memory="));
+        let mebibytes = set.map_or(Some(MEMORY), |set| set.parse().ok());
         mebibytes.unwrap_or(u64::MAX >> 20).saturating_mul(1 << 20)
     }
 
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn an_entry_must_be_inside_of_the_store() {
         let read = |folder: &str, key: &str| {
-            let told = serde_json::json!({ "entry": "1", "folder": folder, "key": key });
-            Entry::read(told.to_string().as_bytes(), Path::new("/state/shared"))
+            let output = serde_json::json!({ "entry": "1", "folder": folder, "key": key });
+            Entry::read(output.to_string().as_bytes(), Path::new("/state/shared"))
         };
         let found = read(
             "/var/lib/faasw-pods/shared/n/1/entry",

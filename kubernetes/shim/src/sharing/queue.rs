@@ -13,7 +13,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{Function, eviction::Disk};
-use crate::{bundle, error::Error, image::MODULE_MAX};
+use crate::{
+    bundle,
+    error::Error,
+    image::{MODULE_MAX, hex},
+};
 
 /// Maximum number of waiting jobs. A job that is not accepted is requested again by the next pod.
 const WAITING_MAX: usize = 32;
@@ -87,14 +91,10 @@ impl Job {
 
     /// Returns the job's id, which is equal for equal jobs.
     fn id(&self) -> String {
-        let told = serde_json::json!([self.root, self.namespace, self.options, self.files]);
-        let hash = Sha256::digest(told.to_string().as_bytes());
-        format!("{}.{}", self.namespace, digits(&hash))
+        let identity = serde_json::json!([self.root, self.namespace, self.options, self.files]);
+        let hash = Sha256::digest(identity.to_string().as_bytes());
+        format!("{}.{}", self.namespace, hex(&hash))
     }
-}
-
-fn digits(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A job that the worker has taken from the queue.
@@ -202,7 +202,7 @@ impl Queue {
             }
             // The job is unreadable, or a worker ended while it made it. If the folder cannot be
             // removed, the loop ends, because it would find the same folder again.
-            self.keep_reason(&folder, "who made it ended");
+            self.keep_reason(&folder, "its worker ended");
             fs::remove_dir_all(&folder).ok()?;
         }
     }
@@ -241,11 +241,7 @@ impl Queue {
 
     fn keep_reason(&self, folder: &Path, why: &str) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        let mut end = why.len().min(REASON_MAX);
-        while !why.is_char_boundary(end) {
-            end -= 1;
-        }
-        let why = why.get(..end).unwrap_or_default();
+        let why = why.split_at(why.floor_char_boundary(REASON_MAX)).0;
         let _ = fs::write(self.failure(&name), format!("{why}\n"));
     }
 
@@ -299,7 +295,7 @@ fn copy(from: &Path, to: &mut impl io::Write) -> io::Result<String> {
     loop {
         let count = from.read(&mut piece)?;
         let Some(read @ [_, ..]) = piece.get(..count) else {
-            return Ok(digits(&hash.finalize()));
+            return Ok(hex(&hash.finalize()));
         };
         hash.update(read);
         to.write_all(read)?;

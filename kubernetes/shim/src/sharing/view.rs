@@ -100,8 +100,10 @@ pub fn raise_oom_score() {
 /// mount cannot be made or `faasw` cannot be executed.
 pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     let mut parts = arguments.split(|word| word == END);
-    let (Some([root, store, files @ ..]), Some(told)) = (parts.next(), parts.next()) else {
-        return Err(Error::Refused("a view of nothing".into()));
+    let (Some([root, store, files @ ..]), Some(command)) = (parts.next(), parts.next()) else {
+        return Err(Error::Refused(
+            "the arguments of a view are incomplete".into(),
+        ));
     };
     let (root, store) = (Path::new(root), Path::new(store));
     let failed = |what: &Path| {
@@ -119,7 +121,7 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     let all = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", all).map_err(failed(root))?;
     let bind = |from: &Path, to: &Path| rustix::mount::mount_bind(from, to).map_err(failed(from));
-    let is_read = |path: &Path| {
+    let make_read_only = |path: &Path| {
         let flags = MountFlags::BIND | MountFlags::RDONLY;
         rustix::mount::mount_remount(path, flags, c"").map_err(failed(path))
     };
@@ -133,24 +135,21 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     // Not recursive: settings of the host are in further file systems below it, such as debugfs.
     bind(Path::new("/sys"), &root.join("sys"))?;
     bind_all(CONTROL_GROUPS)?;
-    is_read(&root.join("sys"))?;
+    make_read_only(&root.join("sys"))?;
     for name in SET {
         let set = root.join("proc").join(name);
         // Some kernels lack them.
         if set.exists() {
             bind(&set, &set)?;
-            is_read(&set)?;
+            make_read_only(&set)?;
         }
     }
-    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    rustix::mount::mount(
-        "tmpfs",
-        root.join("dev"),
-        "tmpfs",
-        flags,
-        c"mode=755,size=64k",
-    )
-    .map_err(failed(root))?;
+    let still = MountFlags::NOSUID | MountFlags::NOEXEC;
+    let tmpfs = |name: &str, flags, options| {
+        rustix::mount::mount("tmpfs", root.join(name), "tmpfs", flags, options)
+            .map_err(failed(root))
+    };
+    tmpfs("dev", still, c"mode=755,size=64k")?;
     for name in DEVICES {
         let from = Path::new("/dev").join(name);
         let to = root.join("dev").join(name);
@@ -159,15 +158,7 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
             bind(&from, &to)?;
         }
     }
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount(
-        "tmpfs",
-        root.join("tmp"),
-        "tmpfs",
-        flags,
-        c"mode=1777,size=1m",
-    )
-    .map_err(failed(root))?;
+    tmpfs("tmp", still | MountFlags::NODEV, c"mode=1777,size=1m")?;
     let inside =
         |path: &OsStr| root.join(Path::new(path).strip_prefix("/").unwrap_or(Path::new("")));
     bind(store, &inside(OsStr::new(STORE)))?;
@@ -184,7 +175,7 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     let program = Path::new("/bin/faasw");
     let error = Command::new(program)
         .arg0("faasw")
-        .args(told)
+        .args(command)
         .env_clear()
         .exec();
     Err(Error::io(program.display(), error))

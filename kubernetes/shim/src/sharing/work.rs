@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, OpenOptions},
-    io::{self, Write as _},
+    fs, io,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -16,7 +15,7 @@ use super::{
     view,
 };
 use crate::{
-    groups::{GROUPS, are_unified},
+    groups::{GROUPS, are_unified, write},
     installation::Installation,
     options::MODULE,
 };
@@ -53,7 +52,8 @@ const LIMITS: [(&str, &str); 4] = [
 
 /// Starts the worker, which exits if another one holds the lock.
 pub(super) fn start_worker() {
-    let begun = Command::new("/proc/self/exe")
+    // If this fails, the next pod starts the worker.
+    let _ = Command::new("/proc/self/exe")
         .arg0(STARTER_NAME)
         .env_clear()
         .current_dir("/")
@@ -61,15 +61,12 @@ pub(super) fn start_worker() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    // If this fails, the next pod starts the worker.
-    drop(begun);
 }
 
 /// Starts the worker in a new session and does not wait for it.
 pub fn spawn_worker() {
     let _ = rustix::process::setsid();
-    let left = Command::new("/proc/self/exe").arg0(WORKER_NAME).spawn();
-    drop(left);
+    let _ = Command::new("/proc/self/exe").arg0(WORKER_NAME).spawn();
 }
 
 /// Works until no job waits.
@@ -95,7 +92,9 @@ pub fn run() {
             let made = if installation.is_root_of_a_version(&taken.job.root) {
                 make(&taken, &store)
             } else {
-                Err(EntryError::Failed("it is of no version here".into()))
+                Err(EntryError::Failed(
+                    "its root is of no version that is installed here".into(),
+                ))
             };
             // A lack of room is not recorded as a failure: the next pod may find room.
             let why = match &made {
@@ -152,18 +151,17 @@ fn make(taken: &QueuedJob, store: &Path) -> Result<(), EntryError> {
     add.arg(format!("--namespace={}", job.namespace));
     add.args(&job.options);
     run_command(add, BUILD_TIMEOUT)?;
-    let is_known = |row: &&StoredEntry| rows.iter().any(|known| known.entry == row.entry);
-    let after = list(job, store)?;
-    let new = { after.iter() }.filter(|row| row.namespace == job.namespace && !is_known(row));
-    let disk = disk()?;
-    let large: Vec<_> = { new }
-        .filter(|row| is_too_large(row.bytes, disk))
-        .collect();
-    if large.is_empty() {
+    let (after, disk) = (list(job, store)?, disk()?);
+    let is_known = |row: &StoredEntry| rows.iter().any(|known| known.entry == row.entry);
+    let is_surplus = |row: &&StoredEntry| {
+        row.namespace == job.namespace && !is_known(row) && is_too_large(row.bytes, disk)
+    };
+    let surplus = after.iter().filter(is_surplus);
+    let surplus: Vec<_> = surplus.map(|row| row.entry.as_str()).collect();
+    if surplus.is_empty() {
         return Ok(());
     }
-    let entries: Vec<_> = large.iter().map(|row| row.entry.as_str()).collect();
-    remove(job, store, &job.namespace, &entries);
+    remove(job, store, &job.namespace, &surplus);
     Err(EntryError::Failed("it is too large to be kept".into()))
 }
 
@@ -179,7 +177,7 @@ fn list(job: &Job, store: &Path) -> Result<Vec<StoredEntry>, String> {
     list.arg("--json");
     let output = run_command(list, LIST_TIMEOUT)?;
     let mut rows: Vec<StoredEntry> =
-        serde_json::from_slice(&output).map_err(|error| format!("what there is: {error}"))?;
+        serde_json::from_slice(&output).map_err(|error| format!("the list of entries: {error}"))?;
     for row in &mut rows {
         let folder = fs::metadata(store.join(&row.namespace).join(&row.entry));
         let used = folder.and_then(|folder| folder.modified()).ok();
@@ -250,9 +248,4 @@ fn hierarchies() -> Vec<PathBuf> {
 
 fn enter(group: &Path) -> io::Result<()> {
     write(&group.join("cgroup.procs"), "0")
-}
-
-fn write(file: &Path, value: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).open(file)?;
-    file.write_all(value.as_bytes())
 }

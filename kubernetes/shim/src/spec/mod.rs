@@ -115,88 +115,66 @@ pub fn node_spec(container: &ContainerSpec, parts: Parts<'_>) -> Result<Value, E
     annotations.insert(MARK.to_owned(), parts.version.into());
     let limits = &container.linux.resources;
     let (user, group) = user(container.process.user.uid, container.process.user.gid);
-    let resources = object(
-        json!({ "devices": allowed(parts.devices) }),
-        [
-            ("memory", limits.memory.clone()),
-            ("cpu", limits.cpu.clone()),
-            ("pids", limits.pids.clone()),
-            ("hugepageLimits", limits.hugepage_limits.clone()),
-            ("unified", limits.unified.clone()),
-        ],
-    );
+    let resources = without_nulls(json!({
+        "devices": allowed(parts.devices),
+        "memory": limits.memory,
+        "cpu": limits.cpu,
+        "pids": limits.pids,
+        "hugepageLimits": limits.hugepage_limits,
+        "unified": limits.unified,
+    }));
     let mut arguments = parts.process.arguments;
     if parts.shared.is_some() {
         arguments.push(format!("--shared={}", sharing::FOLDER));
         arguments.push(format!("--shared-key={}", sharing::KEY));
     }
-    let text = |text: &Option<String>| text.as_deref().map(Value::from);
-    let process = object(
-        json!({
-            "terminal": container.process.terminal,
-            "user": { "uid": user, "gid": group },
-            "args": arguments,
-            "env": parts.process.environment,
-            "cwd": "/",
-            "capabilities": no_capabilities(),
-            "noNewPrivileges": true,
-        }),
-        [
-            (
-                "oomScoreAdj",
-                container.process.oom_score_adj.map(Value::from),
-            ),
-            ("selinuxLabel", text(&container.process.selinux_label)),
-        ],
-    );
-    let linux = object(
-        json!({
-            "resources": resources,
-            "namespaces": namespaces,
-            "devices": devices(parts.devices, user, group),
-            "seccomp": seccomp::profile(),
-            "maskedPaths": MASKED,
-            "readonlyPaths": READ_ONLY,
-        }),
-        [
-            ("cgroupsPath", text(&container.linux.cgroups_path)),
-            ("mountLabel", text(&container.linux.mount_label)),
-        ],
-    );
-    let giving = |program: &Path| -> Result<Value, Error> {
+    let process = without_nulls(json!({
+        "terminal": container.process.terminal,
+        "user": { "uid": user, "gid": group },
+        "args": arguments,
+        "env": parts.process.environment,
+        "cwd": "/",
+        "capabilities": no_capabilities(),
+        "noNewPrivileges": true,
+        "oomScoreAdj": container.process.oom_score_adj,
+        "selinuxLabel": container.process.selinux_label,
+    }));
+    let linux = without_nulls(json!({
+        "resources": resources,
+        "namespaces": namespaces,
+        "devices": devices(parts.devices, user, group),
+        "seccomp": seccomp::profile(),
+        "maskedPaths": MASKED,
+        "readonlyPaths": READ_ONLY,
+        "cgroupsPath": container.linux.cgroups_path,
+        "mountLabel": container.linux.mount_label,
+    }));
+    let hook_of = |program: &Path| -> Result<Value, Error> {
         let arguments = [groups::HOOK_NAME.to_owned(), user.to_string()];
-        let hook = json!({ "path": self::text(program)?, "args": arguments, "timeout": HOOK });
+        let hook = json!({ "path": text(program)?, "args": arguments, "timeout": HOOK });
         Ok(json!({ "createRuntime": [hook] }))
     };
-    let hooks = parts.dividing.map(giving).transpose()?;
+    let hooks = parts.dividing.map(hook_of).transpose()?;
     let hostname = container.hostname.as_str();
     let is_named = is_named && !hostname.is_empty();
-    let specification = object(
-        json!({
-            "ociVersion": container.oci_version,
-            "process": process,
-            "root": { "path": parts.root, "readonly": true },
-            "mounts": mounts(container, parts.files, parts.shared, is_divided)?,
-            "annotations": annotations,
-            "linux": linux,
-        }),
-        [
-            ("hostname", is_named.then(|| hostname.into())),
-            ("hooks", hooks),
-        ],
-    );
-    Ok(specification)
+    Ok(without_nulls(json!({
+        "ociVersion": container.oci_version,
+        "process": process,
+        "root": { "path": parts.root, "readonly": true },
+        "mounts": mounts(container, parts.files, parts.shared, is_divided)?,
+        "annotations": annotations,
+        "linux": linux,
+        "hostname": is_named.then_some(hostname),
+        "hooks": hooks,
+    })))
 }
 
-/// Adds the members that are present to an object.
-fn object<const N: usize>(object: Value, rest: [(&str, Option<Value>); N]) -> Value {
-    let Value::Object(mut members) = object else {
-        return object;
-    };
-    for (name, value) in rest {
-        members.extend(value.map(|value| (name.to_owned(), value)));
+/// Removes the members of an object that are null.
+fn without_nulls(mut object: Value) -> Value {
+    if let Value::Object(members) = &mut object {
+        members.retain(|_, value| !value.is_null());
     }
-    members.into()
+    object
 }
 
 /// Returns the specification of a process to execute in a node's container, with the restrictions
@@ -206,11 +184,11 @@ fn object<const N: usize>(object: Value, rest: [(&str, Option<Value>); N]) -> Va
 /// Returns [`Error::Refused`] if the bytes are not a process's specification.
 pub fn exec_process_spec(process: &[u8]) -> Result<Value, Error> {
     let mut process: Map<String, Value> = serde_json::from_slice(process)
-        .map_err(|error| Error::Refused(format!("what is to be executed: {error}")))?;
-    let asked = process.get("user").cloned().unwrap_or_default();
-    let asked: User = serde_json::from_value(asked)
-        .map_err(|error| Error::Refused(format!("who is to execute something: {error}")))?;
-    let (user, group) = user(asked.uid, asked.gid);
+        .map_err(|error| Error::Refused(format!("the process to execute: {error}")))?;
+    let wanted = process.get("user").cloned().unwrap_or_default();
+    let wanted: User = serde_json::from_value(wanted)
+        .map_err(|error| Error::Refused(format!("the user of the process to execute: {error}")))?;
+    let (user, group) = user(wanted.uid, wanted.gid);
     process.retain(|name, _| {
         matches!(
             name.as_str(),
@@ -259,9 +237,8 @@ fn namespaces(container: &ContainerSpec, is_divided: bool) -> Result<Vec<Value>,
                 ));
             }
             other => {
-                return Err(Error::Refused(format!(
-                    "a namespace of the kind {other:.20}"
-                )));
+                let why = format!("the kind of namespace {other:.20} is not supported");
+                return Err(Error::Refused(why));
             }
         }
         namespaces.push(match &namespace.path {
@@ -281,7 +258,8 @@ fn mounts(
     shared: Option<&Entry>,
     is_divided: bool,
 ) -> Result<Vec<Value>, Error> {
-    let of_kernel = |kind: &str, destination: &str, options: &[&str]| {
+    let of_kernel = |kind: &str, destination: &str, options: &str| {
+        let options: Vec<_> = options.split(',').collect();
         json!({
             "destination": destination, "type": kind, "source": kind, "options": options
         })
@@ -290,44 +268,21 @@ fn mounts(
         let options = ["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"];
         json!({ "destination": destination, "type": "bind", "source": source, "options": options })
     };
-    let still = ["nosuid", "noexec", "nodev"];
+    // The node reads its limits there, and divides its group if it may.
+    let groups = if is_divided {
+        "nosuid,noexec,nodev,relatime,rw"
+    } else {
+        "nosuid,noexec,nodev,relatime,ro"
+    };
+    let terminals = "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620";
     let mut mounts = vec![
-        of_kernel("proc", "/proc", &still),
-        of_kernel(
-            "tmpfs",
-            "/dev",
-            &["nosuid", "noexec", "mode=755", "size=64k"],
-        ),
-        of_kernel(
-            "devpts",
-            "/dev/pts",
-            &[
-                "nosuid",
-                "noexec",
-                "newinstance",
-                "ptmxmode=0666",
-                "mode=0620",
-            ],
-        ),
-        of_kernel("sysfs", "/sys", &["nosuid", "noexec", "nodev", "ro"]),
-        // The node reads its limits there, and divides its group if it may.
-        of_kernel(
-            "cgroup",
-            "/sys/fs/cgroup",
-            &[
-                "nosuid",
-                "noexec",
-                "nodev",
-                "relatime",
-                if is_divided { "rw" } else { "ro" },
-            ],
-        ),
+        of_kernel("proc", "/proc", "nosuid,noexec,nodev"),
+        of_kernel("tmpfs", "/dev", "nosuid,noexec,mode=755,size=64k"),
+        of_kernel("devpts", "/dev/pts", terminals),
+        of_kernel("sysfs", "/sys", "nosuid,noexec,nodev,ro"),
+        of_kernel("cgroup", "/sys/fs/cgroup", groups),
         // For the socket that `faasw stats` and other commands connect to.
-        of_kernel(
-            "tmpfs",
-            "/tmp",
-            &["nosuid", "noexec", "nodev", "mode=1777", "size=1m"],
-        ),
+        of_kernel("tmpfs", "/tmp", "nosuid,noexec,nodev,mode=1777,size=1m"),
     ];
     for file in files {
         mounts.push(from_host(file.path, text(&file.on_host)?));
@@ -351,7 +306,7 @@ fn mounts(
 /// Returns [`Error::Refused`] if the path is not UTF-8.
 pub fn text(path: &Path) -> Result<&str, Error> {
     path.to_str()
-        .ok_or_else(|| Error::Refused(format!("{} is no text", path.display())))
+        .ok_or_else(|| Error::Refused(format!("{} is not UTF-8", path.display())))
 }
 
 /// Returns the device files, which only the container's user can open.

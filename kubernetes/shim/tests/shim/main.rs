@@ -226,7 +226,7 @@ fn files_of_an_artifact_are_mounted_for_the_function() {
     let host = Host::new();
     with_files(&host, "application/vnd.faasw.files.v1.tar+gzip");
     host.containerd.replace(b"archive", b"ARCHIVE");
-    host.assert_refused("is something else");
+    host.assert_refused("does not match its digest");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn hostile_artifacts_are_rejected_without_a_call_of_runc() {
         ("more than 4194304", |manifest| {
             manifest["config"]["size"] = (1_u64 << 40).into()
         }),
-        ("no digest", |manifest| {
+        ("is not a SHA-256 digest", |manifest| {
             manifest["layers"][0]["digest"] = "sha256:../../../../etc/shadow".into()
         }),
         ("its config is of another module", |manifest| {
@@ -278,7 +278,7 @@ fn content_of_containerd_is_verified_by_digest() {
     host.write_specification(&specification("/hello.wasm"));
     host.artifact(b"\0asm module", |_| {});
     host.containerd.replace(b"\0asm module", b"\0asm M0DULE");
-    host.assert_refused("is something else");
+    host.assert_refused("does not match its digest");
     fs::remove_file(host.at("bundle/rootfs/.faasw-module.wasm")).unwrap();
     host.containerd.forget(b"\0asm module");
     host.assert_refused("is not in containerd's content store");
@@ -290,7 +290,7 @@ fn a_tag_that_has_moved_is_rejected() {
     host.write_specification(&specification("/hello.wasm"));
     host.artifact(b"\0asm module", |_| {});
     host.containerd.made_of(&digest(b"another config"));
-    host.assert_refused("has become another one");
+    host.assert_refused("leads to another image now");
 }
 
 #[test]

@@ -38,7 +38,7 @@ macro_rules! each_message {
             Wake = 20,
             Survey = 21,
             Reset = 22,
-            Preset = 23,
+            Specialise = 23,
             SetPriority = 24,
             Prepared = 32,
             Rang = 33,
@@ -145,9 +145,9 @@ pub enum Origin {
     Shared = 1,
     /// The seed's layers: writes go to private copies.
     Private = 2,
-    /// A sandbox that is an image of the seed, or of an ancestor of it ([`Preset`]); only the
+    /// A sandbox that is an image of the seed, or of an ancestor of it ([`Specialise`]); only the
     /// differences are applied.
-    Preset = 3,
+    Zygote = 3,
 }
 
 message! {
@@ -155,7 +155,7 @@ message! {
     /// guest runs once: it writes the write set and reads the read set, and then the sandbox is
     /// reset. Attached: the mailbox, which stays with the sandbox, and the layers, root first. The
     /// sandbox replies with [`Prepared`]. Only before a fork, once in a sandbox's life.
-    Preset {
+    Specialise {
         /// The seed.
         image: Image,
     }
@@ -163,9 +163,9 @@ message! {
 
 message! {
     /// Node to sandbox: become an instance of a seed. Attached: the mailbox unless the sandbox was
-    /// preset, the compiled code if there is any, and the layers, root first. A sandbox that was
-    /// preset receives only the layers that its image lacks, or none if it was preset with the seed
-    /// itself. Only once in a sandbox's life.
+    /// specialised, the compiled code if there is any, and the layers, root first. A sandbox that
+    /// was specialised receives only the layers that its image lacks, or none if it was specialised
+    /// for the seed itself. Only once in a sandbox's life.
     Fork {
         /// Compiled code, in bytes; 0 for a guest without a function.
         code_bytes: u64,
@@ -173,13 +173,13 @@ message! {
         origin: Origin,
         /// The seed.
         image: Image,
-        /// With [`Origin::Preset`], pages in which the seed differs from the preset image, and to
+        /// With [`Origin::Zygote`], pages in which the seed differs from the zygote's image, and to
         /// which its contents are copied.
         filled: Ranges<FILLED_MAX>,
-        /// With [`Origin::Preset`], other pages that differ: they are mapped as the image's windows
+        /// With [`Origin::Zygote`], other pages that differ: they are mapped as the image's windows
         /// say.
         mapped: Ranges<MAPPED_MAX>,
-        /// Whether translations in the preset image's page tables have changed or disappeared in
+        /// Whether translations in the zygote's page tables have changed or disappeared in
         /// the seed's, so that KVM and the CPU must forget them. Additional translations do not
         /// count.
         forgets_tables: Answer,
@@ -188,7 +188,7 @@ message! {
         code_set: Ranges<SET_MAX>,
         /// Whether to reply with [`Forked`], because pages of its seed or of its code are still
         /// missing.
-        tells_addresses: Answer,
+        reports_addresses: Answer,
         /// Whether to map the code in small pages, whatever its file has, so that a survey shows
         /// which of them are used.
         has_small_code: Answer,
@@ -280,16 +280,16 @@ message! {
 }
 
 message! {
-    /// Sandbox to node: a VM is ready to be forked into, or a [`Preset`] is done.
+    /// Sandbox to node: a VM is ready to be forked into, or a [`Specialise`] is done.
     Prepared {
         /// Time that this took, in nanoseconds, from the sandbox's first instruction, or from the
         /// order.
         nanoseconds: u64,
-        /// The part of it for closing the jail, in nanoseconds; 0 for a [`Preset`], and without a
-        /// jail.
+        /// The part of it for closing the jail, in nanoseconds; 0 for a [`Specialise`], and without
+        /// a jail.
         jail_nanoseconds: u64,
         /// Time before that, from the beginning of the spawner's fork until the sandbox ran in its
-        /// control group, in nanoseconds; 0 for a [`Preset`], and without a spawner.
+        /// control group, in nanoseconds; 0 for a [`Specialise`], and without a spawner.
         born_nanoseconds: u64,
     }
 }
@@ -415,8 +415,8 @@ pub enum Failure {
     Changed = 9,
     /// The sandbox's jail could not be closed; detail: error number, instruction: the step.
     Jail = 10,
-    /// Presetting failed; detail: error number.
-    Preset = 11,
+    /// Specialising failed; detail: error number.
+    Specialise = 11,
     /// Writing the pages of a seed failed; detail: error number.
     Seal = 12,
     /// A guest that was polling for its next request did something else, or polled for too long;

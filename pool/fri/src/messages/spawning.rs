@@ -92,14 +92,17 @@ message! {
         /// Token with which the process was made.
         token: u64,
         /// The function that the sandbox serves; [`NO_FUNCTION`] if it makes a seed.
-        function: u64,
+        function: FunctionNumber,
         /// Bytes, including those of its VM in the kernel.
         memory_bytes: u64,
     }
 }
 
+/// The number of a function in its pool, the same for all its versions.
+pub type FunctionNumber = u64;
+
 /// Stands for making seeds, which shares processors like one function.
-pub const NO_FUNCTION: u64 = u64::MAX;
+pub const NO_FUNCTION: FunctionNumber = u64::MAX;
 
 message! {
     /// Node to spawner: put a sandbox behind everything else that wants a processor, by its group,

@@ -53,8 +53,8 @@ pub fn prefault_code(vm: &Vm, order: &Fork, mapped: Option<Mapping>) -> Result<(
         guest_memory::in_small_pages(mapped);
     }
     let code = PageRange::around(0, order.code_bytes);
-    let told = PageSet::from_reported(order.code_set.as_slice(), code).ok_or(Errno::INVAL)?;
-    for range in told.iter() {
+    let present = PageSet::from_reported(order.code_set.as_slice(), code).ok_or(Errno::INVAL)?;
+    for range in present.iter() {
         vm.prefault(CODE + range.start.address().get(), range.bytes());
     }
     Ok(())
@@ -97,7 +97,7 @@ impl<'a> ImageSets<'a> {
 }
 
 /// The differences between a seed and the image that a zygote holds.
-pub struct Difference {
+pub struct ForkDifference {
     /// Pages whose contents are copied.
     pub filled: PageSet,
     /// Pages to which the seed's layers are mapped, by its windows.
@@ -106,7 +106,7 @@ pub struct Difference {
     pub forgets_tables: bool,
 }
 
-impl Difference {
+impl ForkDifference {
     /// Returns the difference that `order` lists.
     ///
     /// # Errors
@@ -122,8 +122,8 @@ impl Difference {
 
 /// Returns the set that the node sent as ranges, which must be in order. Where the ranges lie is
 /// checked at each use.
-fn set(told: &[PageRange]) -> Result<PageSet, Errno> {
-    PageSet::from_reported(told, PageRange::ALL).ok_or(Errno::INVAL)
+fn set(ranges: &[PageRange]) -> Result<PageSet, Errno> {
+    PageSet::from_reported(ranges, PageRange::ALL).ok_or(Errno::INVAL)
 }
 
 impl Instance {

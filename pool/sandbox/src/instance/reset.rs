@@ -121,8 +121,8 @@ impl From<Errno> for ResetFailure {
 }
 
 impl From<StateError> for ResetFailure {
-    fn from(unready: StateError) -> Self {
-        match unready {
+    fn from(error: StateError) -> Self {
+        match error {
             StateError::Changed(change) => Self::Changed(change),
             StateError::System(errno) => Self::System(errno),
         }
@@ -142,7 +142,7 @@ pub fn memory(
     known: &mut KnownPages,
     manner: ResetConditions,
 ) -> Result<ResetWork, ResetFailure> {
-    let mut reset = Reset {
+    let mut reset = MemoryReset {
         source,
         ram,
         manner,
@@ -183,12 +183,12 @@ pub fn memory(
             rest.start = next;
         }
     }
-    let Reset { kept, done, .. } = reset;
+    let MemoryReset { kept, done, .. } = reset;
     known.learn(ram, &source.windows, kept, manner.faults);
     Ok(done)
 }
 
-struct Reset<'a> {
+struct MemoryReset<'a> {
     source: &'a SeedMemory,
     ram: Mapping,
     manner: ResetConditions,
@@ -201,7 +201,7 @@ struct Reset<'a> {
     done: ResetWork,
 }
 
-impl Reset<'_> {
+impl MemoryReset<'_> {
     fn range(&mut self, range: PageRange) -> Result<(), ResetFailure> {
         self.inspect(range)?;
         let source = self.source;

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_seedtree::limits::{OWN_MAX, WINDOWS_MAX};
-use faasw_seedtree::{Window, overlay_layer};
+use faasw_seedtree::{Window, overlay_layer, write_at};
 use rustix::io::Errno;
 
 use crate::instance::seed_memory::SeedMemory;
@@ -99,16 +99,7 @@ fn put_unless_zero(layer: &OwnedFd, page: Page, content: &[u8]) -> Result<(), Er
     if content == [0; PAGE as usize] {
         return Ok(());
     }
-    put(layer, page.address().get(), content)
-}
-
-fn put(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        let written = rustix::io::pwrite(file, bytes, at)?;
-        bytes = bytes.get(written..).unwrap_or_default();
-        at += written as u64;
-    }
-    Ok(())
+    write_at(layer, page.address().get(), content)
 }
 
 #[cfg(test)]
@@ -187,7 +178,7 @@ mod tests {
     #[test]
     fn written_pages_are_released_and_holes_stay_holes() {
         let [parent, layer] = ["parent", "child"].map(file);
-        put(&parent, 720 * PAGE, &[7]).unwrap();
+        write_at(&parent, 720 * PAGE, &[7]).unwrap();
         let window = Window {
             range: PageRange::of_bytes(0, 2048 * PAGE),
             layer: 0,

@@ -279,14 +279,6 @@ pub fn code(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping
     map_code(room, fd, bytes)
 }
 
-/// Reserves `bytes` for compiled code. The range is not accessible yet.
-///
-/// # Errors
-/// Returns the error of `mmap`.
-pub fn code_room(arena: &mut Arena, bytes: u64) -> Result<Mapping, Errno> {
-    arena.reserve(bytes)
-}
-
 /// Maps compiled code to its reserved range. It cannot be written, and yet it is mapped privately:
 /// parts of the code may not have arrived yet, and the kernel does not let accesses wait for a page
 /// of a shared read-only mapping (`vma_can_userfault` in `mm/userfaultfd.c`).

@@ -101,7 +101,7 @@ fn duplicate(from: RawFd, to: u32) -> Result<(), Errno> {
 
 /// Features of the host on which a sandbox's work depends.
 #[derive(Clone, Copy, Debug)]
-pub struct Host {
+pub struct HostFeatures {
     /// The page map supports `PAGEMAP_SCAN` (Linux 6.7).
     pub scans: bool,
     /// KVM has `KVM_PRE_FAULT_MEMORY`.
@@ -113,7 +113,7 @@ pub struct Host {
 /// Returns the calls that a sandbox may make once its VM is made, as far as sandboxes make them in
 /// normal operation.
 #[must_use]
-pub fn rules(host: Host) -> Vec<Rule> {
+pub fn rules(host: HostFeatures) -> Vec<Rule> {
     use ArgCondition::{Equals, InRange};
     let map = |name, protection: i32, flags: i32, file: &[ArgCondition]| {
         let mut must = vec![
@@ -254,7 +254,7 @@ pub fn rules(host: Host) -> Vec<Rule> {
 
 /// Returns rules besides those of [`rules`] for calls that depend on conditions outside of the
 /// sandbox's control.
-fn rare_rules(host: Host) -> Vec<Rule> {
+fn rare_rules(host: HostFeatures) -> Vec<Rule> {
     let mut rules = vec![
         // If the clock cannot be read without a system call: with some hosts' clock sources.
         rule("read a clock", libc::SYS_clock_gettime, &[]),
@@ -288,7 +288,7 @@ fn hidden_state() -> [Rule; 2] {
 
 /// Returns all rules of a sandbox: [`rules`], and those for rare calls.
 #[must_use]
-pub fn all_rules(host: Host) -> Vec<Rule> {
+pub fn all_rules(host: HostFeatures) -> Vec<Rule> {
     let mut all = rules(host);
     all.extend(rare_rules(host));
     all

@@ -57,7 +57,7 @@ struct EmbeddedLocation {
 pub struct PassedProgram {
     numbers: ProgramDescriptors,
     file: OwnedFd,
-    place: Option<EmbeddedLocation>,
+    location: Option<EmbeddedLocation>,
 }
 
 /// All programs that a spawner starts.
@@ -78,7 +78,7 @@ impl PassedProgram {
     fn inherited(numbers: ProgramDescriptors) -> io::Result<Self> {
         let begin = numbers.argument;
         let argument = std::env::args().find(|word| word.starts_with(begin));
-        let place = match argument {
+        let location = match argument {
             Some(argument) => {
                 let senseless = || io::Error::other(format!("{argument} makes no sense"));
                 let (offset, bytes) = read(begin, &argument).ok_or_else(senseless)?;
@@ -98,40 +98,40 @@ impl PassedProgram {
             numbers,
             // SAFETY: the node starts this program with this descriptor, and nothing else owns it.
             file: unsafe { OwnedFd::from_raw_fd(numbers.file) },
-            place,
+            location,
         })
     }
 
     /// Returns the program's descriptors, with the numbers at which another process expects them.
     fn descriptors(&self) -> impl Iterator<Item = (RawFd, BorrowedFd<'_>)> {
-        let by = self.place.as_ref().map(|place| place.by.as_fd());
+        let by = self.location.as_ref().map(|location| location.by.as_fd());
         let file = (self.numbers.file, self.file.as_fd());
         let carrier = self.numbers.carrier;
         [file].into_iter().chain(by.map(move |by| (carrier, by)))
     }
 
     fn dup_to_high_fd(self) -> Result<Self, Errno> {
-        let place = match self.place {
-            Some(place) => Some(EmbeddedLocation {
-                by: dup_to_high_fd(place.by)?,
-                ..place
+        let location = match self.location {
+            Some(location) => Some(EmbeddedLocation {
+                by: dup_to_high_fd(location.by)?,
+                ..location
             }),
             None => None,
         };
         let file = dup_to_high_fd(self.file)?;
         Ok(Self {
             file,
-            place,
+            location,
             ..self
         })
     }
 
     /// Returns the program in the form in which it is started.
     pub fn program(&self) -> Program<'_> {
-        let carried = self.place.as_ref().map(|place| EmbeddedProgram {
-            by: place.by.as_fd(),
-            offset: place.offset,
-            bytes: place.bytes,
+        let carried = self.location.as_ref().map(|location| EmbeddedProgram {
+            by: location.by.as_fd(),
+            offset: location.offset,
+            bytes: location.bytes,
             is_shared: self.numbers.is_shared,
         });
         Program {

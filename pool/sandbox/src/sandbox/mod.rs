@@ -21,10 +21,10 @@ use rustix::net::{RecvFlags, SendFlags};
 
 pub use self::start::{SandboxStart, enclose, run};
 use crate::instance::fork::Instance;
-use crate::instance::preset::Preset;
 use crate::instance::reset::ResetFailure;
+use crate::instance::zygote::SpecialisedZygote;
 use crate::memory::page_map::PageMap;
-use crate::vm::{Template, Vm};
+use crate::vm::{Vm, VmTemplate};
 
 /// Exit code of a sandbox that failed.
 pub(crate) const FAILED: i32 = 1;
@@ -42,10 +42,10 @@ pub(crate) enum End {
 
 pub(crate) struct Sandbox<'a> {
     socket: &'a OwnedFd,
-    template: &'a Template,
+    template: &'a VmTemplate,
     vm: Vm,
     page_map: PageMap,
-    preset: Option<Box<Preset>>,
+    zygote: Option<Box<SpecialisedZygote>>,
     instance: Option<Instance>,
     fork_nanoseconds: u64,
     /// Page faults before the request.
@@ -72,7 +72,7 @@ pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instructi
 /// of it. The holder of such a descriptor can make a process wait within a system call, which must
 /// not be possible for a process that an attacker may control. Must be called before any tenant's
 /// data arrives.
-pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
+pub(crate) fn hand_over_faults(socket: impl AsFd, template: &VmTemplate) {
     if let Some(faults) = template.faults() {
         // If the node is gone, a later call notices it.
         let _ = send(
@@ -87,7 +87,7 @@ pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
 impl<'a> Sandbox<'a> {
     pub(crate) fn new(
         socket: &'a OwnedFd,
-        template: &'a Template,
+        template: &'a VmTemplate,
         vm: Vm,
         page_map: PageMap,
     ) -> Self {
@@ -96,7 +96,7 @@ impl<'a> Sandbox<'a> {
             template,
             vm,
             page_map,
-            preset: None,
+            zygote: None,
             instance: None,
             fork_nanoseconds: 0,
             faults_before: 0,
@@ -129,8 +129,8 @@ impl<'a> Sandbox<'a> {
         self.fail(failure, errno.raw_os_error() as u64)
     }
 
-    fn fail_reset(&self, failure: Failure, trouble: ResetFailure) -> End {
-        match trouble {
+    fn fail_reset(&self, failure: Failure, cause: ResetFailure) -> End {
+        match cause {
             ResetFailure::Broken(page) => self.fail(Failure::Broken, page),
             ResetFailure::Changed(change) => self.fail(Failure::Changed, change as u64),
             ResetFailure::System(errno) => self.fail_system(failure, errno),
@@ -146,7 +146,9 @@ impl<'a> Sandbox<'a> {
             };
             let kind = packet.kind();
             match (kind, &mut self.instance) {
-                (Some(Kind::Preset), None) if self.preset.is_none() => self.preset(packet)?,
+                (Some(Kind::Specialise), None) if self.zygote.is_none() => {
+                    self.specialise(packet)?
+                }
                 (Some(Kind::Fork), None) => self.fork(packet)?,
                 (Some(Kind::Activate), Some(instance)) => {
                     instance.is_done = false;

@@ -3,17 +3,17 @@
 use faasw_abi::pages::{PageSet, Ranges};
 use faasw_fri::Packet;
 use faasw_fri::messages::{
-    Failure, Fork, Forked, Origin, Prepared, Preset as PresetOrder, Reset, Sealed, Used, WarmReport,
+    Failure, Fork, Forked, Origin, Prepared, Reset, Sealed, Specialise, Used, WarmReport,
 };
 use faasw_seedtree::limits::SET_PAGES_MAX;
 use rustix::io::Errno;
 
 use super::{End, Sandbox};
 use crate::instance::fork::{ForkDescriptors, Instance};
-use crate::instance::preset::Preset;
 use crate::instance::reset::ResetWork;
 use crate::instance::seal;
 use crate::instance::seed_memory::{CompareBuffers, SeedMemory};
+use crate::instance::zygote::SpecialisedZygote;
 use crate::memory::guest_memory;
 use crate::memory::mapping::Mapping;
 use crate::vm::clock;
@@ -114,7 +114,7 @@ impl Sandbox<'_> {
         instance.open_view(&mut self.vm);
         let restored = instance
             .reset(&mut self.vm, &self.page_map, counts_unused)
-            .map_err(|trouble| self.fail_reset(Failure::Reset, trouble))?;
+            .map_err(|failure| self.fail_reset(Failure::Reset, failure))?;
         self.faults_before = self.vm.page_faults();
         self.fork_nanoseconds = 0;
         Ok(restored)
@@ -122,24 +122,24 @@ impl Sandbox<'_> {
 
     /// Does the work that the functions of a seed have in common, in advance. A failure ends the
     /// sandbox.
-    pub(super) fn preset(&mut self, mut packet: Packet) -> Result<(), End> {
+    pub(super) fn specialise(&mut self, mut packet: Packet) -> Result<(), End> {
         let started = clock::monotonic();
         let order = packet
-            .message::<PresetOrder>()
+            .message::<Specialise>()
             .map_err(|_| self.fail(Failure::Message, 0))?;
         let mut attached = packet.take_fds().into_iter().flatten();
         let Some(mailbox) = attached.next() else {
             return Err(self.fail(Failure::Message, 0));
         };
-        let preset = Preset::new(
+        let zygote = SpecialisedZygote::new(
             &mut self.vm,
             &self.page_map,
             &order.image,
             attached.collect(),
             mailbox,
         );
-        let preset = preset.map_err(|trouble| self.fail_reset(Failure::Preset, trouble))?;
-        self.preset = Some(Box::new(preset));
+        let zygote = zygote.map_err(|failure| self.fail_reset(Failure::Specialise, failure))?;
+        self.zygote = Some(Box::new(zygote));
         self.faults_before = self.vm.page_faults();
         self.send(&Prepared {
             nanoseconds: clock::monotonic() - started,
@@ -156,7 +156,7 @@ impl Sandbox<'_> {
             .map_err(|_| self.fail(Failure::Message, 0))?;
         let mut fds = packet.take_fds().into_iter().flatten();
         let mailbox = match order.origin {
-            Origin::Preset => None,
+            Origin::Zygote => None,
             Origin::Shared | Origin::Private => fds.next(),
         };
         let code = (order.code_bytes > 0).then(|| fds.next()).flatten();
@@ -165,16 +165,16 @@ impl Sandbox<'_> {
             code,
             layers: fds.collect(),
         };
-        let has_layers = order.origin == Origin::Preset || !attached.layers.is_empty();
+        let has_layers = order.origin == Origin::Zygote || !attached.layers.is_empty();
         if attached.code.is_some() != (order.code_bytes > 0) || !has_layers {
             return Err(self.fail(Failure::Message, 0));
         }
         let vm = &mut self.vm;
-        let forked = match (order.origin, self.preset.take()) {
+        let forked = match (order.origin, self.zygote.take()) {
             (Origin::Shared, None) => Instance::fork(vm, &order, attached, false),
             (Origin::Private, None) => Instance::fork(vm, &order, attached, true),
-            (Origin::Preset, Some(preset)) => preset.fork(vm, &order, attached),
-            (Origin::Shared | Origin::Private, Some(_)) | (Origin::Preset, None) => {
+            (Origin::Zygote, Some(zygote)) => zygote.fork(vm, &order, attached),
+            (Origin::Shared | Origin::Private, Some(_)) | (Origin::Zygote, None) => {
                 Err(Errno::INVAL)
             }
         };
@@ -183,7 +183,7 @@ impl Sandbox<'_> {
         let code = forked.code.map_or(0, |code| code.address());
         self.instance = Some(forked);
         self.fork_nanoseconds = clock::monotonic() - started;
-        if order.tells_addresses.is_yes() {
+        if order.reports_addresses.is_yes() {
             self.send(&Forked { ram, code })
         } else {
             Ok(())

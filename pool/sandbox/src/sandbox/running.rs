@@ -155,10 +155,11 @@ impl Sandbox<'_> {
         let Some(instance) = &self.instance else {
             return;
         };
-        let wish = instance.mailbox.populate_wanted();
-        if !wish.is_empty() && instance.ram.pages().holds(wish) {
-            guest_memory::make_private(instance.ram, &wish.into());
-            self.vm.prefault(wish.start.address().get(), wish.bytes());
+        let wanted = instance.mailbox.populate_wanted();
+        if !wanted.is_empty() && instance.ram.pages().holds(wanted) {
+            guest_memory::make_private(instance.ram, &wanted.into());
+            self.vm
+                .prefault(wanted.start.address().get(), wanted.bytes());
         }
     }
 

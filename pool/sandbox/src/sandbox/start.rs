@@ -13,7 +13,7 @@ use crate::memory::page_map::PageMap;
 use crate::process::name_process;
 use crate::process::priority;
 use crate::vm::clock;
-use crate::vm::{Template, Vm};
+use crate::vm::{Vm, VmTemplate};
 
 /// How a sandbox was started.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub fn run(
     jail: Jail,
     socket: OwnedFd,
     progress: OwnedFd,
-    template: &Template,
+    template: &VmTemplate,
     filter: &Filter,
     start: SandboxStart,
 ) -> i32 {
@@ -96,7 +96,7 @@ pub fn enclose(
     jail: Jail,
     socket: &OwnedFd,
     progress: OwnedFd,
-    template: &Template,
+    template: &VmTemplate,
     filter: &Filter,
 ) -> Result<(Vm, PageMap, u64), (Failure, Errno, u64)> {
     fault_by_default();

@@ -27,22 +27,22 @@ use crate::process::priority;
 use crate::sandbox::{End, FAILED, PANICKED, Sandbox, hand_over_faults, report};
 use crate::vm::clock;
 use crate::vm::signals;
-use crate::vm::{Template, Vm};
+use crate::vm::{Vm, VmTemplate};
 
 /// The properties of the host that all sandboxes of a program share.
-pub struct Host {
-    template: Template,
+pub struct ThreadHost {
+    template: VmTemplate,
     /// Sandboxes made in advance can run at a low priority until they are needed.
     can_restore: bool,
 }
 
-impl std::fmt::Debug for Host {
+impl std::fmt::Debug for ThreadHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").finish_non_exhaustive()
+        f.debug_struct("ThreadHost").finish_non_exhaustive()
     }
 }
 
-impl Host {
+impl ThreadHost {
     /// Determines the host's properties.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Host {
         // SAFETY: the descriptor is new and has no other owner.
         let kvm = unsafe { Kvm::from_raw_fd(device) };
         Ok(Self {
-            template: Template::new(kvm)?.telling_faults(Device::open().ok()),
+            template: VmTemplate::new(kvm)?.with_faults(Device::open().ok()),
             can_restore: priority::can_restore(),
         })
     }
@@ -72,14 +72,14 @@ enum Phase {
 
 /// A sandbox's thread, as seen by other threads.
 #[derive(Debug)]
-pub struct Thread {
+pub struct SandboxThread {
     socket: OwnedFd,
     stop: Arc<AtomicBool>,
     phase: Mutex<Phase>,
     is_ahead: AtomicBool,
 }
 
-impl Thread {
+impl SandboxThread {
     /// Starts a sandbox that communicates over `socket` and whose guest signals `progress`. With
     /// `is_ahead` it runs only when nothing else wants to, if the host allows that to be undone. As
     /// the last thing that the thread does, when nothing is left of its VM, it calls `ended` with
@@ -88,7 +88,7 @@ impl Thread {
     /// # Errors
     /// Returns an error if no thread can be started.
     pub fn start(
-        host: Arc<Host>,
+        host: Arc<ThreadHost>,
         socket: OwnedFd,
         progress: OwnedFd,
         is_ahead: bool,
@@ -205,7 +205,7 @@ impl Thread {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    fn live(&self, host: &Host, progress: OwnedFd, blocked: u64) -> i32 {
+    fn live(&self, host: &ThreadHost, progress: OwnedFd, blocked: u64) -> i32 {
         if self.is_ahead.load(Ordering::Relaxed) {
             priority::lower();
         }
@@ -235,7 +235,12 @@ impl Thread {
         }
     }
 
-    fn make(&self, host: &Host, progress: OwnedFd, blocked: u64) -> Result<(Vm, PageMap), Errno> {
+    fn make(
+        &self,
+        host: &ThreadHost,
+        progress: OwnedFd,
+        blocked: u64,
+    ) -> Result<(Vm, PageMap), Errno> {
         hand_over_faults(&self.socket, &host.template);
         let page_map = PageMap::open()?;
         let mut vm = Vm::new(&host.template, progress)?;
@@ -253,11 +258,11 @@ mod tests {
     use crate::vm::signals::{STOP, bit};
     use std::sync::mpsc;
 
-    fn started(life: impl FnOnce(&Thread, u64) -> i32 + Send + 'static) -> (i32, OwnedFd) {
+    fn started(life: impl FnOnce(&SandboxThread, u64) -> i32 + Send + 'static) -> (i32, OwnedFd) {
         let (node, sandbox) = faasw_fri::pair().unwrap();
         let (sender, ended) = mpsc::channel();
         let told = move |code| sender.send(code).unwrap();
-        let (thread, joined) = Thread::start_with(sandbox, false, life, told).unwrap();
+        let (thread, joined) = SandboxThread::start_with(sandbox, false, life, told).unwrap();
         let code = ended.recv().unwrap();
         joined.join().unwrap();
         assert_eq!(thread.cpu_time(), Err(Errno::SRCH));
@@ -286,10 +291,11 @@ mod tests {
     fn a_thread_can_be_ended_from_its_first_moment_to_its_last() {
         for _ in 0..500 {
             let (_node, sandbox) = faasw_fri::pair().unwrap();
-            let until_shut = |thread: &Thread, _| i32::from(is_closed(&thread.socket));
+            let until_shut = |thread: &SandboxThread, _| i32::from(is_closed(&thread.socket));
             let (sender, ended) = mpsc::channel();
             let told = move |code| sender.send(code).unwrap();
-            let (thread, joined) = Thread::start_with(sandbox, false, until_shut, told).unwrap();
+            let (thread, joined) =
+                SandboxThread::start_with(sandbox, false, until_shut, told).unwrap();
             while ended.try_recv() != Ok(1) {
                 thread.kill();
             }

@@ -61,7 +61,10 @@ struct Spawner {
 /// # Errors
 /// Returns the error of [`JailResources::prepare`], or an error if a system call fails or a packet
 /// of the node is invalid.
-pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<()> {
+pub fn run(
+    level: ConfinementLevel,
+    rules: impl FnOnce(jail::HostFeatures) -> Vec<Rule>,
+) -> io::Result<()> {
     run_with(c"faasw-spawner", || JailResources::prepare(level, rules))
 }
 
@@ -122,13 +125,13 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<JailResources>) ->
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let mut came = events.into_iter().map(|event| !event.revents().is_empty());
-        let (has_ended, was_told) = (came.next() == Some(true), came.next() == Some(true));
+        let mut ready = events.into_iter().map(|event| !event.revents().is_empty());
+        let (has_ended, has_order) = (ready.next() == Some(true), ready.next() == Some(true));
         if has_ended {
             drain_signal(&ended);
             spawner.reap();
         }
-        if was_told {
+        if has_order {
             match receive(&spawner.node, RecvFlags::empty()) {
                 Ok(packet) => spawner.serve(packet),
                 Err(FriError::Closed) => {
@@ -350,7 +353,7 @@ impl Spawner {
             Ok(groups) => groups.set_background_group(child.number, child.pid, background),
             Err(_) => Err(Errno::NOTSUP),
         };
-        let told = BackgroundGroupReport {
+        let report = BackgroundGroupReport {
             token,
             background: (background && done.is_ok()).into(),
             // If the process has just ended, or many are in the background now, that does not
@@ -359,7 +362,7 @@ impl Spawner {
                 && done.is_err_and(|errno| !matches!(errno, Errno::SRCH | Errno::AGAIN)))
             .into(),
         };
-        self.send(&told);
+        self.send(&report);
     }
 
     fn give_back(&self, number: u32, may_be_kept: bool) {

@@ -11,12 +11,12 @@ use kvm_ioctls::Kvm;
 
 use crate::memory::page_map::PageMap;
 use crate::process::jail;
-use crate::vm::Template;
+use crate::vm::VmTemplate;
 
 /// The resources for making sandboxes, besides their jails.
 pub struct SandboxResources {
     /// The properties that all VMs share.
-    pub template: Template,
+    pub template: VmTemplate,
     /// The system-call filter of sandboxes.
     pub filter: Filter,
 }
@@ -43,7 +43,7 @@ impl JailResources {
     /// Returns an error if KVM or the page map cannot be opened, or if the rules do not compile.
     pub fn prepare(
         level: ConfinementLevel,
-        rules: impl FnOnce(jail::Host) -> Vec<Rule>,
+        rules: impl FnOnce(jail::HostFeatures) -> Vec<Rule>,
     ) -> io::Result<Self> {
         let sandboxes = SandboxResources::prepare(rules)?;
         Ok(Self::of(Some(sandboxes), Network::Empty, level))
@@ -68,17 +68,17 @@ impl JailResources {
 }
 
 impl SandboxResources {
-    fn prepare(rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<Self> {
+    fn prepare(rules: impl FnOnce(jail::HostFeatures) -> Vec<Rule>) -> io::Result<Self> {
         let device = dup_to_high_fd(kvm_device()?)?;
         // SAFETY: `into_raw_fd` passes on the ownership of the device's descriptor.
-        let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
+        let template = VmTemplate::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
         // Without it, seeds are completely loaded before any guest runs.
         let faults = match Device::open() {
             Ok(device) => Some(dup_to_high_fd(OwnedFd::from(device))?.into()),
             Err(_) => None,
         };
-        let template = template.telling_faults(faults);
-        let host = jail::Host {
+        let template = template.with_faults(faults);
+        let host = jail::HostFeatures {
             scans: PageMap::open()?.scans(),
             prefaults: template.can_prefault(),
             page_walk: template.page_walk(),

@@ -7,14 +7,10 @@
 //! ends `KVM_RUN`, and is taken then.
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
 use std::ptr;
 use std::time::Duration;
 
 use rustix::io::Errno;
-
-use super::signals::mask_in_run;
-use crate::vm::Vm;
 
 /// The signal of the timer.
 pub const SIGNAL: libc::c_int = libc::SIGVTALRM;
@@ -42,7 +38,7 @@ impl Alarm {
     ///
     /// # Errors
     /// Returns the error of blocking the signal or of `timer_create`.
-    fn new() -> Result<Self, Errno> {
+    pub(super) fn new() -> Result<Self, Errno> {
         // SAFETY: reads a set.
         let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set(), ptr::null_mut()) };
         if failed != 0 {
@@ -95,20 +91,5 @@ impl Alarm {
         };
         // SAFETY: the call reads a set and a time.
         unsafe { libc::sigtimedwait(&set(), ptr::null_mut(), &raw const now) == SIGNAL }
-    }
-}
-
-impl Vm {
-    /// Lets [`Alarm::arm`] call the guest out of [`Vm::enter`]. The calling thread must be the one
-    /// that runs the vCPU, in a process of its own.
-    ///
-    /// # Errors
-    /// Returns the error of creating the timer or of `KVM_SET_SIGNAL_MASK`.
-    pub(crate) fn set_alarm(&mut self) -> Result<(), Errno> {
-        let alarm = Alarm::new()?;
-        // A sandbox's process blocks no other signals.
-        mask_in_run(self.vcpu.as_raw_fd(), 0)?;
-        self.alarm = Some(alarm);
-        Ok(())
     }
 }

@@ -140,26 +140,26 @@ fn allowed(leaf: &Leaf, supported: &[kvm_cpuid_entry2]) -> Option<kvm_cpuid_entr
         };
         entry.function == leaf.function && index == leaf.index
     };
-    let told = supported.iter().find(is_it)?;
+    let offered = supported.iter().find(is_it)?;
     let mut entry = kvm_cpuid_entry2 {
-        eax: told.eax & leaf.eax,
-        ebx: told.ebx & leaf.ebx,
-        ecx: told.ecx & leaf.ecx,
-        edx: told.edx & leaf.edx,
-        function: told.function,
-        index: told.index,
-        flags: told.flags,
+        eax: offered.eax & leaf.eax,
+        ebx: offered.ebx & leaf.ebx,
+        ecx: offered.ecx & leaf.ecx,
+        edx: offered.edx & leaf.edx,
+        function: offered.function,
+        index: offered.index,
+        flags: offered.flags,
         ..kvm_cpuid_entry2::default()
     };
     // KVM's table may lack some of the instruction sets for which code is compiled (`kvm-pvm`
     // leaves LZCNT out). But no hypervisor can withhold them: they are not trapped, and have no
     // state of their own beyond what XCR0 governs.
     match (leaf.function, leaf.index) {
-        (0, _) => entry.eax = told.eax.min(XSAVE),
+        (0, _) => entry.eax = offered.eax.min(XSAVE),
         (1, _) => entry.ecx |= __cpuid(1).ecx & LEAF_1_ECX,
         (7, _) => entry.ebx |= __cpuid_count(7, 0).ebx & LEAF_7_EBX,
         (XSAVE, 0) => entry.ecx = area(entry.eax),
-        (EXTENDED, _) => entry.eax = told.eax.min(ADDRESSES),
+        (EXTENDED, _) => entry.eax = offered.eax.min(ADDRESSES),
         (FEATURES, _) => entry.ecx |= __cpuid(FEATURES).ecx & EXTENDED_ECX,
         _ => {}
     }
@@ -167,8 +167,8 @@ fn allowed(leaf: &Leaf, supported: &[kvm_cpuid_entry2]) -> Option<kvm_cpuid_entr
 }
 
 /// Whether a vCPU's guest sees a feature that is not supported here: KVM may add to its table.
-pub(crate) fn goes_beyond(told: &CpuId) -> bool {
-    told.as_slice().iter().any(|entry| {
+pub(crate) fn goes_beyond(cpuid: &CpuId) -> bool {
+    cpuid.as_slice().iter().any(|entry| {
         let named = LEAVES
             .iter()
             .find(|leaf| leaf.function == entry.function && leaf.index == entry.index);

@@ -1,6 +1,8 @@
 //! KVM's calls: their errors, and the numbers (`linux/kvm.h`) of calls that no library makes, or
 //! that the system-call filter allows by number.
 
+use std::os::fd::RawFd;
+
 use kvm_bindings::{
     KVMIO, kvm_debugregs, kvm_ioeventfd, kvm_msrs, kvm_pre_fault_memory, kvm_regs, kvm_signal_mask,
     kvm_sregs, kvm_userspace_memory_region, kvm_xcrs, kvm_xsave,
@@ -45,3 +47,27 @@ pub const KVM_GET_XCRS: u32 = reads::<kvm_xcrs>(0xa6);
 pub const KVM_SET_XCRS: u32 = writes::<kvm_xcrs>(0xa7);
 pub const KVM_GET_STATS_FD: u32 = call(0xce);
 pub const KVM_PRE_FAULT_MEMORY: u32 = reads_and_writes::<kvm_pre_fault_memory>(0xd5);
+
+/// Sets the signals that are blocked in `KVM_RUN` of this vCPU; all others are not.
+///
+/// # Errors
+/// Returns the error of `KVM_SET_SIGNAL_MASK`.
+pub fn mask_in_run(vcpu: RawFd, blocked: u64) -> Result<(), Errno> {
+    /// `struct kvm_signal_mask` with its set.
+    #[repr(C, packed)]
+    struct SignalMask {
+        bytes: u32,
+        set: u64,
+    }
+    let mask = SignalMask {
+        bytes: size_of::<u64>() as u32,
+        set: blocked,
+    };
+    // SAFETY: the call reads a length and a set of that length.
+    let done = unsafe { libc::ioctl(vcpu, KVM_SET_SIGNAL_MASK as libc::Ioctl, &raw const mask) };
+    if done < 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    }
+    Ok(())
+}

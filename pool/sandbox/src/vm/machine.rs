@@ -26,14 +26,15 @@ use crate::memory::mapping::Mapping;
 use crate::vm::alarm::Alarm;
 use crate::vm::cpuid;
 use crate::vm::initial_state::{InitialState, comparable_msrs};
-use crate::vm::ioctls::errno;
+use crate::vm::ioctls::{errno, mask_in_run};
 use crate::vm::page_walk::{self, PageWalk};
 use crate::vm::prefault;
 use crate::vm::protection_keys::{self, SavedPkru};
+use crate::vm::signals;
 use crate::vm::statistics::{FaultCount, FaultCounter};
 
 /// The properties that all VMs share, determined once.
-pub struct Template {
+pub struct VmTemplate {
     kvm: Kvm,
     cpuid: CpuId,
     tsc_khz: u64,
@@ -41,12 +42,12 @@ pub struct Template {
     filters_msrs: bool,
     can_prefault: bool,
     page_walk: PageWalk,
-    tells_more: bool,
+    reports_more_features: bool,
     keys_part: Option<Range<usize>>,
     fault_device: Option<Device>,
 }
 
-impl Template {
+impl VmTemplate {
     /// Determines the host's properties.
     ///
     /// # Errors
@@ -64,7 +65,7 @@ impl Template {
         let filter = kvm.check_extension_raw(u64::from(KVM_CAP_X86_MSR_FILTER));
         Ok(Self {
             msrs: comparable_msrs(&kvm, &vcpu)?,
-            tells_more: cpuid::goes_beyond(&vcpu.get_cpuid2(KVM_MAX_CPUID_ENTRIES)?),
+            reports_more_features: cpuid::goes_beyond(&vcpu.get_cpuid2(KVM_MAX_CPUID_ENTRIES)?),
             keys_part: protection_keys::part(&vcpu)?,
             filters_msrs: filter > 0,
             can_prefault: prefault::is_offered(&kvm),
@@ -80,7 +81,7 @@ impl Template {
     /// Returns the template with a device through which another process can serve sandboxes' page
     /// faults.
     #[must_use]
-    pub fn telling_faults(self, fault_device: Option<Device>) -> Self {
+    pub fn with_faults(self, fault_device: Option<Device>) -> Self {
         Self {
             fault_device,
             ..self
@@ -115,8 +116,8 @@ impl Template {
     }
 
     /// Whether KVM shows guests more features than its table has (`kvm-pvm` does on some hosts).
-    pub fn tells_more(&self) -> bool {
-        self.tells_more
+    pub fn reports_more_features(&self) -> bool {
+        self.reports_more_features
     }
 
     /// Returns the MSRs by which a VM is compared, see [`InitialState`].
@@ -203,7 +204,7 @@ impl Vm {
     ///
     /// # Errors
     /// Returns KVM's error.
-    pub fn new(template: &Template, progress: OwnedFd) -> Result<Self, Errno> {
+    pub fn new(template: &VmTemplate, progress: OwnedFd) -> Result<Self, Errno> {
         let vm = template.kvm.create_vm().map_err(errno)?;
         if template.filters_msrs {
             refuse_msrs(&vm)?;
@@ -383,6 +384,33 @@ impl Vm {
             Err(Errno::INTR | Errno::AGAIN) => return Ok(None),
             Err(other) => return Err(other),
         }))
+    }
+
+    /// Makes [`Vm::run`] end with `INTR` once `stop` is set and [`signals::STOP`] was sent to the
+    /// thread that runs it. `blocked` is that thread's mask, as [`signals::block`] returns it.
+    ///
+    /// # Errors
+    /// Returns the error of `KVM_SET_SIGNAL_MASK`.
+    pub(crate) fn stop_with(&mut self, stop: Arc<AtomicBool>, blocked: u64) -> Result<(), Errno> {
+        mask_in_run(
+            self.vcpu.as_raw_fd(),
+            blocked & !signals::bit(signals::STOP),
+        )?;
+        self.stop = Some(stop);
+        Ok(())
+    }
+
+    /// Lets [`Alarm::arm`] call the guest out of [`Vm::enter`]. The calling thread must be the one
+    /// that runs the vCPU, in a process of its own.
+    ///
+    /// # Errors
+    /// Returns the error of creating the timer or of `KVM_SET_SIGNAL_MASK`.
+    pub(crate) fn set_alarm(&mut self) -> Result<(), Errno> {
+        let alarm = Alarm::new()?;
+        // A sandbox's process blocks no other signals.
+        mask_in_run(self.vcpu.as_raw_fd(), 0)?;
+        self.alarm = Some(alarm);
+        Ok(())
     }
 
     /// Whether the alarm has fired since the last call.

@@ -25,10 +25,12 @@ use std::time::{Duration, Instant};
 
 use faasw_abi::doorbell::PORT;
 use faasw_abi::memory_map::PAGE;
-use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_userspace_memory_region};
+use kvm_bindings::{kvm_regs, kvm_userspace_memory_region};
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::vm::ring3::system_registers;
 
 /// How the host translates the addresses of guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +169,7 @@ fn try_guest<T>(
 
 /// Puts the vCPU at the start of the guest's program.
 fn start(vcpu: &VcpuFd) -> io::Result<()> {
-    vcpu.set_sregs(&system_registers())?;
+    vcpu.set_sregs(&system_registers(ROOT, TASK))?;
     vcpu.set_regs(&kvm_regs {
         rip: CODE,
         rbx: FIRST,
@@ -207,7 +209,7 @@ fn watch(vcpu: &mut VcpuFd, file: &OwnedFd, memory: &Memory) -> io::Result<PageW
         Err(error) => return Err(error.into()),
         Ok(()) => return Err(astray("left while its output was completed")),
     }
-    let sregs = system_registers();
+    let sregs = system_registers(ROOT, TASK);
     let mut flushed = sregs;
     flushed.cr4 ^= PAGE_GLOBAL_ENABLE;
     for sregs in [flushed, sregs] {
@@ -246,52 +248,6 @@ fn astray(what: &str) -> io::Error {
         io::ErrorKind::InvalidData,
         format!("KVM does not run a guest as it must: the trial guest {what}"),
     )
-}
-
-/// Long mode in ring 3, as all guests of faasw run.
-fn system_registers() -> kvm_sregs {
-    let segment = |selector, type_, is_code: bool| kvm_segment {
-        limit: u32::MAX,
-        selector,
-        type_,
-        present: 1,
-        dpl: 3,
-        db: (!is_code).into(),
-        s: 1,
-        l: is_code.into(),
-        g: 1,
-        ..kvm_segment::default()
-    };
-    let data = segment(0x23, 3, false);
-    kvm_sregs {
-        cs: segment(0x2b, 11, true),
-        ds: data,
-        es: data,
-        fs: data,
-        gs: data,
-        ss: data,
-        ldt: kvm_segment {
-            type_: 2,
-            unusable: 1,
-            ..kvm_segment::default()
-        },
-        tr: kvm_segment {
-            base: TASK,
-            limit: 0x67,
-            selector: 0x30,
-            type_: 11,
-            present: 1,
-            ..kvm_segment::default()
-        },
-        gdt: kvm_dtable::default(),
-        idt: kvm_dtable::default(),
-        cr0: 0x8005_0033,
-        cr3: ROOT,
-        cr4: 1 << 5 | 1 << 9 | 1 << 10 | 1 << 18,
-        efer: 1 << 8 | 1 << 10,
-        apic_base: 0xfee0_0900,
-        ..kvm_sregs::default()
-    }
 }
 
 fn put(file: &OwnedFd, at: u64, bytes: &[u8]) -> io::Result<()> {

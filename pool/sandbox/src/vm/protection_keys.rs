@@ -25,7 +25,8 @@ use crate::vm::ioctls::errno;
 use crate::vm::xsave::{HEADER, KEYS, LEGACY};
 
 /// Returns where a vCPU's PKRU is in its XSAVE area; `None` if KVM does not accept it on this host.
-/// `vcpu` cannot be used afterwards.
+/// Afterwards, the control words of x87 and SSE in `vcpu` mask no exception, so only a guest that
+/// uses neither may run.
 ///
 /// # Errors
 /// Returns `OPNOTSUPP` if KVM accepts it only beyond the end of our state; otherwise KVM's error.

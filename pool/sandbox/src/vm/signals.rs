@@ -12,14 +12,8 @@
 //! finds its socket shut.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use rustix::io::Errno;
-
-use crate::vm::Vm;
-use crate::vm::ioctls::KVM_SET_SIGNAL_MASK;
 
 /// The signal that calls a sandbox's thread out of `KVM_RUN`. Linux never sends it, and programs
 /// hardly do. Unlike a real-time signal, it needs no room in a queue.
@@ -66,41 +60,4 @@ pub fn block() -> Result<u64, Errno> {
             .map(bit)
             .sum())
     }
-}
-
-impl Vm {
-    /// Makes [`Vm::run`] end with `INTR` once `stop` is set and [`STOP`] was sent to the thread
-    /// that runs it. `blocked` is that thread's mask, as [`block`] returns it.
-    ///
-    /// # Errors
-    /// Returns the error of `KVM_SET_SIGNAL_MASK`.
-    pub(crate) fn stop_with(&mut self, stop: Arc<AtomicBool>, blocked: u64) -> Result<(), Errno> {
-        mask_in_run(self.vcpu.as_raw_fd(), blocked & !bit(STOP))?;
-        self.stop = Some(stop);
-        Ok(())
-    }
-}
-
-/// Sets the signals that are blocked in `KVM_RUN` of this vCPU; all others are not.
-///
-/// # Errors
-/// Returns the error of `KVM_SET_SIGNAL_MASK`.
-pub fn mask_in_run(vcpu: RawFd, blocked: u64) -> Result<(), Errno> {
-    /// `struct kvm_signal_mask` with its set.
-    #[repr(C, packed)]
-    struct SignalMask {
-        bytes: u32,
-        set: u64,
-    }
-    let mask = SignalMask {
-        bytes: size_of::<u64>() as u32,
-        set: blocked,
-    };
-    // SAFETY: the call reads a length and a set of that length.
-    let done = unsafe { libc::ioctl(vcpu, KVM_SET_SIGNAL_MASK as libc::Ioctl, &raw const mask) };
-    if done < 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-    }
-    Ok(())
 }

@@ -11,7 +11,7 @@ use faasw_sandbox::memory::guest_memory;
 use rustix::mm::Advice;
 
 use crate::machine::{self, KEPT, LAST_TABLE, Level, Machine, NUMBER, RAM, UNMAPPED};
-use crate::preset::two_steps;
+use crate::zygote::two_steps;
 use crate::{DONE, private, private_pages, programs};
 
 /// Resets until a reset does not search; the guest does nothing new meanwhile.

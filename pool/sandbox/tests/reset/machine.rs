@@ -21,7 +21,7 @@ use faasw_sandbox::memory::mailbox::Mailbox;
 use faasw_sandbox::memory::mapping::Mapping;
 use faasw_sandbox::memory::page_map::PageMap;
 use faasw_sandbox::vm::state::StateError;
-use faasw_sandbox::vm::{Stop, Template, Vm};
+use faasw_sandbox::vm::{Stop, Vm, VmTemplate};
 use faasw_seedtree::Window;
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
 use kvm_ioctls::Kvm;
@@ -245,7 +245,7 @@ pub fn has_avx() -> bool {
 }
 
 pub fn new_vm() -> Vm {
-    let template = Template::new(Kvm::new().unwrap()).unwrap();
+    let template = VmTemplate::new(Kvm::new().unwrap()).unwrap();
     let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     Vm::new(&template, progress).unwrap()
 }

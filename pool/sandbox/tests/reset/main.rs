@@ -26,8 +26,8 @@
 
 mod known;
 mod machine;
-mod preset;
 mod programs;
+mod zygote;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -38,7 +38,7 @@ use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_sandbox::instance::reset::{PageTableState, ResetFailure};
 use faasw_sandbox::instance::seed_memory::CompareBuffers;
 use faasw_sandbox::memory::page_map::PageMap;
-use faasw_sandbox::vm::Template;
+use faasw_sandbox::vm::VmTemplate;
 use faasw_sandbox::vm::state::{Change, StateError};
 use kvm_ioctls::Kvm;
 use libtest_mimic::{Arguments, Trial};
@@ -50,9 +50,9 @@ use known::{
     no_way_to_a_private_page_goes_unseen,
 };
 use machine::{Level, Machine, NUMBER, has_avx, pages};
-use preset::{
+use zygote::{
     a_fork_in_two_steps_is_a_fork, a_fork_two_steps_down_the_tree_is_a_fork,
-    a_preset_sandbox_takes_fewer_faults, a_seed_that_does_not_descend_is_refused,
+    a_seed_that_does_not_descend_is_refused, a_specialised_zygote_takes_fewer_faults,
     memory_that_a_function_does_not_have_cannot_be_used, nothing_of_the_run_ahead_is_left,
     translations_are_the_childs, what_was_done_ahead_goes_back,
 };
@@ -216,7 +216,10 @@ fn supported_features_are_reported_to_the_guest() {
         return;
     }
     assert_eq!(told, [0, 0]);
-    if Template::new(Kvm::new().unwrap()).unwrap().tells_more() {
+    if VmTemplate::new(Kvm::new().unwrap())
+        .unwrap()
+        .reports_more_features()
+    {
         println!("KVM tells a guest more than its table here");
         return;
     }
@@ -460,7 +463,7 @@ fn prefilled_pages_take_no_faults() {
         machine.vm.page_faults() - before
     };
     let mut machine = Machine::new(Level::Ring3, programs::reader());
-    let template = Template::new(Kvm::new().unwrap()).unwrap();
+    let template = VmTemplate::new(Kvm::new().unwrap()).unwrap();
     if !template.can_prefault() {
         println!("KVM_PRE_FAULT_MEMORY is not offered here");
         return;
@@ -528,7 +531,7 @@ fn main() {
         a_fork_two_steps_down_the_tree_is_a_fork,
         nothing_of_the_run_ahead_is_left,
         what_was_done_ahead_goes_back,
-        a_preset_sandbox_takes_fewer_faults,
+        a_specialised_zygote_takes_fewer_faults,
         translations_are_the_childs,
         memory_that_a_function_does_not_have_cannot_be_used,
         a_seed_that_does_not_descend_is_refused,

@@ -36,7 +36,7 @@ const EROFS: i32 = 30;
 pub(super) struct Calls {
     fault: Fault,
     at: usize,
-    made: Mutex<Vec<&'static str>>,
+    made: Lock<Vec<&'static str>>,
 }
 
 impl Calls {
@@ -44,16 +44,16 @@ impl Calls {
         Arc::new(Self {
             fault,
             at,
-            made: Mutex::default(),
+            made: Lock::default(),
         })
     }
 
     pub fn made(&self) -> Vec<&'static str> {
-        lock(&self.made).clone()
+        self.made.lock().clone()
     }
 
     pub fn forget(&self) {
-        lock(&self.made).clear();
+        self.made.lock().clear();
     }
 
     /// Returns the name of the call that had the fault.
@@ -62,7 +62,7 @@ impl Calls {
     }
 
     fn next(&self, name: &'static str) -> io::Result<Option<Fault>> {
-        let mut made = lock(&self.made);
+        let mut made = self.made.lock();
         let call = made.len();
         made.push(name);
         match self.fault {

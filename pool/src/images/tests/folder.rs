@@ -28,7 +28,7 @@ fn a_removed_folder_is_created_again() {
     assert_eq!(restored(&images, &of(1)), None);
     assert_eq!(images.write_image(&of(2), &frozen()), Some(bytes));
     assert_eq!(restored(&images, &of(2)).as_deref(), Some("here"));
-    assert_eq!(lock(&images.account).bytes_beside(""), bytes);
+    assert_eq!(images.account.lock().bytes_beside(""), bytes);
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o700);
     // A different folder in its place, or a link to one, is refused.
@@ -192,8 +192,8 @@ fn an_image_that_is_not_written_evicts_no_other() {
     let images = images(&folder, SHARE * frozen.layer().data_bytes());
     assert!(images.write_image(&of(1), &frozen).is_some());
     // The shared seeds' images take the whole budget.
-    let shared = images.name(&ImageKind::Shared(SHARED[0].to_owned()));
-    lock(&images.account).note(&shared, images.budget);
+    let shared = ImageKind::Shared(SHARED[0].to_owned()).file_name(&images.key);
+    images.account.lock().note(&shared, images.budget);
     assert_eq!(images.write_image(&of(2), &frozen), None);
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
     // An image without a parent on the disk, or of a removed version, displaces none, either.
@@ -202,10 +202,10 @@ fn an_image_that_is_not_written_evicts_no_other() {
     let parent = Some(Arc::new(frozen_with(b"without an image")));
     let child =
         SeedSnapshot::new(parent, child, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap();
-    lock(&images.account).forget(&shared);
+    images.account.lock().forget(&shared);
     assert_eq!(images.write_image(&of(3), &child), None);
     images.serve(None, &[[4; 32]]);
-    lock(&images.account).note("of another", images.budget - 1);
+    images.account.lock().note("of another", images.budget - 1);
     assert_eq!(images.write_image(&of(4), &frozen), None);
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
 }

@@ -63,7 +63,7 @@ fn a_write_costs_the_same_among_ten_thousand_images() {
     );
     // Calls for the images that it replaces, and for its own.
     assert!(most <= 1 + bytes / 100 + 12, "{most}");
-    let account = lock(&images.account).bytes_beside("");
+    let account = images.account.lock().bytes_beside("");
     let there = fs::read_dir(folder.path()).unwrap();
     let there: u64 = there
         .map(|entry| entry.unwrap().metadata().unwrap().len())

@@ -214,7 +214,7 @@ fn an_image_is_valid_over_its_own_parent_only() {
     );
     assert_eq!((told.pages.stored, told.pages.inherited), (1, 0));
     let told = images.describe(&changed, None, None).unwrap().unwrap();
-    assert!(told.unfit.unwrap().contains("something else"));
+    assert!(told.unfit.unwrap().contains("another build"));
     // An image without a parent is not a function's.
     assert!(matches!(
         images.check(&shared, &parent),

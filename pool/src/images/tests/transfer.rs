@@ -145,11 +145,11 @@ fn a_runtime_does_not_wait_for_a_file_to_be_removed() {
     let runtime = builder.max_blocking_threads(2).build().unwrap();
     // All blocking threads are busy.
     let (go, going) = std::sync::mpsc::channel::<()>();
-    let going = Arc::new(Mutex::new(going));
+    let going = Arc::new(Lock::new(going));
     let waiting: Vec<_> = (0..2)
         .map(|_| {
             let going = going.clone();
-            runtime.spawn_blocking(move || lock(&going).recv().unwrap())
+            runtime.spawn_blocking(move || going.lock().recv().unwrap())
         })
         .collect();
     let arriving = arrives(&to, &image).unwrap();
@@ -185,7 +185,7 @@ fn partial_files_are_removed_at_the_start_and_running_imports_stay() {
     next.retain([]);
     let arriving = arrives(&next, &image).unwrap();
     assert_eq!(by_half(&here).len(), 1, "its own");
-    *lock(&next.account) = ImageAccount::new(SHARED.map(str::to_owned));
+    *next.account.lock() = ImageAccount::new(SHARED.map(str::to_owned));
     next.retain([]);
     next.tidy();
     assert_eq!(by_half(&here).len(), 1, "its own");

@@ -13,8 +13,8 @@ use faasw_abi::doorbell::Doorbell;
 use faasw_fri::messages::Reset;
 use tokio::time::{Instant, sleep_until};
 
-use super::brief_poll::poll_briefly;
 use super::instance::Instance;
+use super::polling::poll_briefly;
 use super::warm::{AssignedRequest, PendingInstance};
 use crate::error::PlatformError;
 use crate::mailbox::{Mailbox, RateLimit};
@@ -98,11 +98,35 @@ impl ResetOrder {
 /// The state of an instance after its reset.
 #[derive(Debug)]
 pub enum ResetOutcome {
-    /// The instance waits for an order. Its guest has polled for the next request in vain for this
-    /// long, and it has had nothing to do since this time.
-    Warm(Effort, Duration, Instant),
-    /// The guest has polled for this long, and was claimed for this request.
-    Claimed(Effort, Duration, AssignedRequest),
+    /// The instance waits for an order.
+    Warm {
+        /// The effort of the reset.
+        effort: Effort,
+        /// How long the guest has polled for the next request in vain.
+        polled: Duration,
+        /// Since when the instance has had nothing to do.
+        idle_since: Instant,
+    },
+    /// The guest has polled for its next request and was claimed for it.
+    Claimed(ClaimedInstance),
+}
+
+/// What is known of an instance that was claimed for a request.
+#[derive(Debug)]
+pub struct ClaimedInstance {
+    /// The effort of its reset, as the sandbox reported it.
+    pub effort: Effort,
+    /// How long its guest has polled. A sandbox reports it until [`ResetWait::reset`] limits it.
+    pub polled: Duration,
+    /// The request.
+    pub request: AssignedRequest,
+}
+
+/// A request that waits for an instance that is not offered yet.
+struct AssignedWait {
+    request: AssignedRequest,
+    /// When the request goes elsewhere.
+    due: Instant,
 }
 
 /// Why an instance was not reset or did not stop.
@@ -148,19 +172,16 @@ impl ResetWait {
         pending: &PendingInstance,
     ) -> Result<ResetOutcome, ResetError> {
         let poll = order.poll;
-        let back = self.follow(&order, instance, pending).await?;
-        match back {
-            ResetOutcome::Warm(_, polled, _) => {
-                instance.note_reset(polled)?;
-                Ok(back)
-            }
-            ResetOutcome::Claimed(effort, looked, waiting) => {
+        let mut outcome = self.follow(&order, instance, pending).await?;
+        match &mut outcome {
+            ResetOutcome::Warm { polled, .. } => instance.note_reset(*polled)?,
+            ResetOutcome::Claimed(ClaimedInstance { polled, .. }) => {
                 // The time is limited to what was allowed, and to what has passed since the order.
-                let looked = looked.min(poll).min(order.since.elapsed());
-                instance.note_claimed(looked)?;
-                Ok(ResetOutcome::Claimed(effort, looked, waiting))
+                *polled = (*polled).min(poll).min(order.since.elapsed());
+                instance.note_claimed(*polled)?;
             }
         }
+        Ok(outcome)
     }
 
     async fn follow(
@@ -171,15 +192,15 @@ impl ResetWait {
     ) -> Result<ResetOutcome, ResetError> {
         let (poll, was_issued) = (order.poll, order.was_issued);
         let mut is_ordered = was_issued;
-        // A request that waits for an instance that is not offered yet, and until when.
-        let mut assigned: Option<(AssignedRequest, Instant)> = None;
+        let mut assigned: Option<AssignedWait> = None;
         let mut background_due = instance
             .sandbox
-            .may_be_aside()
+            .process()
+            .may_be_in_background_group()
             .then(|| Instant::now() + BACKGROUND_MAX);
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
-            let assigned_due = assigned.as_ref().map(|(_, due)| *due);
+            let assigned_due = assigned.as_ref().map(|assigned| assigned.due);
             let due = [assigned_due, background_due].into_iter().flatten();
             let due = due.fold(deadline, Instant::min);
             let news = async {
@@ -195,16 +216,17 @@ impl ResetWait {
                 news = news => match news? {
                     Some(ResetProgress::Stopped) => self.note_stop_report()?,
                     Some(ResetProgress::Warm(effort, polled)) => {
-                        if let Some((assigned, _)) = assigned {
-                            pending.requeue(assigned);
+                        if let Some(assigned) = assigned {
+                            pending.requeue(assigned.request);
                         }
                         let polled = polled.min(poll);
-                        return Ok(ResetOutcome::Warm(effort, polled, order.idle_since(polled)));
+                        let idle_since = order.idle_since(polled);
+                        return Ok(ResetOutcome::Warm { effort, polled, idle_since });
                     }
                     Some(ResetProgress::Offered) => {
                         instance.mailbox.note_report()?;
-                        if let Some((assigned, _)) = assigned.take() {
-                            pending.requeue(assigned);
+                        if let Some(assigned) = assigned.take() {
+                            pending.requeue(assigned.request);
                         }
                         found = claim_for_request(instance, pending).await;
                     }
@@ -248,13 +270,13 @@ impl ResetWait {
             }
             match found {
                 ClaimProgress::NoRequest => {}
-                ClaimProgress::Pending(waiting, due) => assigned = Some((waiting, due)),
-                ClaimProgress::Claimed(effort, looked, waiting) => {
+                ClaimProgress::Pending(waiting) => assigned = Some(waiting),
+                ClaimProgress::Claimed(claimed) => {
                     if !was_issued {
                         // The guest may have rung before the order came.
                         instance.sandbox.discard_ring()?;
                     }
-                    return Ok(ResetOutcome::Claimed(effort, looked, waiting));
+                    return Ok(ResetOutcome::Claimed(claimed));
                 }
             }
         }
@@ -284,7 +306,7 @@ impl ResetWait {
         let left = looked.and_then(|looked| (poll + BACKGROUND_MAX).checked_sub(looked));
         let left = left.filter(|left| !left.is_zero());
         if left.is_none() {
-            instance.sandbox.step_aside(false);
+            instance.sandbox.process().set_background_group(false);
             self.was_late = true;
         }
         left
@@ -360,9 +382,9 @@ impl ResetWait {
 }
 
 /// Waits until a request that waits for the instance has gone. Pends for ever without one.
-async fn assigned_closed(assigned: &mut Option<(AssignedRequest, Instant)>) {
+async fn assigned_closed(assigned: &mut Option<AssignedWait>) {
     match assigned {
-        Some((assigned, _)) => assigned.closed().await,
+        Some(assigned) => assigned.request.closed().await,
         None => pending().await,
     }
 }
@@ -371,37 +393,40 @@ async fn assigned_closed(assigned: &mut Option<(AssignedRequest, Instant)>) {
 enum ClaimProgress {
     /// No request wants the instance any more.
     NoRequest,
-    /// This request waits for the instance until this time; the sandbox will notify the node.
-    Pending(AssignedRequest, Instant),
-    /// The instance was claimed for this request. Has the effort of its reset, and how long its
-    /// guest has polled, as the sandbox reported them.
-    Claimed(Effort, Duration, AssignedRequest),
+    /// A request waits for the instance; the sandbox will notify the node.
+    Pending(AssignedWait),
+    /// The instance was claimed for a request.
+    Claimed(ClaimedInstance),
 }
 
 /// Claims the instance, which polls for a request or will in a moment, for a request that waits for
 /// it. The node first polls for that ([`poll_briefly`]); if the reset takes longer, the sandbox
 /// notifies it.
 async fn claim_for_request(instance: &mut Instance, pending: &PendingInstance) -> ClaimProgress {
-    let Some(mut waiting) = pending.assign_request() else {
+    let Some(mut request) = pending.assign_request() else {
         return ClaimProgress::NoRequest;
     };
     let due = Instant::now() + WAIT_MAX;
     let mailbox = &mut instance.mailbox;
     if mailbox.is_report_due() {
-        return ClaimProgress::Pending(waiting, due);
+        return ClaimProgress::Pending(AssignedWait { request, due });
     }
-    let looked = poll_briefly(|| try_claim(mailbox, pending, &mut waiting)).await;
-    let looked = match looked {
-        Some(looked) => looked,
+    let outcome = poll_briefly(|| try_claim(mailbox, pending, &mut request)).await;
+    let outcome = match outcome {
+        Some(outcome) => outcome,
         // This poll may itself keep the sandbox from a processor, so a longer one would not help.
         None if mailbox.request_report() => ClaimOutcome::Late,
         // The instance was offered at this moment, or is in a state that no sandbox of ours
         // produces.
-        None => try_claim(mailbox, pending, &mut waiting).unwrap_or(ClaimOutcome::Late),
+        None => try_claim(mailbox, pending, &mut request).unwrap_or(ClaimOutcome::Late),
     };
-    match looked {
-        ClaimOutcome::Claimed(effort, looked) => ClaimProgress::Claimed(effort, looked, waiting),
-        ClaimOutcome::Late => ClaimProgress::Pending(waiting, due),
+    match outcome {
+        ClaimOutcome::Claimed { effort, polled } => ClaimProgress::Claimed(ClaimedInstance {
+            effort,
+            polled,
+            request,
+        }),
+        ClaimOutcome::Late => ClaimProgress::Pending(AssignedWait { request, due }),
         ClaimOutcome::Unwanted => ClaimProgress::NoRequest,
     }
 }
@@ -410,7 +435,7 @@ async fn claim_for_request(instance: &mut Instance, pending: &PendingInstance) -
 enum ClaimOutcome {
     /// The instance is claimed. Has the effort of its reset, and how long its guest has polled, as
     /// the sandbox reported them.
-    Claimed(Effort, Duration),
+    Claimed { effort: Effort, polled: Duration },
     /// The sandbox notifies the node in a moment, or when the instance can be claimed.
     Late,
     /// No request wants the instance any more.
@@ -421,17 +446,17 @@ enum ClaimOutcome {
 fn try_claim(
     mailbox: &Mailbox,
     pending: &PendingInstance,
-    waiting: &mut AssignedRequest,
+    request: &mut AssignedRequest,
 ) -> Option<ClaimOutcome> {
-    if waiting.is_closed() {
+    if request.is_closed() {
         // The request has gone: a claimed instance must serve another one.
         match pending.assign_request() {
-            Some(next) => *waiting = next,
+            Some(next) => *request = next,
             None => return Some(ClaimOutcome::Unwanted),
         }
     }
-    if let Some((effort, looked)) = mailbox.claim() {
-        return Some(ClaimOutcome::Claimed(effort, looked));
+    if let Some((effort, polled)) = mailbox.claim() {
+        return Some(ClaimOutcome::Claimed { effort, polled });
     }
     // If the guest stops polling, the instance is warm.
     mailbox.is_ending_poll().then_some(ClaimOutcome::Late)

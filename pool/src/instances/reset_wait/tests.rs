@@ -140,10 +140,10 @@ async fn a_guest_may_stop_before_the_reset_order() {
     let back = reset_wait
         .reset(order(&field.instance), &mut field.instance, &pending)
         .await;
-    assert!(
-        matches!(back, Ok(ResetOutcome::Warm(_, Duration::ZERO, _))),
-        "{back:?}"
-    );
+    let Ok(ResetOutcome::Warm { polled, .. }) = back else {
+        panic!("{back:?}");
+    };
+    assert_eq!(polled, Duration::ZERO);
     assert!(!reset_wait.was_late());
 }
 
@@ -199,14 +199,14 @@ async fn only_time_since_the_offer_counts_as_polling() {
         let mut reset_wait = reset_wait(true);
         let reset = reset_wait.reset(order(&field.instance), &mut field.instance, &pending);
         let back = reset.await.unwrap();
-        let ResetOutcome::Claimed(effort, looked, held) = back else {
+        let ResetOutcome::Claimed(claimed) = back else {
             panic!("{back:?}");
         };
-        assert_eq!(effort.reset.unwrap().filled, 1);
+        assert_eq!(claimed.effort.reset.unwrap().filled, 1);
         assert!(field.instance.is_claimed);
-        pending.hand_over(held, field.instance);
+        pending.hand_over(claimed.request, field.instance);
         assert!(taken.try_recv().is_ok());
-        looked
+        claimed.polled
     };
     // By the sandbox's word, the guest has not begun to poll yet.
     assert_eq!(looked(u64::MAX).await, Duration::ZERO);
@@ -231,14 +231,14 @@ async fn a_slow_reset_restores_the_priority_and_cancels_polling() {
     let begun = Instant::now();
     let works = async {
         tokio::time::sleep(BACKGROUND_MAX - Duration::from_millis(1)).await;
-        assert!(sandbox.is_aside());
+        assert!(sandbox.is_in_background_group());
         tokio::time::sleep(Duration::from_millis(2)).await;
-        assert!(!sandbox.is_aside());
+        assert!(!sandbox.is_in_background_group());
         assert_eq!(control.offer(now()), Offer::Refused);
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
     let (back, ()) = tokio::join!(reset_wait.reset(order(instance), instance, &pending), works);
-    assert!(matches!(back, Ok(ResetOutcome::Warm(..))), "{back:?}");
+    assert!(matches!(back, Ok(ResetOutcome::Warm { .. })), "{back:?}");
     assert!(reset_wait.was_late() && begun.elapsed() < STOP_TIMEOUT);
 }
 
@@ -256,14 +256,14 @@ async fn an_instance_that_was_refused_is_claimed_the_next_time() {
     } = &mut field;
     let mut first = reset_wait(true);
     let works = async {
-        while sandbox.is_aside() {
+        while sandbox.is_in_background_group() {
             tokio::task::yield_now().await;
         }
         assert_eq!(control.offer(now()), Offer::Refused);
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
     let (back, ()) = tokio::join!(first.reset(order(instance), instance, &pending), works);
-    assert!(matches!(back, Ok(ResetOutcome::Warm(..))), "{back:?}");
+    assert!(matches!(back, Ok(ResetOutcome::Warm { .. })), "{back:?}");
     drop((pending, wanted));
     let pending = field.pending();
     let _wanted = field.warm_instances.wait_for_hot().unwrap();
@@ -290,18 +290,18 @@ async fn a_polling_guest_stays_in_the_background_within_its_time() {
         // By the sandbox's word, the guest has all of its time left.
         assert_eq!(control.offer(u64::MAX), Offer::Made);
         tokio::time::sleep(BACKGROUND_MAX + POLL / 2).await;
-        assert!(sandbox.is_aside());
+        assert!(sandbox.is_in_background_group());
         // Moves the offer back, as if the polling time and the time to stop polling had passed.
         let passed = u64::try_from((POLL + BACKGROUND_MAX).as_nanos()).unwrap();
         control.offer(now() - passed);
         tokio::time::sleep(2 * POLL).await;
-        assert!(!sandbox.is_aside());
+        assert!(!sandbox.is_in_background_group());
         assert!(control.withdraw_offer());
         control.left();
         send(&sandbox.socket, &warm(), &[], SendFlags::empty()).unwrap();
     };
     let (back, ()) = tokio::join!(reset_wait.reset(order(instance), instance, &pending), works);
-    assert!(matches!(back, Ok(ResetOutcome::Warm(..))), "{back:?}");
+    assert!(matches!(back, Ok(ResetOutcome::Warm { .. })), "{back:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -306,8 +306,8 @@ impl WarmInstances {
         let first = state.warm.partition_point(is_before(from));
         let last = state.warm.partition_point(is_before(until));
         for warm in state.warm.range(first..last.max(first)) {
-            if warm.instance.sandbox.may_be_aside() {
-                warm.instance.sandbox.step_aside(false);
+            if warm.instance.sandbox.process().may_be_in_background_group() {
+                warm.instance.sandbox.process().set_background_group(false);
             }
         }
     }

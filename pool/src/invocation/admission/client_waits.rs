@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::capacity::Amount;
-use crate::seeds::FunctionNumber;
 
 /// An invocation that has waited for less than this counts as at work: it is the time of a round
 /// trip to a distant client.
@@ -144,18 +144,19 @@ impl ClientWaits {
     }
 
     /// Evicts the invocation that has waited longest among those that `may_lose` their permits.
-    /// Returns whether it evicted one. The permit is for the function `asking`, which has `waiting`
-    /// requests that wait; none is evicted if a permit is coming for each of them. `may_lose` takes
-    /// the pending amounts of the function that would lose the permit, and those of `asking`.
+    /// Returns whether it evicted one. The permit is for the function `claimant`, which has
+    /// `waiting` requests that wait; none is evicted if a permit is coming for each of them.
+    /// `may_lose` takes the pending amounts of the function that would lose the permit, and those
+    /// of `claimant`.
     pub fn evict_longest(
         &self,
-        asking: FunctionNumber,
+        claimant: FunctionNumber,
         waiting: usize,
         may_lose: impl Fn(PermitHolder, PendingEvictions, PendingEvictions) -> bool,
     ) -> bool {
         let now = Instant::now();
         let mut invocations = lock(&self.invocations);
-        let own = invocations.pending_of(asking);
+        let own = invocations.pending_of(claimant);
         // Each waiting request has a permit coming already.
         if own.gained.permits >= waiting {
             return false;
@@ -177,10 +178,12 @@ impl ClientWaits {
         let Some(shared) = longest.map(|(.., shared)| shared.clone()) else {
             return false;
         };
-        let _ = shared.evicted_for.set(asking);
+        let _ = shared.evicted_for.set(claimant);
         let (share, held) = (shared.holder.share, shared.holder.amount());
         invocations.change(share, |pending| pending.lost = pending.lost.plus(held));
-        invocations.change(asking, |pending| pending.gained = pending.gained.plus(held));
+        invocations.change(claimant, |pending| {
+            pending.gained = pending.gained.plus(held)
+        });
         shared.evicted.notify_one();
         self.evicted.fetch_add(1, Ordering::Relaxed);
         true

@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout_at};
 
 use self::capacity::Amount;
 pub use self::client_waits::{ClientWait, ClientWaits, PermitHolder};
-pub use self::permits::PermitRequest;
-use self::permits::{PermitPool, PooledPermit};
+use self::permits::AdmissionPermits;
+pub use self::permits::{AdmissionPermit, PermitRequest};
 pub use self::run_permits::RunPermit;
 use self::run_permits::RunPermits;
 pub use self::served::ServedFunctions;
@@ -47,15 +47,10 @@ const WAITING_MAX: usize = 1024;
 /// if a control group ends some of them when they use more than there is.
 const OVERCOMMIT: u64 = 4;
 
-/// The right of an invocation to have an instance. Dropping it returns the right.
-#[derive(Debug)]
-#[must_use = "dropping a permit returns it"]
-pub struct AdmissionPermit(#[expect(dead_code, reason = "it is held, not used")] PooledPermit);
-
 /// Admission permits, run permits, and the invocations that wait for their clients.
 #[derive(Debug)]
 pub struct Admission {
-    admitted: Arc<PermitPool>,
+    admitted: Arc<AdmissionPermits>,
     running: Arc<RunPermits>,
     waits: Arc<ClientWaits>,
 }
@@ -77,7 +72,7 @@ impl Admission {
         };
         let amount = |permits, memory| Amount { permits, memory };
         Self {
-            admitted: PermitPool::with_reserve(amount(most, memory), served),
+            admitted: AdmissionPermits::with_reserve(amount(most, memory), served),
             running: RunPermits::new(running),
             waits: Arc::default(),
         }
@@ -109,8 +104,8 @@ impl Admission {
     }
 
     /// Returns whether a request of the function would be admitted now.
-    pub fn has_room(&self, version: &FunctionVersion) -> bool {
-        self.admitted.has_room(permit_request(version))
+    pub fn has_free_permit(&self, version: &FunctionVersion) -> bool {
+        self.admitted.has_free_permit(permit_request(version))
     }
 
     /// Evicts the invocation of this function that has waited longest for its client. Returns
@@ -132,10 +127,8 @@ impl Admission {
     /// Returns [`InvokeError::OverCapacity`] if there is no capacity in time.
     pub async fn admit(&self, request: PermitRequest) -> Result<AdmissionPermit, InvokeError> {
         match self.admitted.try_take(request) {
-            Some(permit) => Ok(AdmissionPermit(permit)),
-            None => Box::pin(self.wait_for_permit(request))
-                .await
-                .map(AdmissionPermit),
+            Some(permit) => Ok(permit),
+            None => Box::pin(self.wait_for_permit(request)).await,
         }
     }
 
@@ -155,14 +148,17 @@ impl Admission {
             ..request
         };
         let permit = self.admitted.try_take_nested(request);
-        permit.map(AdmissionPermit).ok_or_else(|| self.full())
+        permit.ok_or_else(|| self.full())
     }
 
     fn full(&self) -> InvokeError {
         InvokeError::OverCapacity(self.admitted.total().permits)
     }
 
-    async fn wait_for_permit(&self, request: PermitRequest) -> Result<PooledPermit, InvokeError> {
+    async fn wait_for_permit(
+        &self,
+        request: PermitRequest,
+    ) -> Result<AdmissionPermit, InvokeError> {
         if self.admitted.waiting_of(request.function) >= WAITING_MAX {
             return Err(self.full());
         }

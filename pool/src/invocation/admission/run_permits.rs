@@ -14,17 +14,16 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use faasw_fri::messages::FunctionNumber;
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
-
-use crate::seeds::FunctionNumber;
 
 /// How long a permit blocks other functions' requests: 1 ms, the time that a request may run with
 /// its permit while others wait.
 const OVERDUE: Duration = Duration::from_millis(1);
 
-/// The permits of a node, and its functions' queues for them.
+/// The run permits of a node, and its functions' queues for them.
 #[derive(Debug)]
 pub struct RunPermits {
     most: usize,
@@ -62,9 +61,9 @@ struct QueuedRequest {
     permit: oneshot::Receiver<RunPermit>,
 }
 
-/// A permit. Dropping it returns it.
+/// The right of a request to run before others. Dropping it returns the right.
 #[derive(Debug)]
-#[must_use = "dropping it gives it back"]
+#[must_use = "dropping a permit returns it"]
 pub struct RunPermit {
     permits: Arc<RunPermits>,
     number: u64,

@@ -93,7 +93,7 @@ pub struct Account {
 
 /// Room for some bytes. Dropping it returns the room.
 #[derive(Debug)]
-#[must_use = "dropping it gives the room back"]
+#[must_use = "dropping it returns the room"]
 pub struct Lease {
     account: Account,
     bytes: u64,

@@ -104,8 +104,8 @@ impl CallChannel {
         outbound: &dyn Outbound,
         may_begin: bool,
     ) -> Result<bool, InvokeError> {
-        let told = &guest.channels[self.channel];
-        match told.turn.checked_sub(mailbox.turn(self.channel)) {
+        let words = &guest.channels[self.channel];
+        match words.turn.checked_sub(mailbox.turn(self.channel)) {
             Some(0) if !matches!(self.stage, Stage::Dropped) => {}
             Some(1) => {
                 self.drop_request(mailbox, guest)?;
@@ -116,7 +116,7 @@ impl CallChannel {
         if self.pump.look(mailbox, guest)?.has_sent {
             self.moved = Instant::now();
         }
-        let is_left = matches!(self.stage, Stage::Free) && told.head != 0 && !may_begin;
+        let is_left = matches!(self.stage, Stage::Free) && words.head != 0 && !may_begin;
         if matches!(self.stage, Stage::Free) && may_begin {
             self.begin(mailbox, guest, outbound)?;
         }

@@ -22,8 +22,7 @@ use faasw_abi::channel::{Channel, Waits};
 use faasw_abi::mailbox::GuestWords;
 use tokio::time::Instant;
 
-use self::channel::CallChannel;
-pub use self::channel::CallEvent;
+use self::channel::{CallChannel, CallEvent};
 use super::outbound::Outbound;
 use crate::error::InvokeError;
 use crate::mailbox::{CallWork, Mailbox};
@@ -45,6 +44,13 @@ pub struct Calls {
     look_again: Option<Instant>,
     /// A request was begun: its effects cannot be undone.
     has_begun: bool,
+}
+
+/// An event of one of the channels.
+pub struct CallUpdate {
+    /// The index of the channel.
+    channel: usize,
+    event: CallEvent,
 }
 
 impl fmt::Debug for Calls {
@@ -131,12 +137,12 @@ impl Calls {
     /// error if the mailbox cannot be accessed.
     pub fn handle_event(
         &mut self,
-        (number, news): (usize, CallEvent),
+        update: CallUpdate,
         mailbox: &mut Mailbox,
         guest: &GuestWords,
     ) -> Result<(), InvokeError> {
-        match self.channels.get_mut(number) {
-            Some(channel) => channel.handle_event(news, mailbox, guest),
+        match self.channels.get_mut(update.channel) {
+            Some(channel) => channel.handle_event(update.event, mailbox, guest),
             None => Ok(()),
         }
     }
@@ -225,27 +231,26 @@ impl Calls {
 
 impl Calls {
     /// Returns an event of a request that is under way, if there is one.
-    pub fn next_now(&mut self) -> Option<(usize, CallEvent)> {
+    pub fn next_now(&mut self) -> Option<CallUpdate> {
         let mut context = Context::from_waker(Waker::noop());
         match self.poll(&mut context) {
-            Poll::Ready(news) => Some(news),
+            Poll::Ready(update) => Some(update),
             Poll::Pending => None,
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(usize, CallEvent)> {
-        for (number, channel) in self.channels.iter_mut().enumerate() {
-            if let Poll::Ready(news) = channel.poll(context) {
-                return Poll::Ready((number, news));
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<CallUpdate> {
+        for (channel, its) in self.channels.iter_mut().enumerate() {
+            if let Poll::Ready(event) = its.poll(context) {
+                return Poll::Ready(CallUpdate { channel, event });
             }
         }
         Poll::Pending
     }
 }
 
-/// Waits for an event of a request that is under way. Returns the index of its channel and the
-/// event. Pends for ever if no request is under way.
-pub async fn next(calls: &mut Option<Calls>) -> (usize, CallEvent) {
+/// Waits for an event of a request that is under way. Pends for ever if no request is under way.
+pub async fn next(calls: &mut Option<Calls>) -> CallUpdate {
     let Some(calls) = calls else {
         return pending().await;
     };

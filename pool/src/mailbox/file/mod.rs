@@ -5,6 +5,7 @@
 //! after copying it. Lengths and counters are the guest's word: each is checked against its area
 //! before anything is copied.
 
+mod hot;
 #[cfg(test)]
 mod tests;
 
@@ -18,12 +19,12 @@ use faasw_abi::mailbox::{self, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, L
 use faasw_abi::ring::RingBuffer;
 use faasw_common::text::Lines;
 use faasw_fri::control::FILE_BYTES;
-use faasw_seedtree::memory_file;
+use faasw_seedtree::{memory_file, read_at, write_at};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::hot::MappedPages;
+use self::hot::MappedPages;
 use super::log_record::{LogRecord, parse as parse_log};
 use crate::error::{InvokeError, PlatformError};
 
@@ -34,13 +35,13 @@ const READS: u32 = 16;
 /// The mailbox of one instance, and the node's progress in it.
 #[derive(Debug)]
 pub struct Mailbox {
-    pub(super) file: OwnedFd,
+    file: OwnedFd,
     /// The node's words in the mailbox, including how far it has read. The node never reads them
     /// back.
     pub(crate) host_words: HostWords,
     commands: u32,
     /// Set once the instance was to be hot.
-    pub(super) mapped: Option<MappedPages>,
+    mapped: Option<MappedPages>,
 }
 
 pub(super) fn system(error: Errno) -> PlatformError {
@@ -165,9 +166,9 @@ impl Mailbox {
     /// # Errors
     /// Returns the error of reading the mailbox.
     pub fn guest(&self) -> Result<GuestWords, PlatformError> {
-        let told = words_of(self.host_words.open);
+        let length = words_of(self.host_words.open);
         let read = |words: &mut GuestWords| {
-            let words = words.as_mut_bytes().get_mut(..told);
+            let words = words.as_mut_bytes().get_mut(..length);
             self.read(GUEST_WORDS.offset, words.unwrap_or_default())
         };
         let mut words = GuestWords::new_zeroed();
@@ -182,13 +183,13 @@ impl Mailbox {
                 break;
             }
         }
-        let told = words
+        let channels = words
             .channels
             .0
             .iter_mut()
             .enumerate()
             .take(channels_to(self.host_words.open));
-        for (number, channel) in told {
+        for (number, channel) in channels {
             if self.host_words.open & 1 << number == 0 {
                 *channel = ChannelWords::default();
             }
@@ -273,11 +274,11 @@ impl Mailbox {
 
     /// Publishes the words of the channels up to this one, and everything before them, to a guest
     /// that does not run.
-    pub(super) fn say_up_to(&self, channel: Channel) -> Result<(), PlatformError> {
+    pub(super) fn publish_up_to(&self, channel: Channel) -> Result<(), PlatformError> {
         let channels = (channel.number() + 1) * size_of::<ChannelWords>();
-        let said = self.host_words.as_bytes();
-        let said = said.get(..offset_of!(HostWords, channels) + channels);
-        self.write(HOST_WORDS.offset, said.unwrap_or_default())
+        let words = self.host_words.as_bytes();
+        let words = words.get(..offset_of!(HostWords, channels) + channels);
+        self.write(HOST_WORDS.offset, words.unwrap_or_default())
     }
 
     /// Changes a word of the node's.
@@ -289,26 +290,12 @@ impl Mailbox {
         self.write(HOST_WORDS.offset + offset as u64, value.as_bytes())
     }
 
-    fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), PlatformError> {
-        while !bytes.is_empty() {
-            let written = rustix::io::pwrite(&self.file, bytes, offset).map_err(system)?;
-            bytes = bytes.get(written..).unwrap_or_default();
-            offset += written as u64;
-        }
-        Ok(())
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), PlatformError> {
+        write_at(&self.file, offset, bytes).map_err(system)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), PlatformError> {
-        let mut read = 0;
-        while let Some(rest) = out.get_mut(read..)
-            && !rest.is_empty()
-        {
-            match rustix::io::pread(&self.file, rest, offset + read as u64).map_err(system)? {
-                0 => return Err(system(Errno::IO)),
-                count => read += count,
-            }
-        }
-        Ok(())
+        read_at(&self.file, offset, out).map_err(system)
     }
 }
 

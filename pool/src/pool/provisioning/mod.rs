@@ -26,12 +26,12 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::queue::Provisioning;
-use self::queue::{ProvisionedVersion, lock};
+use self::queue::{LackingVersion, ProvisionedVersion, lock};
 use super::{Inner, Pool};
 use crate::error::PlatformError;
-use crate::seeds::{ForkOrigin, FunctionVersion, SeedHold};
+use crate::seeds::{ForkOrigin, FunctionVersion};
 use crate::snapshots::SeedSnapshot;
-use crate::stats::{Lack, Lacking};
+use crate::stats::{ShortfallCause, WarmShortfall};
 
 /// How often the task looks for missing instances.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ enum ProvisionStep {
 /// The keeper's answer about its room; `None` while it has not been queried. One answer serves all
 /// versions, because the keeper reads the machine's memory for it. It is discarded when the number
 /// of instances changes.
-type CachedLack = Option<Option<Lack>>;
+type CachedShortfall = Option<Option<ShortfallCause>>;
 
 impl Pool {
     /// Keeps as many instances of a function warm ahead of requests as
@@ -89,8 +89,8 @@ impl Pool {
     /// Returns how many of its instances ahead of requests a version lacks, and why they cannot be
     /// made. Returns `None` if it lacks none, or if they are being made.
     #[must_use]
-    pub fn lacking(&self, version: &FunctionVersion) -> Option<Lacking> {
-        self.inner.provisioning.lacking_of(version)
+    pub fn shortfall(&self, version: &FunctionVersion) -> Option<WarmShortfall> {
+        self.inner.provisioning.shortfall_of(version)
     }
 
     /// Returns for how many functions the instances ahead of requests fit the limit of warm
@@ -143,16 +143,20 @@ impl Pool {
     }
 
     /// Returns the reason, if there is one, that keeps instances of any function from being made.
-    fn full(&self, cached: &mut CachedLack) -> Option<Lack> {
+    fn full(&self, cached: &mut CachedShortfall) -> Option<ShortfallCause> {
         *cached.get_or_insert_with(|| {
             let (at_work, keeper) = (self.inner.admission().taken(), &self.inner.keeper);
-            keeper.is_full(at_work, self.inner.provisioning.count())
+            keeper.shortfall_cause(at_work, self.inner.provisioning.count())
         })
     }
 
     /// Returns whether a version lacks an instance that it can have now. Notes what it lacks and
     /// cannot have.
-    fn must_make_one(&self, provided: &Arc<ProvisionedVersion>, cached: &mut CachedLack) -> bool {
+    fn must_make_one(
+        &self,
+        provided: &Arc<ProvisionedVersion>,
+        cached: &mut CachedShortfall,
+    ) -> bool {
         let Some(version) = provided.version.upgrade() else {
             return false;
         };
@@ -166,27 +170,27 @@ impl Pool {
         let is_backing_off = lock(&provided.backoff).is_paused(Instant::now());
         let why = match &frozen {
             _ if !is_missing => None,
-            _ if is_backing_off => Some(provided.why().unwrap_or(Lack::Failures)),
-            Some(frozen) => self.lacks_room(&version, frozen, cached),
-            None => self.lacks_seed(&version, provided),
+            _ if is_backing_off => Some(provided.why().unwrap_or(ShortfallCause::Failures)),
+            Some(frozen) => self.why_no_instance(&version, frozen, cached),
+            None => self.why_no_seed(&version, provided),
         };
-        provided.note_lacking(why.map(|why| Lacking { instances, why }));
+        provided.note_shortfall(why.map(|why| WarmShortfall { instances, why }));
         if let Some(why) = why {
-            self.warn_of_lack(&version, Lacking { instances, why });
+            self.warn_of_shortfall(&version, WarmShortfall { instances, why });
         }
         is_missing && why.is_none() && frozen.is_some()
     }
 
     /// Returns what keeps one more instance of a version from being made, if anything does.
-    fn lacks_room(
+    fn why_no_instance(
         &self,
         version: &FunctionVersion,
         frozen: &SeedSnapshot,
-        cached: &mut CachedLack,
-    ) -> Option<Lack> {
-        let full = |cached: &mut CachedLack| {
+        cached: &mut CachedShortfall,
+    ) -> Option<ShortfallCause> {
+        let full = |cached: &mut CachedShortfall| {
             self.full(cached)
-                .or_else(|| version.instance_budget_lack(frozen))
+                .or_else(|| version.instance_shortfall_cause(frozen))
         };
         let why = full(cached)?;
         // An instance that would not be warm again after a request makes room for one that would.
@@ -200,13 +204,13 @@ impl Pool {
 
     /// Returns what keeps a version's seed from being made, if anything does. Otherwise has it made
     /// in the background.
-    fn lacks_seed(
+    fn why_no_seed(
         &self,
         version: &FunctionVersion,
         provided: &Arc<ProvisionedVersion>,
-    ) -> Option<Lack> {
-        if let Some(lack) = version.seed_budget_lack() {
-            return Some(lack);
+    ) -> Option<ShortfallCause> {
+        if let Some(cause) = version.seed_shortfall_cause() {
+            return Some(cause);
         }
         if provided.has_seed_made.swap(true, Ordering::Relaxed) {
             return None;
@@ -219,7 +223,8 @@ impl Pool {
                 && let Some(version) = provided.version.upgrade()
             {
                 let instances = version.missing_instances(None);
-                provided.note_lacking((instances > 0).then_some(Lacking { instances, why }));
+                provided
+                    .note_shortfall((instances > 0).then_some(WarmShortfall { instances, why }));
                 // The seed may be evicted as soon as it is made, so the next attempt has to wait.
                 lock(&provided.backoff).note(Instant::now());
             }
@@ -233,7 +238,7 @@ impl Pool {
     async fn provision_one(
         &self,
         provided: &Arc<ProvisionedVersion>,
-        cached: &mut CachedLack,
+        cached: &mut CachedShortfall,
     ) -> ProvisionStep {
         let keeper = &self.inner.keeper;
         if !self.must_make_one(provided, cached) {
@@ -248,18 +253,19 @@ impl Pool {
         if !self.let_requests_go_first().await {
             return ProvisionStep::Postpone;
         }
-        let Some((version, frozen)) = self.recheck_lack(provided) else {
+        let Some(lacking) = self.recheck_missing(provided) else {
             return nothing_to_do(provided);
         };
+        let LackingVersion { version, seed } = lacking;
         let (warm_instances, now) = (version.warm_instances(), Instant::now());
         let had_failed = lock(&provided.backoff).is_recent(now);
-        match self.warm_one(&version, &frozen, provided).await {
+        match self.warm_one(&version, &seed, provided).await {
             Ok(true) => {
                 *cached = None;
                 if warm_instances.has_surplus() {
-                    warm_instances.end_outdated(frozen.working_set().current().generation);
+                    warm_instances.end_outdated(seed.working_set().current().generation);
                 }
-                drop(frozen);
+                drop(seed);
                 if had_failed {
                     // First the task must see whether this instance stays.
                     nothing_to_do(provided)
@@ -291,12 +297,12 @@ impl Pool {
 
     /// Returns a version that still lacks an instance and has room for it, with its seed. Requests
     /// may have changed that during a wait.
-    fn recheck_lack(&self, provided: &ProvisionedVersion) -> Option<(FunctionVersion, SeedHold)> {
-        let (version, frozen) = provided.lacking()?;
+    fn recheck_missing(&self, provided: &ProvisionedVersion) -> Option<LackingVersion> {
+        let lacking = provided.version_with_missing_instances()?;
         let full = self
             .full(&mut None)
-            .or_else(|| version.instance_budget_lack(&frozen));
-        full.is_none().then_some((version, frozen))
+            .or_else(|| lacking.version.instance_shortfall_cause(&lacking.seed));
+        full.is_none().then_some(lacking)
     }
 
     /// Makes one more warm instance. Returns `false` if none can be warm or none is missing any
@@ -316,7 +322,7 @@ impl Pool {
         let ready = ready.map_err(ProvisionError::Sandbox)?;
         // A sandbox is made when nothing else wants to run, so time has passed. If it is not needed
         // any more, it ends: an instance would be made only to end, or to end another.
-        if self.recheck_lack(provided).is_none() {
+        if self.recheck_missing(provided).is_none() {
             return Ok(false);
         }
         // From now on requests wait for the instance. They did not wait for its sandbox, because
@@ -355,20 +361,23 @@ impl Pool {
     }
 
     /// Logs that instances ahead of requests are missing, once for each reason.
-    fn warn_of_lack(&self, version: &FunctionVersion, lacking: Lacking) {
+    fn warn_of_shortfall(&self, version: &FunctionVersion, shortfall: WarmShortfall) {
         // Failures are logged where they happen.
-        if lacking.why == Lack::Failures {
+        if shortfall.why == ShortfallCause::Failures {
             return;
         }
         {
             let mut reported = lock(&self.inner.provisioning.reported);
-            if reported.contains(&lacking.why) {
+            if reported.contains(&shortfall.why) {
                 return;
             }
-            reported.push(lacking.why);
+            reported.push(shortfall.why);
         }
-        let (function, missing, budget) =
-            (version.name(), lacking.instances, lacking.why.description());
+        let (function, missing, budget) = (
+            version.name(),
+            shortfall.instances,
+            shortfall.why.description(),
+        );
         tracing::warn!(
             function,
             missing,

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::failure_backoff::FailureBackoff;
 use crate::seeds::{FunctionVersion, SeedHold, WeakFunctionVersion};
-use crate::stats::{Lack, Lacking, LackingStats};
+use crate::stats::{ShortfallCause, ShortfallStats, WarmShortfall};
 
 /// The versions that have instances warm ahead of requests.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Provisioning {
     /// Failures to make sandboxes, which concern all versions.
     pub backoff: Mutex<FailureBackoff>,
     /// The reasons for missing instances that were logged.
-    pub reported: Mutex<Vec<Lack>>,
+    pub reported: Mutex<Vec<ShortfallCause>>,
 }
 
 /// A version that has instances warm ahead of requests.
@@ -32,11 +32,19 @@ pub struct ProvisionedVersion {
     /// Failures of the version's instances, or of its seed.
     pub backoff: Mutex<FailureBackoff>,
     /// The instances that the version lacked at the last look and could not get.
-    lacking: Mutex<Option<Lacking>>,
+    shortfall: Mutex<Option<WarmShortfall>>,
     /// The seed of the version is being made for its instances.
     pub has_seed_made: AtomicBool,
     /// The callers that wait until the version has its instances, or cannot have them now.
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
+}
+
+/// A version that lacks an instance.
+#[derive(Debug)]
+pub struct LackingVersion {
+    pub version: FunctionVersion,
+    /// Its seed, which is not evicted meanwhile.
+    pub seed: SeedHold,
 }
 
 /// Locks a mutex, poisoned or not: no code here panics halfway through a change.
@@ -51,22 +59,22 @@ impl ProvisionedVersion {
         lock(&self.waiting).clear();
     }
 
-    /// Sets what the version lacks.
-    pub fn note_lacking(&self, lacking: Option<Lacking>) {
-        *lock(&self.lacking) = lacking;
+    /// Sets how many instances the version lacks, and why.
+    pub fn note_shortfall(&self, shortfall: Option<WarmShortfall>) {
+        *lock(&self.shortfall) = shortfall;
     }
 
     /// Returns why the version lacks instances, as far as that is known.
-    pub fn why(&self) -> Option<Lack> {
-        lock(&self.lacking).map(|lacking| lacking.why)
+    pub fn why(&self) -> Option<ShortfallCause> {
+        lock(&self.shortfall).map(|shortfall| shortfall.why)
     }
 
     /// Notes that the missing instances cannot be made, because making sandboxes fails.
     pub fn note_failing(&self) {
-        let lacked = self.lacking();
-        let lacked = lacked.map(|(version, frozen)| version.missing_instances(Some(&frozen)));
-        let why = Lack::Failures;
-        self.note_lacking(lacked.map(|instances| Lacking { instances, why }));
+        let missing = self.version_with_missing_instances();
+        let missing = missing.map(|it| it.version.missing_instances(Some(&it.seed)));
+        let why = ShortfallCause::Failures;
+        self.note_shortfall(missing.map(|instances| WarmShortfall { instances, why }));
     }
 
     /// Returns whether a caller still waits.
@@ -78,11 +86,11 @@ impl ProvisionedVersion {
 
     /// Returns the version and its seed, if that is in memory and has fewer instances than
     /// required.
-    pub fn lacking(&self) -> Option<(FunctionVersion, SeedHold)> {
+    pub fn version_with_missing_instances(&self) -> Option<LackingVersion> {
         let version = self.version.upgrade()?;
-        let frozen = version.hold_seed()?;
-        let lacks = version.missing_instances(Some(&frozen)) > 0;
-        lacks.then_some((version, frozen))
+        let seed = version.hold_seed()?;
+        let are_missing = version.missing_instances(Some(&seed)) > 0;
+        are_missing.then_some(LackingVersion { version, seed })
     }
 }
 
@@ -133,7 +141,7 @@ impl Provisioning {
             queue.push_back(Arc::new(ProvisionedVersion {
                 version: version.downgrade(),
                 backoff: Mutex::default(),
-                lacking: Mutex::default(),
+                shortfall: Mutex::default(),
                 has_seed_made: AtomicBool::new(false),
                 waiting: Mutex::default(),
             }));
@@ -154,24 +162,26 @@ impl Provisioning {
     }
 
     /// Returns what all versions lack together.
-    pub fn lacking(&self) -> LackingStats {
-        let mut stats = LackingStats::default();
+    pub fn shortfall(&self) -> ShortfallStats {
+        let mut stats = ShortfallStats::default();
         let queue = lock(&self.queue);
         for provided in queue.iter().flatten() {
             // A version that has just been removed lacks nothing.
-            let lacking = *lock(&provided.lacking);
-            let lacking = lacking.filter(|_| !provided.version.is_gone());
-            lacking.into_iter().for_each(|lacking| stats.add(lacking));
+            let shortfall = *lock(&provided.shortfall);
+            let shortfall = shortfall.filter(|_| !provided.version.is_gone());
+            shortfall
+                .into_iter()
+                .for_each(|shortfall| stats.add(shortfall));
         }
         stats
     }
 
     /// Returns what a version lacks.
-    pub fn lacking_of(&self, version: &FunctionVersion) -> Option<Lacking> {
+    pub fn shortfall_of(&self, version: &FunctionVersion) -> Option<WarmShortfall> {
         let queue = lock(&self.queue);
         let mut all = queue.iter().flatten();
         let provided = all.find(|provided| provided.version.is(version))?;
-        *lock(&provided.lacking)
+        *lock(&provided.shortfall)
     }
 
     /// Notes that no version can have more instances now.

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use faasw_fri::messages::{Prepared, Preset};
+use faasw_fri::messages::{Prepared, Specialise};
 use faasw_fri::userfault::Faults;
 use faasw_fri::{Kind, Packet};
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,8 +14,8 @@ use super::reports::{SandboxCreationTimes, preparation_error, protocol_error};
 use super::{Sandbox, receive_by};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::sandboxes::confinement::SandboxMaker;
 use crate::sandboxes::progress_doorbell::ProgressDoorbell;
+use crate::sandboxes::sandbox_maker::SandboxMaker;
 use crate::sandboxes::wall_clock::WallClock;
 use crate::sandboxes::watch::watch;
 use crate::snapshots::ZygoteTemplate;
@@ -87,7 +87,7 @@ impl Sandbox {
             Some(packet) => parse_ready(&packet)??,
             None => self.receive_prepared().await??,
         };
-        self.creation_times = SandboxCreationTimes::of(self.process.creation_times(), &prepared);
+        self.creation_times = SandboxCreationTimes::of(self.process().creation_times(), &prepared);
         let SandboxCreationTimes {
             group,
             fork,
@@ -144,7 +144,7 @@ impl Sandbox {
         template: &ZygoteTemplate,
         mailbox: &Mailbox,
     ) -> Result<(), PlatformError> {
-        let order = Box::new(Preset {
+        let order = Box::new(Specialise {
             image: image(&template.frozen, template.ram_bytes, &template.sets)?,
         });
         let layers = template.frozen.layers();
@@ -163,8 +163,8 @@ impl Sandbox {
             .map_err(|error| error.to_string());
         Ok(done.map(|prepared| {
             self.specialised_for = Some(template.parent());
-            self.creation_times.preset = Duration::from_nanos(prepared.nanoseconds);
-            tracing::trace!(took = ?self.creation_times.preset, "sandbox preset");
+            self.creation_times.specialising = Duration::from_nanos(prepared.nanoseconds);
+            tracing::trace!(took = ?self.creation_times.specialising, "sandbox specialised");
         }))
     }
 }

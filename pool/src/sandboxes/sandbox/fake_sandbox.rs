@@ -1,20 +1,21 @@
 //! A sandbox without a process, whose messages and actions come from a test.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use faasw_fri::messages::FunctionNumber;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::{Sandbox, SandboxCreationTimes};
 use crate::sandboxes::cpu_account::CpuAccount;
 use crate::sandboxes::process::{Exit, Process, ProcessCreationTimes, ProcessHandle};
 use crate::sandboxes::progress_doorbell::ProgressDoorbell;
 use crate::sandboxes::watch::watch;
-use crate::seeds::FunctionNumber;
 
 /// The other end of the sandbox's socket.
 #[derive(Debug)]
@@ -22,17 +23,26 @@ pub struct FakeSandbox {
     /// Carries the sandbox's messages and receives its orders.
     pub socket: OwnedFd,
     made: Arc<FakeProcess>,
-    _ended: oneshot::Sender<Exit>,
 }
 
 /// The orders for the process.
 #[derive(Debug)]
 struct FakeProcess {
-    is_aside: AtomicBool,
+    is_in_background_group: AtomicBool,
+    ended: Mutex<Option<oneshot::Sender<Exit>>>,
 }
 
 impl ProcessHandle for FakeProcess {
-    fn kill(&self) {}
+    fn kill(&self) {
+        if let Some(ended) = self.ended.lock().unwrap().take() {
+            // The receiver is gone if the process was dropped.
+            let _ = ended.send(Exit {
+                signal: 9,
+                code: 0,
+                out_of_memory: false,
+            });
+        }
+    }
 
     fn is_orphan(&self) -> bool {
         false
@@ -42,16 +52,17 @@ impl ProcessHandle for FakeProcess {
 
     fn set_background(&self, _background: bool) {}
 
-    fn step_aside(&self, aside: bool) {
-        self.is_aside.store(aside, Ordering::Relaxed);
+    fn set_background_group(&self, background: bool) {
+        self.is_in_background_group
+            .store(background, Ordering::Relaxed);
     }
 
-    fn is_aside(&self) -> bool {
-        self.is_aside.load(Ordering::Relaxed)
+    fn is_in_background_group(&self) -> bool {
+        self.is_in_background_group.load(Ordering::Relaxed)
     }
 
-    fn may_be_aside(&self) -> bool {
-        self.is_aside()
+    fn may_be_in_background_group(&self) -> bool {
+        self.is_in_background_group()
     }
 
     fn cpu_time(&self) -> Result<Duration, Errno> {
@@ -64,21 +75,28 @@ impl ProcessHandle for FakeProcess {
 }
 
 impl FakeSandbox {
-    /// Returns whether all other processes that want a processor are to run before the sandbox.
-    pub fn is_aside(&self) -> bool {
-        self.made.is_aside()
+    /// Returns whether the sandbox is to be in the background group.
+    pub fn is_in_background_group(&self) -> bool {
+        self.made.is_in_background_group()
+    }
+}
+
+impl Drop for FakeSandbox {
+    fn drop(&mut self) {
+        drop(self.made.ended.lock().unwrap().take());
     }
 }
 
 impl Sandbox {
-    /// Returns a sandbox that is put aside, and the stand-in for its process.
+    /// Returns a sandbox in the background group, and the stand-in for its process.
     pub fn fake() -> (Self, FakeSandbox) {
         let (ours, socket) = faasw_fri::pair().unwrap();
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let made = Arc::new(FakeProcess {
-            is_aside: AtomicBool::new(true),
-        });
         let (ended, exit) = oneshot::channel();
+        let made = Arc::new(FakeProcess {
+            is_in_background_group: AtomicBool::new(true),
+            ended: Mutex::new(Some(ended)),
+        });
         let sandbox = Self {
             process: Process::new(made.clone(), Arc::new(CpuAccount::default()), exit),
             socket: watch(ours).unwrap(),
@@ -89,11 +107,15 @@ impl Sandbox {
             faults: None,
             paged: None,
         };
-        let stand_in = FakeSandbox {
-            socket,
-            made,
-            _ended: ended,
-        };
-        (sandbox, stand_in)
+        (sandbox, FakeSandbox { socket, made })
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_closes_its_socket_is_ended() {
+    let (mut sandbox, stand_in) = Sandbox::fake();
+    rustix::net::shutdown(&stand_in.socket, rustix::net::Shutdown::Both).unwrap();
+    let event = timeout(Duration::from_secs(60), sandbox.next_event(None)).await;
+    let error = event.unwrap().unwrap_err();
+    assert!(error.to_string().contains("signal 9"), "{error}");
 }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_fri::messages::{
-    Activate, Forked, Image, Origin, Rang, Reset, Resume, Seal, Sealed, Survey, Used, VcpuState,
-    WarmReport,
+    Activate, Forked, FunctionNumber, Image, Origin, Rang, Reset, Resume, Seal, Sealed, Survey,
+    Used, VcpuState, WarmReport,
 };
 use faasw_fri::userfault::Faults;
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
@@ -36,13 +36,12 @@ pub use self::reports::preparation_error;
 pub use self::reports::{RingReport, SandboxCreationTimes, SandboxEvent, failure_text};
 use self::reports::{is_by_guest, protocol_error, start_error};
 use super::cpu_account::CpuAccount;
-use super::process::Process;
+use super::process::{Process, ProcessHandle};
 use super::progress_doorbell::ProgressDoorbell;
 use super::wall_clock::{self, WallClock};
 use super::watch::{into_io, send_when_writable};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::seeds::FunctionNumber;
 use crate::sink::Effort;
 use crate::snapshots::{
     Code, MemoryBases, Pager, PagerRegistration, ParentRef, SeedSnapshot, has_failed,
@@ -90,7 +89,7 @@ impl Sandbox {
     ) -> Result<(), PlatformError> {
         let order = fork_order(Origin::Shared, Image::empty(ram.bytes(), state));
         // The sandbox is needed now, even if it was made ahead of need.
-        self.process
+        self.process()
             .assign(ram.bytes().saturating_add(VM_OVERHEAD), None);
         self.send_order(&*order, &[mailbox.as_fd(), ram.as_fd()])
             .await
@@ -125,7 +124,7 @@ impl Sandbox {
         let instead = replacement_working_set(working_set);
         let working_set = instead.as_ref().unwrap_or(working_set);
         let mut order = fork_order(Origin::Private, image(frozen, ram_bytes, working_set)?);
-        order.tells_addresses = pager.is_some().into();
+        order.reports_addresses = pager.is_some().into();
         if let Some((code, pages)) = code {
             order.code_bytes = code.mapped_bytes();
             order.code_set = code_set(code, pages, working_set);
@@ -137,7 +136,7 @@ impl Sandbox {
                 let steps = parent.steps_to(frozen).ok_or_else(|| {
                     protocol_error("a sandbox is specialised for a seed that is not a parent")
                 })?;
-                order.origin = Origin::Preset;
+                order.origin = Origin::Zygote;
                 add_difference(&mut order, &frozen.difference_below(steps))?;
                 // The sandbox has the other layers already.
                 (None, frozen.layers_below(steps))
@@ -146,7 +145,7 @@ impl Sandbox {
         // Pages of the seed's holes that the guest touches become the seed's, and are charged to
         // the sandbox.
         let most = ram_bytes.saturating_add(frozen.hole_bytes());
-        self.process
+        self.process()
             .assign(most.saturating_add(VM_OVERHEAD), function);
         let fds = attached
             .into_iter()
@@ -271,6 +270,11 @@ impl Sandbox {
         }
     }
 
+    /// Returns the handle of its process, which sets its priority.
+    pub fn process(&self) -> &dyn ProcessHandle {
+        self.process.handle()
+    }
+
     /// Returns the CPU time that the sandbox and its guest have used.
     ///
     /// # Errors
@@ -306,27 +310,6 @@ impl Sandbox {
                 wall_clock::epoch_nanoseconds(self.wall_clock)
             },
         }
-    }
-
-    /// Sets the background priority or the usual one.
-    pub fn set_background(&self, background: bool) {
-        self.process.set_background(background);
-    }
-
-    /// Lets all other processes that want a processor run before it, or stops that.
-    /// [`Sandbox::is_aside`] reports when this has taken effect, on hosts that support it.
-    pub fn step_aside(&self, aside: bool) {
-        self.process.step_aside(aside);
-    }
-
-    /// Returns whether all other processes that want a processor run before it.
-    pub fn is_aside(&self) -> bool {
-        self.process.is_aside()
-    }
-
-    /// Returns whether it is put aside, or may be at any moment.
-    pub fn may_be_aside(&self) -> bool {
-        self.process.may_be_aside()
     }
 
     /// Waits for the result of a reset, or for a ring of a guest that still runs. Such a ring
@@ -494,7 +477,7 @@ impl Sandbox {
         match sent {
             Ok(()) => Ok(()),
             // The cause of its end is more informative.
-            Err(error) if is_end(&error) => Err(self.process.ended().await?.into()),
+            Err(error) if is_end(&error) => Err(self.process.closed().await?.into()),
             Err(error) => Err(PlatformError::SandboxEnded(error.to_string())),
         }
     }
@@ -554,7 +537,7 @@ async fn receive_by(
     match received {
         Ok(Some(packet)) => Ok(packet),
         Ok(None) => Err(protocol_error("the sandbox sent an invalid packet")),
-        Err(_) => Err(process.ended().await?.into()),
+        Err(_) => Err(process.closed().await?.into()),
     }
 }
 

@@ -20,7 +20,7 @@ pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
         mapped: Ranges::default(),
         forgets_tables: Answer::No,
         code_set: Ranges::default(),
-        tells_addresses: Answer::No,
+        reports_addresses: Answer::No,
         has_small_code: Answer::No,
     })
 }

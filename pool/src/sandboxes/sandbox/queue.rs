@@ -33,19 +33,19 @@ pub fn wake(socket: impl AsFd) -> Result<(), FriError> {
 pub fn unreceived_bytes(socket: impl AsFd) -> Result<u32, Errno> {
     /// The memory use of a socket (`SO_MEMINFO`, Linux 4.12): the third word is for sent data.
     const MEMORY: c_int = 55;
-    let mut told = [0_u32; 9];
-    let mut bytes = size_of_val(&told) as libc::socklen_t;
+    let mut memory = [0_u32; 9];
+    let mut bytes = size_of_val(&memory) as libc::socklen_t;
     // SAFETY: the call writes at most so many bytes there, and how many it wrote.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             MEMORY,
-            told.as_mut_ptr().cast(),
+            memory.as_mut_ptr().cast(),
             &raw mut bytes,
         )
     };
-    match (answer, told) {
+    match (answer, memory) {
         (0, [_, _, sent, ..]) => Ok(sent),
         _ => Err(Errno::IO),
     }

@@ -52,7 +52,7 @@ pub struct SandboxCreationTimes {
     /// Closing its jail.
     pub jail: Duration,
     /// Specialising it; zero for a generic zygote.
-    pub preset: Duration,
+    pub specialising: Duration,
 }
 
 impl SandboxCreationTimes {
@@ -66,7 +66,7 @@ impl SandboxCreationTimes {
             enter: born.saturating_sub(times.fork),
             vm: Duration::from_nanos(prepared.nanoseconds.saturating_sub(closing)),
             jail: Duration::from_nanos(closing),
-            preset: Duration::ZERO,
+            specialising: Duration::ZERO,
         }
     }
 }
@@ -135,7 +135,7 @@ pub fn start_error(packet: &Packet) -> PlatformError {
     let is_for_memory = failed.is_ok_and(|failed| {
         let is_systems = matches!(
             failed.failure,
-            Failure::Create | Failure::Preset | Failure::Fork
+            Failure::Create | Failure::Specialise | Failure::Fork
         );
         is_systems && errno_from_report(failed.detail) == Errno::NOMEM
     });
@@ -162,7 +162,7 @@ pub fn is_by_guest(packet: &Packet) -> bool {
         | Failure::Message
         | Failure::Reset
         | Failure::Jail
-        | Failure::Preset
+        | Failure::Specialise
         | Failure::Seal => false,
     })
 }
@@ -185,7 +185,7 @@ pub fn failure_text(packet: &Packet) -> String {
     };
     match failure {
         Failure::Create => format!("the VM could not be created: {}", errno()),
-        Failure::Preset => format!("the sandbox could not be specialised: {}", errno()),
+        Failure::Specialise => format!("the sandbox could not be specialised: {}", errno()),
         Failure::Seal => match errno_from_report(detail) {
             Errno::TOOBIG => {
                 "it has written to more separate ranges than a seed can have".to_owned()

@@ -7,10 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{ZygotePool, lock};
+use super::ZygotePool;
 use crate::error::PlatformError;
 use crate::snapshots::has_small_pages;
 
@@ -37,42 +36,12 @@ impl Drop for FirstSandbox {
     }
 }
 
-/// The capabilities that the first sandbox has reported.
-#[derive(Debug)]
-pub struct FaultSupport {
-    /// Whether page faults can be answered; `None` before the sandbox was made.
-    faults: watch::Sender<Option<bool>>,
-}
-
-impl FaultSupport {
-    pub fn unknown() -> Self {
-        Self {
-            faults: watch::Sender::new(None),
-        }
-    }
-
-    /// Returns whether page faults can be answered, as far as known.
-    pub fn has_faults(&self) -> bool {
-        self.faults.borrow().unwrap_or(false)
-    }
-
-    /// Waits until it is known whether page faults can be answered, and returns that.
-    pub async fn wait(&self) -> bool {
-        let mut faults = self.faults.subscribe();
-        // The sender belongs to `self`, so it cannot be dropped meanwhile.
-        let told = faults.wait_for(Option::is_some).await;
-        told.is_ok_and(|told| told.unwrap_or(false))
-    }
-}
-
 /// Releases the waiters on drop, whatever happened to the sandbox, even if its task never ran.
 struct FaultSupportGuard(Arc<ZygotePool>);
 
 impl Drop for FaultSupportGuard {
     fn drop(&mut self) {
-        let told = &self.0.fault_support;
-        told.faults
-            .send_if_modified(|faults| faults.replace(faults.unwrap_or(false)).is_none());
+        self.0.fault_support.give_up();
     }
 }
 
@@ -84,9 +53,9 @@ impl ZygotePool {
             let zygote_pool = guard.0.clone();
             let has_small_pages = has_small_pages();
             let first = zygote_pool.make_generic().await?;
-            let tells = first.sandbox.reports_faults() && has_small_pages;
+            let has_faults = first.sandbox.reports_faults() && has_small_pages;
             let surplus = {
-                let mut ready_zygotes = lock(&zygote_pool.ready);
+                let mut ready_zygotes = zygote_pool.ready.lock();
                 // [`ZygotePool::stop`] sets `stopped` before it empties the pool.
                 if is_kept && !zygote_pool.stopped.load(Ordering::Acquire) {
                     ready_zygotes.put(first);
@@ -95,7 +64,7 @@ impl ZygotePool {
                     Some(first)
                 }
             };
-            zygote_pool.fault_support.faults.send_replace(Some(tells));
+            zygote_pool.fault_support.record(has_faults);
             drop(guard);
             if let Some(surplus) = surplus {
                 surplus.sandbox.destroy().await;

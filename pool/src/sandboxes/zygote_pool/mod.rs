@@ -6,32 +6,34 @@
 //! Zygotes are made one at a time, when nothing else wants to run (`refill`); their number follows
 //! demand ([`Watermarks`]).
 
+mod fault_support;
 mod first_sandbox;
 mod refill;
 mod targets;
 mod watermarks;
 mod zygote;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faasw_jail::{ConfinementLevel, Network};
-use rustix::io::Errno;
-use tokio::runtime::Handle;
+use faasw_common::Lock;
+use faasw_jail::Network;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::first_sandbox::FaultSupport;
+use self::fault_support::FaultSupport;
 pub use self::first_sandbox::FirstSandbox;
 use self::watermarks::Watermarks;
 use self::zygote::ReadyZygotes;
 pub use self::zygote::Zygote;
-use super::confinement::{Confinement, SandboxMaker};
 use super::group_account::GroupAccount;
 use super::launcher::Launcher;
+use super::sandbox_maker::SandboxMaker;
 use super::spawner::Spawner;
+use super::spawner_slot::SpawnerSlot;
 use super::threads::Threads;
 use super::wall_clock::WallClock;
+use crate::confinement::Confinement;
 use crate::error::{PlatformError, StartError};
 use crate::open_files;
 use crate::snapshots::{ParentRef, SeedSnapshot, is_fully_loaded};
@@ -57,18 +59,13 @@ pub struct ZygotePoolOptions {
 /// The zygotes of a pool, and the means to make them.
 #[derive(Debug)]
 pub struct ZygotePool {
-    /// Started when it is first needed.
-    spawner: Mutex<Option<Arc<Spawner>>>,
-    launcher: Option<Arc<Launcher>>,
-    /// The confinement level of jails.
-    level: ConfinementLevel,
+    spawner: SpawnerSlot,
     /// The threads that are used instead of processes, if the options ask for that.
     threads: Option<Arc<Threads>>,
-    forbidden_calls: Arc<AtomicU64>,
     groups: Arc<GroupAccount>,
     wall_clock: WallClock,
-    ready: Mutex<ReadyZygotes>,
-    watermarks: Mutex<Watermarks>,
+    ready: Lock<ReadyZygotes>,
+    watermarks: Lock<Watermarks>,
     /// The number of instances that found a zygote ready.
     hits: AtomicU64,
     /// The number of those whose zygote was specialised for exactly the seed that
@@ -87,12 +84,6 @@ pub struct ZygotePool {
     /// Notified when nothing is being made.
     #[cfg(feature = "measuring")]
     filled: Notify,
-    /// The runtime that the pool was started in; a caller may run in another one.
-    runtime: Handle,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ZygotePool {
@@ -109,36 +100,24 @@ impl ZygotePool {
         if let Some(loss) = options.confinement.loss() {
             tracing::warn!("{loss}");
         }
-        let forbidden_calls = Arc::new(AtomicU64::new(0));
         let groups = Arc::new(GroupAccount::new(options.groups_kept, options.memory_bytes));
         let level = options.confinement.level();
-        let (spawner, threads) = match options.confinement {
+        let spawner = SpawnerSlot::new(options.launcher, Network::Empty, level, groups.clone());
+        let threads = match options.confinement {
             Confinement::Jailed | Confinement::Reduced => {
-                let launcher = options.launcher.as_deref();
-                let spawner = Spawner::start(
-                    launcher,
-                    (Network::Empty, level),
-                    forbidden_calls.clone(),
-                    groups.clone(),
-                );
-                (Some(spawner.map_err(StartError::Spawner)?), None)
+                spawner.fill().map_err(StartError::Spawner)?;
+                None
             }
             // Only the compile helper needs a spawner then.
-            Confinement::InProcess => {
-                let threads = Threads::prepare().map_err(StartError::KvmBroken)?;
-                (None, Some(threads))
-            }
+            Confinement::InProcess => Some(Threads::prepare().map_err(StartError::KvmBroken)?),
         };
         let zygote_pool = Arc::new(Self {
-            spawner: Mutex::new(spawner),
-            launcher: options.launcher,
-            level,
+            spawner,
             threads,
-            forbidden_calls,
             groups,
             wall_clock,
-            ready: Mutex::default(),
-            watermarks: Mutex::new(Watermarks::new(low, Instant::now())),
+            ready: Lock::default(),
+            watermarks: Lock::new(Watermarks::new(low, Instant::now())),
             hits: AtomicU64::new(0),
             near: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -149,7 +128,6 @@ impl ZygotePool {
             changed: Arc::new(Notify::new()),
             #[cfg(feature = "measuring")]
             filled: Notify::new(),
-            runtime: Handle::current(),
         });
         let first = Self::make_first(&zygote_pool, low > 0);
         Ok((zygote_pool, first))
@@ -180,31 +158,12 @@ impl ZygotePool {
     /// Returns an error if it cannot be started, or [`PlatformError::SpawnerGone`] after
     /// [`Self::stop`].
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
-        let mut spawner = lock(&self.spawner);
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(PlatformError::SpawnerGone);
-        }
-        match spawner.as_ref() {
-            Some(spawner) if !spawner.is_gone() => return Ok(spawner.clone()),
-            Some(_) => tracing::warn!("the spawner has ended; starting another"),
-            None => {}
-        }
-        if self.threads.is_none() {
-            self.clear();
-        }
-        let _on_the_pools_own = self.runtime.enter();
-        let launcher = self.launcher.as_deref();
-        let started = Spawner::start(
-            launcher,
-            (Network::Empty, self.level),
-            self.forbidden_calls.clone(),
-            self.groups.clone(),
-        );
-        let started = started.map_err(|error| PlatformError::System {
-            what: "the spawner process could not be started",
-            error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        })?;
-        Ok(spawner.insert(started).clone())
+        self.spawner.get(|| {
+            tracing::warn!("the spawner has ended; starting another");
+            if self.threads.is_none() {
+                self.clear();
+            }
+        })
     }
 
     /// Returns the maker of sandboxes.
@@ -221,7 +180,7 @@ impl ZygotePool {
     /// Sets the seed from which functions descend: zygotes are specialised for it from now on,
     /// including those that are ready.
     pub fn set_base(&self, frozen: &Arc<SeedSnapshot>) {
-        lock(&self.ready).set_base(frozen, Instant::now());
+        self.ready.lock().set_base(frozen, Instant::now());
         self.changed.notify_one();
     }
 
@@ -241,7 +200,7 @@ impl ZygotePool {
         let is_loaded = is_fully_loaded(parent);
         let (parent, now) = (ParentRef::of(parent), Instant::now());
         let (ready, left) = {
-            let mut ready_zygotes = lock(&self.ready);
+            let mut ready_zygotes = self.ready.lock();
             // No zygote is specialised for a seed that is not completely loaded.
             if is_loaded {
                 ready_zygotes.record_fork(&parent, now);
@@ -250,7 +209,7 @@ impl ZygotePool {
             (ready, ready_zygotes.len())
         };
         let left = ready.is_some().then_some(left);
-        lock(&self.watermarks).take(left, now);
+        self.watermarks.lock().take(left, now);
         self.changed.notify_one();
         match ready {
             Some(ready) => {
@@ -271,7 +230,7 @@ impl ZygotePool {
     pub async fn take_generic(&self) -> Result<Zygote, PlatformError> {
         self.fault_support.wait().await;
         self.maker()?;
-        let ready = lock(&self.ready).take_generic();
+        let ready = self.ready.lock().take_generic();
         self.changed.notify_one();
         match ready {
             Some(ready) => Ok(ready),
@@ -286,7 +245,7 @@ impl ZygotePool {
             return;
         }
         let gone: Vec<ParentRef> = gone.iter().map(ParentRef::of).collect();
-        let ended = lock(&self.ready).forget(&gone);
+        let ended = self.ready.lock().forget(&gone);
         if !ended.is_empty() {
             self.changed.notify_one();
         }
@@ -316,18 +275,18 @@ impl ZygotePool {
 
     /// Returns the number of zygotes that are ready now.
     pub fn ready(&self) -> usize {
-        lock(&self.ready).len()
+        self.ready.lock().len()
     }
 
     /// Returns how many of those are specialised.
     pub fn specialised(&self) -> usize {
-        lock(&self.ready).specialised()
+        self.ready.lock().specialised()
     }
 
     /// Returns the number of zygotes wanted, and how often one was ready.
     pub fn stats(&self) -> ZygotePoolStats {
         let (wanted, (low, high)) = {
-            let watermarks = lock(&self.watermarks);
+            let watermarks = self.watermarks.lock();
             (watermarks.wanted(), watermarks.bounds())
         };
         ZygotePoolStats {
@@ -339,7 +298,7 @@ impl ZygotePool {
             misses: self.misses.load(Ordering::Relaxed),
             specialise_failures: self.specialise_failures.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
-            parents: lock(&self.ready).parents(),
+            parents: self.ready.lock().parents(),
         }
     }
 
@@ -371,18 +330,14 @@ impl ZygotePool {
 
     /// Returns how many processes were killed for a system call that their jail does not allow.
     pub fn forbidden_calls(&self) -> u64 {
-        self.forbidden_calls.load(Ordering::Relaxed)
+        self.spawner.forbidden_calls()
     }
 
     /// Ends all threads, and the spawner with every process that it made; waits until they are
     /// gone. No others are made afterwards.
     pub async fn stop(&self) {
-        let spawner = {
-            // Under the lock, so that no other caller is starting one meanwhile.
-            let spawner = lock(&self.spawner);
-            self.stopped.store(true, Ordering::Release);
-            spawner.clone()
-        };
+        self.stopped.store(true, Ordering::Release);
+        let spawner = self.spawner.close();
         self.clear();
         if let Some(threads) = &self.threads {
             threads.stop().await;
@@ -394,7 +349,7 @@ impl ZygotePool {
 
     /// Ends the zygotes that are ready.
     fn clear(&self) {
-        let all = lock(&self.ready).clear();
+        let all = self.ready.lock().clear();
         drop(all);
     }
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use faasw_common::text::Line;
 use tokio::time::{Instant, timeout_at};
 
+use super::ZygotePool;
 use super::watermarks::PERIOD;
 use super::zygote::{Zygote, ZygoteTask};
-use super::{ZygotePool, lock};
 use crate::error::PlatformError;
 use crate::open_files;
 use crate::snapshots::{ParentRef, SeedSnapshot, ZygoteTemplate};
@@ -52,11 +52,11 @@ impl ZygotePool {
         loop {
             let now = Instant::now();
             let (wanted, next) = {
-                let mut watermarks = lock(&self.watermarks);
+                let mut watermarks = self.watermarks.lock();
                 let next = watermarks.decay(now);
                 (watermarks.wanted(), next)
             };
-            let todo = lock(&self.ready).next(wanted, now);
+            let todo = self.ready.lock().next(wanted, now);
             let (generic, parent) = match todo {
                 ZygoteTask::End(ended) => {
                     // The spawner ends it; nothing waits for that.
@@ -77,7 +77,7 @@ impl ZygotePool {
             }
             let name = parent.as_ref().map(ParentRef::of);
             let made = self.make_in_background(generic, parent).await?;
-            let mut ready_zygotes = lock(&self.ready);
+            let mut ready_zygotes = self.ready.lock();
             let is_abandoned =
                 name.is_some_and(|name| ready_zygotes.record_specialisation(&name, made.is_err()));
             match made {

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::targets::{PoolAction, SpecialisationTargets};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
-use crate::sandboxes::confinement::SandboxMaker;
 use crate::sandboxes::sandbox::Sandbox;
+use crate::sandboxes::sandbox_maker::SandboxMaker;
 use crate::sandboxes::wall_clock::WallClock;
 use crate::snapshots::{ParentRef, SeedSnapshot, ZygoteTemplate};
 
@@ -122,10 +122,11 @@ impl ReadyZygotes {
     /// Takes the oldest of those with the fewest `steps` that have not ended while they waited.
     fn pop(&mut self, steps: impl Fn(&Sandbox) -> Option<usize>) -> Option<Zygote> {
         loop {
-            let places = self.ready.iter().enumerate();
-            let suiting = places.filter_map(|(place, ready)| Some((steps(&ready.sandbox)?, place)));
-            let (_, place) = suiting.min()?;
-            let mut found = self.ready.remove(place)?;
+            let indexed = self.ready.iter().enumerate();
+            let suiting =
+                indexed.filter_map(|(index, ready)| Some((steps(&ready.sandbox)?, index)));
+            let (_, index) = suiting.min()?;
+            let mut found = self.ready.remove(index)?;
             if found.sandbox.check_alive() {
                 return Some(found);
             }
@@ -142,16 +143,16 @@ impl ReadyZygotes {
                 .map(|ready| ready.sandbox.specialised_for());
             let images: Vec<Option<&ParentRef>> = images.collect();
             match self.targets.next(wanted, &images, now.into_std()) {
-                PoolAction::End(place) => {
-                    if let Some(ended) = self.ready.remove(place) {
+                PoolAction::End(index) => {
+                    if let Some(ended) = self.ready.remove(index) {
                         return ZygoteTask::End(ended);
                     }
                 }
-                PoolAction::Specialise(place, parent) => {
+                PoolAction::Specialise(index, parent) => {
                     let Some(frozen) = self.get(&parent) else {
                         continue;
                     };
-                    if let Some(mut ready) = self.ready.remove(place)
+                    if let Some(mut ready) = self.ready.remove(index)
                         && ready.sandbox.check_alive()
                     {
                         return ZygoteTask::Specialise(ready, frozen);
@@ -219,8 +220,8 @@ impl ReadyZygotes {
             .iter()
             .map(|ready| ready.sandbox.specialised_for());
         let images: Vec<&ParentRef> = images.flatten().collect();
-        let is_first = |(place, image): &(usize, &&ParentRef)| {
-            !images.iter().take(*place).any(|other| other == *image)
+        let is_first = |(index, image): &(usize, &&ParentRef)| {
+            !images.iter().take(*index).any(|other| other == *image)
         };
         images.iter().enumerate().filter(is_first).count()
     }

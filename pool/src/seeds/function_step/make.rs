@@ -11,7 +11,7 @@ use faasw_common::text::Line;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::super::seed_build::{InstantiationReport, ScriptUpload, SeedBuild, SeedBuildContext};
-use super::super::spec::{FreezePolicy, Script};
+use super::super::spec::FreezePolicy;
 use super::{FunctionStep, timeout_error};
 use crate::error::SeedError;
 use crate::fault::Fault;
@@ -35,7 +35,7 @@ impl FunctionStep {
     ) -> Result<SeedSnapshot, SeedError> {
         let mut making = self.in_time(self.initialised(context, parent)).await?;
         let (was_made, is_cold) = {
-            let record = self.record();
+            let record = self.record.lock();
             (record.was_made, record.is_cold)
         };
         if !self.warm_ups.is_empty() && !is_cold {
@@ -51,13 +51,13 @@ impl FunctionStep {
                     let (function, error) = (self.name(), Line(&error));
                     tracing::warn!(function, %error, "warm-up requests fail; seeds are made \
                          without them");
-                    self.record().is_cold = true;
+                    self.record.lock().is_cold = true;
                     making = self.in_time(self.initialised(context, parent)).await?;
                 }
             }
         }
         let frozen = self.in_time(making.freeze()).await?;
-        let mut record = self.record();
+        let mut record = self.record.lock();
         record.was_made = true;
         record.is_restored = false;
         Ok(frozen)
@@ -84,7 +84,7 @@ impl FunctionStep {
             }
         }
         match (&self.spec.script, &self.spec.init) {
-            (Some(script), _) => self.load_script(context, parent, script).await,
+            (Some(_), _) => self.load_script(context, parent).await,
             (None, Some(export)) => {
                 let mut making = self.load(context, parent).await?;
                 self.initialise(&mut making, export).await?;
@@ -93,8 +93,8 @@ impl FunctionStep {
             (None, None) if self.warm_ups.is_empty() => self.by_policy(context, parent).await,
             (None, None) => {
                 let mut making = self.load(context, parent).await?;
-                let did = making.instantiate().await?;
-                self.record_instantiation(&did, true);
+                let report = making.instantiate().await?;
+                self.record_instantiation(&report, true);
                 Ok(making)
             }
         }
@@ -110,8 +110,8 @@ impl FunctionStep {
         parent: &Arc<SeedSnapshot>,
     ) -> Result<Option<SeedBuild>, SeedError> {
         let mut making = self.load(context, parent).await?;
-        let (did, mut has_entered) = making.instantiate_or_enter().await?;
-        let mut took = did.took;
+        let (report, mut has_entered) = making.instantiate_or_enter().await?;
+        let mut took = report.took;
         if let Some(export) = self.spec.init.clone() {
             if has_entered {
                 return Err(SeedError::EnteredBefore(format!(
@@ -133,12 +133,12 @@ impl FunctionStep {
             making.run_or_enter(Command::Run, Doorbell::Entry).await?;
             took += making.drawn()?.took;
         }
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::EntryDrew(did.describe_draws()));
+        let report = making.drawn()?;
+        if report.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::EntryDrew(report.describe_draws()));
         }
-        self.record_instantiation(&InstantiationReport { took, ..did }, true);
-        self.record().has_entered = true;
+        self.record_instantiation(&InstantiationReport { took, ..report }, true);
+        self.record.lock().has_entered = true;
         Ok(Some(making))
     }
 
@@ -151,7 +151,7 @@ impl FunctionStep {
     ) -> Result<SeedBuild, SeedError> {
         let mut making = self.load(context, parent).await?;
         if self.after_init() != Some(false) {
-            let did = if self.spec.has_entry {
+            let report = if self.spec.has_entry {
                 making.instantiate_or_enter().await?.0
             } else {
                 making.instantiate().await?
@@ -159,9 +159,9 @@ impl FunctionStep {
             let after_init = match self.spec.freeze {
                 FreezePolicy::AfterInit => true,
                 FreezePolicy::BeforeInit => false,
-                FreezePolicy::Auto => !did.drew_entropy,
+                FreezePolicy::Auto => !report.drew_entropy,
             };
-            self.record_instantiation(&did, after_init);
+            self.record_instantiation(&report, after_init);
             if self.after_init() == Some(false) {
                 // The instantiation has shown that the function can be instantiated and what that
                 // draws. A seed without instantiation takes another guest.
@@ -177,12 +177,12 @@ impl FunctionStep {
     async fn warm_up(&self, making: &mut SeedBuild, limit: Duration) -> Result<(), SeedError> {
         let until = Instant::now() + limit;
         for (command, request) in self.warm_ups.iter().zip(&self.spec.warm_ups) {
-            let went = timeout_at(
+            let done = timeout_at(
                 until,
                 making.run_commands(slice::from_ref(command), Doorbell::Ready),
             )
             .await;
-            went.unwrap_or_else(|_| Err(timeout_error(limit)))
+            done.unwrap_or_else(|_| Err(timeout_error(limit)))
                 .map_err(|error| match error {
                     SeedError::Function(error) => SeedError::WarmUp {
                         request: request.describe(),
@@ -191,14 +191,14 @@ impl FunctionStep {
                     other => other,
                 })?;
         }
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::WarmUpDrew(did.describe_draws()));
+        let report = making.drawn()?;
+        if report.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::WarmUpDrew(report.describe_draws()));
         }
         // An instance of an ancestor is not warmed up, so the recorded duration stays that of the
         // instantiation.
         let took = self.instantiation();
-        self.record_instantiation(&InstantiationReport { took, ..did }, true);
+        self.record_instantiation(&InstantiationReport { took, ..report }, true);
         Ok(())
     }
 
@@ -208,22 +208,13 @@ impl FunctionStep {
         &self,
         context: SeedBuildContext<'_>,
         parent: &Arc<SeedSnapshot>,
-        script: &Script,
     ) -> Result<SeedBuild, SeedError> {
-        let log = LogLines::new(self.spec.log.clone(), 0);
-        let mut mailbox = Mailbox::new()?;
-        let (files, code) = (script.files.get().await?, self.code.get().await?);
-        mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let upload = ScriptUpload::open(files, &mut mailbox).map_err(SeedError::Function)?;
-        let (ram, code) = (self.ram_bytes, Some(&*code));
-        let making = SeedBuild::fork(context, parent, ram, mailbox, code, log).await?;
-        let mut making = making.with_upload(upload);
-        making.reach(Doorbell::Ready).await?;
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::ScriptDrew(did.describe_draws()));
+        let making = self.fork(context, parent, Doorbell::Ready).await?;
+        let report = making.drawn()?;
+        if report.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
+            return Err(SeedError::ScriptDrew(report.describe_draws()));
         }
-        self.record_instantiation(&did, true);
+        self.record_instantiation(&report, true);
         Ok(making)
     }
 
@@ -231,26 +222,31 @@ impl FunctionStep {
     /// requests.
     async fn initialise(&self, making: &mut SeedBuild, export: &str) -> Result<(), SeedError> {
         let instantiated = making.instantiate().await?;
-        let mut did = making.evaluate(export).await?;
+        let export = export.to_owned();
+        let evaluate = Command::Evaluate {
+            export: export.clone(),
+        };
+        making.run_commands(&[evaluate], Doorbell::Ready).await?;
+        let mut report = making.drawn()?;
         // Many functions, for example Go's, read clocks during instantiation to no effect.
-        let draws = did.drew_entropy || did.read_clock && !instantiated.read_clock;
+        let draws = report.drew_entropy || report.read_clock && !instantiated.read_clock;
         if draws && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::InitDrew {
-                export: export.to_owned(),
-                drawn: did.describe_draws(),
+                export,
+                drawn: report.describe_draws(),
             });
         }
-        did.took += instantiated.took;
-        self.record_instantiation(&did, true);
+        report.took += instantiated.took;
+        self.record_instantiation(&report, true);
         Ok(())
     }
 
-    fn record_instantiation(&self, did: &InstantiationReport, after_init: bool) {
-        let mut record = self.record();
+    fn record_instantiation(&self, report: &InstantiationReport, after_init: bool) {
+        let mut record = self.record.lock();
         record.after_init = Some(after_init);
-        record.instantiation = did.took;
-        record.drew_entropy = did.drew_entropy;
-        record.drawn.clone_from(&did.drawn);
+        record.instantiation = report.took;
+        record.drew_entropy = report.drew_entropy;
+        record.drawn.clone_from(&report.drawn);
     }
 
     /// Returns a guest at the early freeze point.
@@ -259,23 +255,34 @@ impl FunctionStep {
         context: SeedBuildContext<'_>,
         parent: &Arc<SeedSnapshot>,
     ) -> Result<SeedBuild, SeedError> {
+        self.fork(context, parent, Doorbell::Loaded).await
+    }
+
+    /// Returns a guest that was forked from `parent`, and has loaded the function or script and
+    /// received its files.
+    async fn fork(
+        &self,
+        context: SeedBuildContext<'_>,
+        parent: &Arc<SeedSnapshot>,
+        to: Doorbell,
+    ) -> Result<SeedBuild, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;
         let code = self.code.get().await?;
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let upload = match &self.spec.files {
-            Some(files) => {
-                let bundle = files.bundle.get().await?;
-                Some(ScriptUpload::open(bundle, &mut mailbox).map_err(SeedError::Function)?)
-            }
-            None => None,
+        let upload = match (&self.spec.script, &self.spec.files) {
+            (Some(script), _) => Some(script.files.get().await?),
+            (None, Some(files)) => Some(files.bundle.get().await?),
+            (None, None) => None,
         };
+        let upload = upload.map(|upload| ScriptUpload::open(upload, &mut mailbox));
+        let upload = upload.transpose().map_err(SeedError::Function)?;
         let (ram, code) = (self.ram_bytes, Some(&*code));
         let mut making = SeedBuild::fork(context, parent, ram, mailbox, code, log).await?;
         if let Some(upload) = upload {
             making = making.with_upload(upload);
         }
-        making.reach(Doorbell::Loaded).await?;
+        making.reach(to).await?;
         Ok(making)
     }
 }

@@ -4,13 +4,14 @@ mod make;
 
 use std::iter;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::mailbox::{CONFIGURATION_MAX, WARM_UPS_MAX};
 use faasw_abi::memory_map::{LARGE_PAGE, RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig, SeedFiles};
+use faasw_common::Lock;
 use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
 
@@ -49,7 +50,7 @@ pub struct FunctionStep {
     image_file: OnceLock<String>,
     /// How many more times its image may be written.
     image_writes: AtomicU32,
-    record: Mutex<MakingRecord>,
+    record: Lock<MakingRecord>,
 }
 
 /// The knowledge gained by making a version's seed.
@@ -140,7 +141,7 @@ impl FunctionStep {
         let ram_bytes = ram_of(memory_limit)?;
         let config = SeedConfig {
             kind,
-            tells_state: code.tells_state(),
+            tells_state: code.reports_state(),
             has_entry: spec.has_entry,
             memory_limit: spec.memory_limit,
             arguments: iter::once(spec.name.clone().into_bytes())
@@ -188,7 +189,7 @@ impl FunctionStep {
             image_bytes: AtomicU64::new(0),
             image_file: OnceLock::new(),
             image_writes: AtomicU32::new(IMAGE_WRITES_MAX),
-            record: Mutex::new(record),
+            record: Lock::new(record),
         })
     }
 
@@ -205,7 +206,7 @@ impl FunctionStep {
     /// # Errors
     /// Returns the error of computing the digest of the code.
     pub fn image(&self) -> Result<Option<ImageIdentity>, Errno> {
-        let Some(id) = self.spec.image.filter(|_| !self.record().is_cold) else {
+        let Some(id) = self.spec.image.filter(|_| !self.record.lock().is_cold) else {
             return Ok(None);
         };
         let code = self.code.digest()?;
@@ -233,14 +234,14 @@ impl FunctionStep {
 
     /// Records that its seed was read from its image.
     pub fn was_restored(&self) {
-        let mut record = self.record();
+        let mut record = self.record.lock();
         record.was_made = true;
         record.is_restored = true;
     }
 
     /// Returns whether its seed was read from its image when it was last loaded.
     pub fn is_restored(&self) -> bool {
-        self.record().is_restored
+        self.record.lock().is_restored
     }
 
     /// Returns whether its seed is read from an image when it is not in memory, as far as known.
@@ -268,6 +269,11 @@ impl FunctionStep {
         self.image_writes
             .fetch_update(order, order, once_less)
             .is_ok()
+    }
+
+    /// Returns a write that was taken, because no image was written.
+    pub fn return_image_write(&self) {
+        self.image_writes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the function's name.
@@ -335,18 +341,18 @@ impl FunctionStep {
 
     /// Returns whether its seed is frozen after its initialisation, if that is known.
     pub fn after_init(&self) -> Option<bool> {
-        self.record().after_init
+        self.record.lock().after_init
     }
 
     /// Returns the duration of its initialisation, as far as known: of its instantiation and, if
     /// it has one, of its initialising export.
     pub fn instantiation(&self) -> Duration {
-        self.record().instantiation
+        self.record.lock().instantiation
     }
 
     /// Returns the report of making `frozen`.
     pub fn report(&self, frozen: &SeedSnapshot) -> FreezeReport {
-        let record = self.record();
+        let record = self.record.lock();
         FreezeReport {
             after_init: record.after_init == Some(true),
             at_entry: record.has_entered,
@@ -355,9 +361,5 @@ impl FunctionStep {
             instantiation: record.instantiation,
             layer_bytes: frozen.bytes(),
         }
-    }
-
-    fn record(&self) -> MutexGuard<'_, MakingRecord> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

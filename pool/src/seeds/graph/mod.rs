@@ -11,10 +11,11 @@ mod seed_hold;
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use faasw_common::Lock;
 use faasw_common::text::Line;
 use faasw_seedtree::graph::{
     Budget, Job, OwnerEvictions, Resting, SeedHandle, SnapshotRequest, Ticket,
@@ -24,7 +25,6 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
-use self::permits::SeedInProgress;
 pub use self::seed_hold::SeedHold;
 use super::function_step::FunctionStep;
 use super::image_store::ImageStore;
@@ -84,6 +84,13 @@ pub enum SeedPurpose {
     Background(Arc<SeedPermit>),
 }
 
+/// A seed that is being made.
+#[derive(Debug)]
+struct SeedInProgress {
+    name: String,
+    progress: Arc<SeedProgress>,
+}
+
 /// The memory that an owner holds, including its seeds.
 pub trait OwnerAccount: std::fmt::Debug + Send + Sync {
     /// Evicts until the owner is within its budget.
@@ -93,17 +100,17 @@ pub trait OwnerAccount: std::fmt::Debug + Send + Sync {
 /// All seeds of a pool: those that can be made, and those in memory.
 #[derive(Debug)]
 pub struct Seeds {
-    graph: Mutex<Graph<SeedSnapshot, SeedStep, Waiter>>,
+    graph: Lock<Graph<SeedSnapshot, SeedStep, Waiter>>,
     /// The zygote pool. Functions hold these seeds for longer than the pool may exist.
     zygote_pool: Weak<ZygotePool>,
     slots: Arc<SeedSlots>,
     budget: Budget,
     /// The seeds that are being made.
-    in_progress: Mutex<BTreeMap<Key, SeedInProgress>>,
+    in_progress: Lock<BTreeMap<Key, SeedInProgress>>,
     /// Notifies the makings that a handle was dropped, after which a seed may not be wanted.
     forgotten: Notify,
     /// The accounts of the owners that have limits of their own.
-    accounts: Mutex<BTreeMap<Owner, Weak<dyn OwnerAccount>>>,
+    accounts: Lock<BTreeMap<Owner, Weak<dyn OwnerAccount>>>,
     /// The images of seeds that are not in memory, if images are stored.
     images: Option<ImageStore>,
     /// The runtime that the pool was started in. A caller may run in another one, which may stop.
@@ -121,13 +128,13 @@ impl Seeds {
         images: Option<Arc<Images>>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
-            graph: Mutex::default(),
+            graph: Lock::default(),
             zygote_pool: Arc::downgrade(zygote_pool),
             slots,
             budget,
-            in_progress: Mutex::default(),
+            in_progress: Lock::default(),
             forgotten: Notify::new(),
-            accounts: Mutex::default(),
+            accounts: Lock::default(),
             images: images.map(|images| {
                 let seeds = this.clone();
                 ImageStore::open(images, move |owner| {
@@ -142,12 +149,12 @@ impl Seeds {
 
     /// Counts an owner's seeds in this account from now on.
     pub fn register_account(&self, owner: Owner, account: Weak<dyn OwnerAccount>) {
-        lock(&self.accounts).insert(owner, account);
+        self.accounts.lock().insert(owner, account);
     }
 
     /// Removes the account of an owner that has no more seeds.
     pub fn unregister_account(&self, owner: Owner) {
-        let mut accounts = lock(&self.accounts);
+        let mut accounts = self.accounts.lock();
         // A new account may have been opened meanwhile.
         if accounts
             .get(&owner)
@@ -196,8 +203,8 @@ impl Seeds {
     /// Returns a future for a seed. Starts the jobs that make it, unless it is in memory or under
     /// way.
     pub fn request(self: &Arc<Self>, key: Key, purpose: SeedPurpose) -> SeedFuture {
-        let (teller, receiver) = oneshot::channel();
-        self.begin_request(key, purpose, Some(teller));
+        let (waiter, receiver) = oneshot::channel();
+        self.begin_request(key, purpose, Some(waiter));
         SeedFuture {
             receiver,
             seeds: Arc::downgrade(self),
@@ -247,18 +254,18 @@ impl Seeds {
         self.begin_request(key, purpose, None);
     }
 
-    fn begin_request(self: &Arc<Self>, key: Key, purpose: SeedPurpose, teller: Option<Waiter>) {
-        let (asked, failed) = {
+    fn begin_request(self: &Arc<Self>, key: Key, purpose: SeedPurpose, waiter: Option<Waiter>) {
+        let (answer, failed) = {
             let mut graph = self.lock();
             let failed = discard_failed(&mut graph, key);
-            (graph.request(key, teller), failed)
+            (graph.request(key, waiter), failed)
         };
         self.drop_seeds(failed);
-        match asked {
-            SnapshotRequest::InMemory(frozen, teller) => {
+        match answer {
+            SnapshotRequest::InMemory(frozen, waiter) => {
                 // The receiver still exists: the caller of this function holds it.
-                let held = SeedHold::new(self, frozen);
-                let _ = teller.map(|teller| teller.send(Ok(held)));
+                let hold = SeedHold::new(self, frozen);
+                let _ = waiter.map(|waiter| waiter.send(Ok(hold)));
             }
             SnapshotRequest::Build(job) => self.start(job, purpose),
             // A waiter that was not added finds its channel closed.
@@ -281,8 +288,11 @@ impl Seeds {
     fn start(self: &Arc<Self>, job: Job<SeedSnapshot, SeedStep>, purpose: SeedPurpose) {
         let key = job.ticket.key();
         let progress = Arc::<SeedProgress>::default();
-        let in_progress = SeedInProgress::new(job.recipe.name(), progress.clone());
-        lock(&self.in_progress).insert(key, in_progress);
+        let in_progress = SeedInProgress {
+            name: job.recipe.name().to_owned(),
+            progress: progress.clone(),
+        };
+        self.in_progress.lock().insert(key, in_progress);
         let running = RunningJob {
             seeds: self.clone(),
             ticket: Some(job.ticket),
@@ -379,7 +389,7 @@ impl Seeds {
     pub fn holder_dropped(&self, owner: Owner) {
         // Ending instances needs a runtime, and this thread may not belong to one.
         let _inside = self.runtime.enter();
-        let account = lock(&self.accounts).get(&owner).and_then(Weak::upgrade);
+        let account = self.accounts.lock().get(&owner).and_then(Weak::upgrade);
         match account {
             Some(account) => account.fit(),
             None => self.fit_after(owner),
@@ -520,7 +530,7 @@ impl Seeds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Graph<SeedSnapshot, SeedStep, Waiter>> {
-        lock(&self.graph)
+        self.graph.lock()
     }
 }
 
@@ -531,10 +541,6 @@ fn discard_failed(
     key: Key,
 ) -> Vec<Arc<SeedSnapshot>> {
     graph.discard_line(key, has_failed)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A running job. Its end is reported to the graph however the task ends.
@@ -553,13 +559,13 @@ impl RunningJob {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        lock(&self.seeds.in_progress).remove(&ticket.key());
+        self.seeds.in_progress.lock().remove(&ticket.key());
         let done = self.seeds.lock().finish_job(ticket, made);
         self.seeds.drop_seeds(done.gone);
-        for (teller, made) in done.results {
+        for (waiter, made) in done.results {
             let held = made.map(|frozen| SeedHold::new(&self.seeds, frozen));
             // A waiter may have gone away meanwhile.
-            let _ = teller.send(held);
+            let _ = waiter.send(held);
         }
         // A permit is for one guest. The jobs that follow a shared seed may belong to other
         // functions or to another version, and need permits of their own.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use faasw_seedtree::{Key, Owner};
 
-use super::{Seeds, lock};
+use super::Seeds;
 use crate::fair_slots::Urgency;
 use crate::seeds::slots::{SeedPermit, SeedProgress, SeedRequest, SeedSlots};
 use crate::stats::MemoryStats;
@@ -17,22 +17,6 @@ const OVERCOMMIT: u64 = 2;
 /// The worst case of all initialising guests may reach the memory for sandboxes divided by this, if
 /// no control group limits them. One half remains for requests.
 const MEMORY_PART: u64 = 2;
-
-/// A seed that is being made.
-#[derive(Debug)]
-pub(super) struct SeedInProgress {
-    name: String,
-    progress: Arc<SeedProgress>,
-}
-
-impl SeedInProgress {
-    pub(super) fn new(name: &str, progress: Arc<SeedProgress>) -> Self {
-        Self {
-            name: name.to_owned(),
-            progress,
-        }
-    }
-}
 
 /// Returns the worst-case memory in bytes that all initialising guests may reach.
 fn memory_of_guests(memory: MemoryStats) -> u64 {
@@ -70,14 +54,14 @@ impl Seeds {
 
     /// Returns the progress of a seed that is being made, or `None`.
     pub fn progress(&self, key: Key) -> Option<Arc<SeedProgress>> {
-        let in_progress = lock(&self.in_progress);
+        let in_progress = self.in_progress.lock();
         in_progress.get(&key).map(|seed| seed.progress.clone())
     }
 
     /// Returns how many makings are queued before that of a function's seed, or `None` if none of
     /// its seeds waits for a slot.
     pub fn queued_behind(&self, name: &str) -> Option<usize> {
-        let in_progress = lock(&self.in_progress);
+        let in_progress = self.in_progress.lock();
         let its = in_progress.values().filter(|seed| seed.name == name);
         its.filter_map(|seed| seed.progress.queued_behind()).max()
     }

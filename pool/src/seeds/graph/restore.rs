@@ -15,7 +15,7 @@ use crate::error::PlatformError;
 use crate::images::{ImageFile, ImageUses, Restored};
 use crate::seeds::seed_step::SeedStep;
 use crate::snapshots::{
-    Code, CodeFilling, CodeHandle, Pager, PagingOutcome, SeedReadError, SeedSnapshot, has_failed,
+    Code, CodeFill, CodeHandle, Pager, PagingOutcome, SeedReadError, SeedSnapshot, has_failed,
     is_fully_loaded, wait_fully_loaded,
 };
 
@@ -111,7 +111,7 @@ impl Seeds {
         if filling.is_none() && rest_of_code.is_none() && above.is_none() {
             self.gather_code(key, recipe, &frozen);
         } else {
-            let (filling, place) = filling.unzip();
+            let (filling, file) = filling.unzip();
             let own = frozen.layer().own().clone();
             let pager = Pager::new(filling, rest_of_code, own, above);
             frozen.state().set_pager(&pager);
@@ -148,7 +148,7 @@ impl Seeds {
                         if let (Some(seeds), Some(frozen)) =
                             (seeds.upgrade(), weak_frozen.upgrade())
                         {
-                            seeds.fail(key, &recipe, &frozen, place.as_ref(), &error);
+                            seeds.fail(key, &recipe, &frozen, file.as_ref(), &error);
                         }
                     }
                 },
@@ -172,14 +172,14 @@ impl Seeds {
         parent: Option<&Arc<SeedSnapshot>>,
         kept: &CodeHandle,
         used: oneshot::Receiver<PageSet>,
-    ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
+    ) -> Result<(Arc<Code>, Option<CodeFill>), PlatformError> {
         if recipe
             .function_step()
             .is_some_and(|version| version.is_script())
         {
             let engine = parent.and_then(|parent| parent.state().code());
             // The pages that the script uses are present, as far as its image records them.
-            return match engine.filter(|code| !code.is_fully_loaded()) {
+            return match engine.filter(|code| !code.progress().is_fully_loaded()) {
                 Some(code) if used.await.is_ok() => Ok((code.clone(), None)),
                 _ => kept.get_in_parts(None).await,
             };
@@ -205,12 +205,12 @@ impl Seeds {
         key: Key,
         recipe: &SeedStep,
         frozen: &Arc<SeedSnapshot>,
-        place: Option<&ImageFile>,
+        file: Option<&ImageFile>,
         error: &SeedReadError,
     ) {
-        match (error, &self.images, place) {
-            (SeedReadError::Image(error), Some(image_store), Some(place)) => {
-                image_store.reject(place, error)
+        match (error, &self.images, file) {
+            (SeedReadError::Image(error), Some(image_store), Some(file)) => {
+                image_store.reject(file, error)
             }
             // The ancestor's pager has reported it.
             (SeedReadError::Parent, ..) => {}
@@ -294,7 +294,11 @@ async fn fully_loaded_code(
     kept: Option<&Arc<CodeHandle>>,
 ) -> Result<Option<Arc<Code>>, PlatformError> {
     match kept {
-        Some(kept) if code.as_ref().is_some_and(|code| !code.is_fully_loaded()) => {
+        Some(kept)
+            if code
+                .as_ref()
+                .is_some_and(|code| !code.progress().is_fully_loaded()) =>
+        {
             kept.get().await.map(Some)
         }
         _ => Ok(code),

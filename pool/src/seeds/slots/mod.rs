@@ -11,9 +11,10 @@
 
 mod pace;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use faasw_common::Lock;
 use faasw_seedtree::Owner;
 use tokio::time::{Instant, timeout};
 
@@ -64,12 +65,12 @@ pub struct SeedPermit(Option<BoundedPermit>);
 struct BoundedPermit {
     owner: Owner,
     _guest: Slot<Owner>,
-    pace: Mutex<Pace>,
+    pace: Lock<Pace>,
 }
 
 /// The progress of a seed that is being made, for reports.
 #[derive(Debug, Default)]
-pub struct SeedProgress(Mutex<Phase>);
+pub struct SeedProgress(Lock<Phase>);
 
 #[derive(Debug, Default)]
 enum Phase {
@@ -150,7 +151,7 @@ impl SeedSlots {
         SeedPermit(Some(BoundedPermit {
             owner,
             _guest: guest,
-            pace: Mutex::new(pace),
+            pace: Lock::new(pace),
         }))
     }
 
@@ -183,7 +184,7 @@ impl SeedPermit {
     /// priority at which it is to run from now on.
     pub fn observe(&self, now: Instant, cpu: Option<Duration>) -> Priority {
         match &self.0 {
-            Some(held) => lock(&held.pace).observe(now, cpu),
+            Some(held) => held.pace.lock().observe(now, cpu),
             None => Priority::Usual,
         }
     }
@@ -197,19 +198,19 @@ impl SeedPermit {
     /// or has had its share.
     pub fn is_to_be_observed(&self) -> bool {
         let held = self.0.as_ref();
-        held.is_some_and(|held| !lock(&held.pace).is_spent())
+        held.is_some_and(|held| !held.pace.lock().is_spent())
     }
 }
 
 impl SeedProgress {
     fn set(&self, phase: Phase) {
-        *lock(&self.0) = phase;
+        *self.0.lock() = phase;
     }
 
     /// Returns how many others come before it in the queue, or `None` if it does not wait for a
     /// slot.
     pub fn queued_behind(&self) -> Option<usize> {
-        match &*lock(&self.0) {
+        match &*self.0.lock() {
             Phase::Queued(position) => position.behind(),
             Phase::Preparing | Phase::Initialising => None,
         }
@@ -218,12 +219,8 @@ impl SeedProgress {
     /// Returns whether the guest runs.
     #[cfg(test)]
     pub fn is_initialising(&self) -> bool {
-        matches!(*lock(&self.0), Phase::Initialising)
+        matches!(*self.0.lock(), Phase::Initialising)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl Guest {
     }
 
     fn holds_slot(&self) -> bool {
-        lock(&self.permit.0.as_ref().unwrap().pace).holds_slot()
+        self.permit.0.as_ref().unwrap().pace.lock().holds_slot()
     }
 }
 

@@ -4,14 +4,16 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use faasw_abi::pages::PageSet;
+use faasw_common::Lock;
 use faasw_common::text::Line;
 use rustix::io::Errno;
 
-use super::{Code, CodeDigest, CodeFilling, LoadedCode};
+use super::{Code, CodeDigest, CodeFill, LoadedCode};
 use crate::error::PlatformError;
+use crate::snapshots::loading::wait_loaded;
 
 /// The future of loading code.
 pub type LoadFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -32,13 +34,13 @@ pub trait CodeSource: fmt::Debug + Send + Sync {
 /// The code of a function, in memory or stored.
 #[derive(Debug)]
 pub struct CodeHandle {
-    location: Mutex<CodeLocation>,
-    tells_state: bool,
+    location: Lock<CodeLocation>,
+    reports_state: bool,
     /// Held by the caller that loads the code; others wait for it.
     loading: tokio::sync::Mutex<()>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CodeLocation {
     /// The code, as long as another holder keeps it in memory.
     loaded: Weak<Code>,
@@ -57,14 +59,12 @@ impl CodeHandle {
     #[must_use]
     pub fn unstored(code: Arc<Code>) -> Self {
         Self {
-            tells_state: code.tells_state(),
-            location: Mutex::new(CodeLocation {
+            reports_state: code.reports_state(),
+            location: Lock::new(CodeLocation {
                 loaded: Arc::downgrade(&code),
                 bytes: code.bytes(),
-                digest: None,
                 unstored: Some(code),
-                source: None,
-                is_damaged: false,
+                ..CodeLocation::default()
             }),
             loading: tokio::sync::Mutex::default(),
         }
@@ -79,14 +79,13 @@ impl CodeHandle {
         loaded: Option<&Arc<Code>>,
     ) -> Self {
         Self {
-            tells_state: false,
-            location: Mutex::new(CodeLocation {
+            reports_state: false,
+            location: Lock::new(CodeLocation {
                 loaded: loaded.map(Arc::downgrade).unwrap_or_default(),
-                unstored: None,
                 source: Some(source),
                 bytes,
                 digest: Some(digest),
-                is_damaged: false,
+                ..CodeLocation::default()
             }),
             loading: tokio::sync::Mutex::default(),
         }
@@ -96,7 +95,7 @@ impl CodeHandle {
     /// holder.
     pub fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
         let unstored = {
-            let mut location = self.location();
+            let mut location = self.location.lock();
             location.source = Some(source);
             location.digest = Some(digest);
             location.is_damaged = false;
@@ -109,25 +108,26 @@ impl CodeHandle {
     /// Returns whether the code may leave memory.
     #[must_use]
     pub fn can_be_evicted(&self) -> bool {
-        self.location().unstored.is_none()
+        self.location.lock().unstored.is_none()
     }
 
     /// Returns the code if all of it is in memory.
     #[must_use]
     pub fn in_memory(&self) -> Option<Arc<Code>> {
-        self.pending().filter(|code| code.is_fully_loaded())
+        self.pending()
+            .filter(|code| code.progress().is_fully_loaded())
     }
 
     /// Returns the code if it is in memory or is being read.
     fn pending(&self) -> Option<Arc<Code>> {
-        self.location().loaded.upgrade()
+        self.location.lock().loaded.upgrade()
     }
 
     /// Records that the stored code was found to be damaged by the reader of `code`, so that it is
     /// compiled again when it is next needed. Without effect if other code has replaced it: code
     /// that was compiled since, or code that another reader reads, which finds the damage itself.
     pub fn mark_damaged(&self, code: &Arc<Code>) {
-        let mut location = self.location();
+        let mut location = self.location.lock();
         location.is_damaged |= std::ptr::eq(location.loaded.as_ptr(), Arc::as_ptr(code));
     }
 
@@ -144,26 +144,26 @@ impl CodeHandle {
 
     /// As [`CodeHandle::get`], for a caller whose guests can wait for missing pages. If `first`
     /// names the used part of the code, the rest may still be missing; the caller has to read it
-    /// with the returned filling.
+    /// with the returned source.
     ///
     /// # Errors
     /// As [`CodeHandle::get`].
     pub async fn get_in_parts(
         &self,
         first: Option<PageSet>,
-    ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
+    ) -> Result<(Arc<Code>, Option<CodeFill>), PlatformError> {
         if let Some(code) = self.in_memory() {
             return Ok((code, None));
         }
         let _loading = self.loading.lock().await;
         // Waits for another caller that is reading the code, unless that caller gives up.
         if let Some(code) = self.pending()
-            && code.wait_fully_loaded().await
+            && wait_loaded(code.progress()).await
         {
             return Ok((code, None));
         }
         let (source, is_damaged) = {
-            let location = self.location();
+            let location = self.location.lock();
             (location.source.clone(), location.is_damaged)
         };
         let Some(source) = source else {
@@ -181,7 +181,7 @@ impl CodeHandle {
                 let code =
                     compiled.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))?;
                 // The compiled code was stored anew; if not, the damage is found again.
-                self.location().is_damaged = false;
+                self.location.lock().is_damaged = false;
                 (code, None)
             }
         };
@@ -191,7 +191,7 @@ impl CodeHandle {
             tokio::task::spawn_blocking(move || code.digest()).await
         };
         let digest = digest.ok().and_then(Result::ok);
-        let mut location = self.location();
+        let mut location = self.location.lock();
         location.loaded = Arc::downgrade(&code);
         location.bytes = code.bytes();
         location.digest = digest;
@@ -202,20 +202,20 @@ impl CodeHandle {
     /// Size of the artifact, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.location().bytes
+        self.location.lock().bytes
     }
 
     /// Returns whether the code was made to report the state that it reaches, and does nothing
     /// else.
     #[must_use]
-    pub fn tells_state(&self) -> bool {
-        self.tells_state
+    pub fn reports_state(&self) -> bool {
+        self.reports_state
     }
 
     /// Returns the digest of the code, if it has been computed.
     #[must_use]
     pub fn known_digest(&self) -> Option<CodeDigest> {
-        self.location().digest
+        self.location.lock().digest
     }
 
     /// Returns the digest of the code. If it has not been computed yet, this computes it, which
@@ -226,7 +226,7 @@ impl CodeHandle {
     /// reading the code.
     pub fn digest(&self) -> Result<CodeDigest, Errno> {
         let loaded = {
-            let location = self.location();
+            let location = self.location.lock();
             match (location.digest, location.loaded.upgrade()) {
                 (Some(digest), _) => return Ok(digest),
                 (None, Some(loaded)) => loaded,
@@ -234,13 +234,8 @@ impl CodeHandle {
             }
         };
         let digest = loaded.digest()?;
-        self.location().digest = Some(digest);
+        self.location.lock().digest = Some(digest);
         Ok(digest)
-    }
-
-    fn location(&self) -> MutexGuard<'_, CodeLocation> {
-        // The fields change by single assignments, so a panic leaves nothing half done.
-        self.location.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -353,7 +348,7 @@ mod tests {
         let first = PageSet::from(PageRange::of_bytes(1 << 20, 2 << 20));
         let (code, rest) = kept.get_in_parts(Some(first.clone())).await.unwrap();
         let rest = rest.unwrap();
-        assert!(!code.is_fully_loaded() && kept.in_memory().is_none());
+        assert!(!code.progress().is_fully_loaded() && kept.in_memory().is_none());
         assert_eq!(kept.digest().unwrap(), known);
         let other = {
             let (kept, first) = (kept.clone(), first.clone());
@@ -366,7 +361,7 @@ mod tests {
         rest.finish().unwrap();
         let (other, none) = other.await.unwrap();
         assert!(Arc::ptr_eq(&code, &other) && none.is_none());
-        assert!(code.is_fully_loaded() && code.read().unwrap() == artifact);
+        assert!(code.progress().is_fully_loaded() && code.read().unwrap() == artifact);
         assert_eq!(disk.reads.load(Ordering::Relaxed), 1);
     }
 
@@ -385,9 +380,16 @@ mod tests {
         tokio::task::yield_now().await;
         drop(rest);
         let other = other.await.unwrap();
-        assert!(gone.has_failed() && other.is_fully_loaded() && !Arc::ptr_eq(&gone, &other));
+        assert!(
+            gone.progress().has_failed()
+                && other.progress().is_fully_loaded()
+                && !Arc::ptr_eq(&gone, &other)
+        );
         kept.mark_damaged(&gone);
-        assert!(!kept.location().is_damaged, "another has read it since");
+        assert!(
+            !kept.location.lock().is_damaged,
+            "another has read it since"
+        );
         kept.mark_damaged(&other);
         drop((gone, other));
         let (code, rest) = kept.get_in_parts(first).await.unwrap();

@@ -1,35 +1,31 @@
 //! Compiled code: an artifact of the compile helper in a sealed file.
 //!
 //! `pieces`: the parts by which code is identified and verified; `read`: reading from disk into
-//! memory; `filling`: reading the rest while guests run; `load_progress`: waiting for the end of
-//! that; `handle`: a function's code that may have left memory.
+//! memory, in part while guests run; `handle`: a function's code that may have left memory.
 
-mod filling;
 mod handle;
-mod load_progress;
 mod pieces;
 mod read;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
 use faasw_abi::memory_map::{CODE_MAX, LARGE_PAGE};
-use faasw_seedtree::{memory_file, reopen_read_only};
+use faasw_seedtree::reading::LoadProgress;
+use faasw_seedtree::{held_bytes, memory_file, read_at, reopen_read_only, write_at};
 
-pub use self::filling::CodeFilling;
 pub use self::handle::{CodeHandle, CodeSource, LoadFuture};
-use self::load_progress::LoadProgress;
 use self::pieces::PIECE;
 pub use self::pieces::{CodeDigest, Pieces};
-pub use self::read::{CodeError, LoadedCode};
+pub use self::read::{CodeError, CodeFill, LoadedCode};
 
 use super::large_pages::gather;
 
 /// Compiled code, in a file that guests cannot write. As long as some of it is being read, only
-/// the filling writes to the file; once all of it is present, the file is sealed.
+/// its [`CodeFill`] writes to the file; once all of it is present, the file is sealed.
 #[derive(Debug)]
 pub struct Code {
     file: OwnedFd,
@@ -37,14 +33,13 @@ pub struct Code {
     /// The memory that the file takes, in bytes; while some is missing, the memory that it will
     /// take.
     held_bytes: AtomicU64,
-    tells_state: bool,
+    reports_state: bool,
     pieces: OnceLock<Pieces>,
     /// Whether gathering has begun: see [`Code::gather`].
     is_being_gathered: AtomicBool,
     /// Whether gathering has ended: the code is in large pages, as far as the host provides them.
     is_gathered: AtomicBool,
-    /// The progress of reading, if the code was returned before it was complete.
-    pending: Option<Arc<LoadProgress>>,
+    progress: LoadProgress,
 }
 
 impl Code {
@@ -63,63 +58,48 @@ impl Code {
     /// system call.
     pub fn seal(file: OwnedFd) -> Result<Self, Errno> {
         let bytes = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
-        give_room(&file, bytes)?;
+        extend_to_mapped(&file, bytes)?;
         faasw_seedtree::seal(&file)?;
-        Self::of(&file, bytes, None)
+        Self::of(&file, bytes, LoadProgress::complete())
     }
 
-    /// Wraps the code in a file to which guests must not write. If `pending` is `Some`, another
+    /// Wraps the code in a file to which guests must not write. Until it is fully loaded, another
     /// descriptor is used to fill the file.
-    fn of(file: &OwnedFd, bytes: u64, pending: Option<Arc<LoadProgress>>) -> Result<Self, Errno> {
-        let held_bytes = match pending {
-            None => blocks(file)?,
-            Some(_) => bytes.next_multiple_of(LARGE_PAGE),
+    fn of(file: &OwnedFd, bytes: u64, progress: LoadProgress) -> Result<Self, Errno> {
+        let held_bytes = if progress.is_fully_loaded() {
+            held_bytes(file)?
+        } else {
+            bytes.next_multiple_of(LARGE_PAGE)
         };
         Ok(Self {
             file: reopen_read_only(file)?,
             bytes,
             held_bytes: held_bytes.into(),
-            tells_state: false,
+            reports_state: false,
             pieces: OnceLock::new(),
             is_being_gathered: AtomicBool::new(false),
             is_gathered: AtomicBool::new(false),
-            pending,
+            progress,
         })
     }
 
     /// Returns whether all of the code is present and its file is sealed. Until then only a holder
     /// that waits for missing pages may use it.
     #[must_use]
-    pub fn is_fully_loaded(&self) -> bool {
-        let pending = self.pending.as_ref();
-        pending.is_none_or(|pending| pending.outcome() == Some(true))
-    }
-
-    /// Returns whether some of the code will never be present: nothing may run with it.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        let pending = self.pending.as_ref();
-        pending.is_some_and(|pending| pending.outcome() == Some(false))
-    }
-
-    /// Waits until all of the code is present. Returns false if it never will be.
-    pub async fn wait_fully_loaded(&self) -> bool {
-        match &self.pending {
-            Some(pending) => pending.ended().await,
-            None => true,
-        }
+    pub fn progress(&self) -> &LoadProgress {
+        &self.progress
     }
 
     /// Gathers the code into large pages, which guests map, if all of it is present. Afterwards a
     /// survey cannot determine any more which small pages are used. Blocks for a third of a
     /// millisecond per large page.
     pub fn gather(&self) {
-        if !self.is_fully_loaded() || self.is_being_gathered.swap(true, Ordering::AcqRel) {
+        if !self.progress.is_fully_loaded() || self.is_being_gathered.swap(true, Ordering::AcqRel) {
             return;
         }
         gather(&self.file, 0, self.mapped_bytes());
         self.is_gathered.store(true, Ordering::Release);
-        if let Ok(held_bytes) = blocks(&self.file) {
+        if let Ok(held_bytes) = held_bytes(&self.file) {
             self.held_bytes.store(held_bytes, Ordering::Relaxed);
         }
     }
@@ -141,12 +121,9 @@ impl Code {
     ///
     /// # Errors
     /// Returns the errors of [`Code::seal`].
-    pub fn copy_of(mut artifact: &[u8]) -> Result<Self, Errno> {
+    pub fn copy_of(artifact: &[u8]) -> Result<Self, Errno> {
         let file = Self::writable()?;
-        while !artifact.is_empty() {
-            let written = rustix::io::write(&file, artifact)?;
-            artifact = artifact.get(written..).unwrap_or_default();
-        }
+        write_at(&file, 0, artifact)?;
         Self::seal(file)
     }
 
@@ -154,7 +131,7 @@ impl Code {
     #[must_use]
     pub fn reporting_state(self) -> Self {
         Self {
-            tells_state: true,
+            reports_state: true,
             ..self
         }
     }
@@ -162,8 +139,8 @@ impl Code {
     /// Returns whether the code was made to report the state that it reaches, and does nothing
     /// else.
     #[must_use]
-    pub fn tells_state(&self) -> bool {
-        self.tells_state
+    pub fn reports_state(&self) -> bool {
+        self.reports_state
     }
 
     /// Returns the size of the artifact, in bytes.
@@ -200,7 +177,7 @@ impl Code {
             let most = usize::try_from(self.bytes - at).unwrap_or(usize::MAX);
             let length = most.min(piece.len());
             let part = piece.get_mut(..length).unwrap_or_default();
-            self.read_at(part, at)?;
+            read_at(&self.file, at, part)?;
             pieces.push(part);
             at += length as u64;
         }
@@ -215,21 +192,8 @@ impl Code {
     pub fn read(&self) -> Result<Vec<u8>, Errno> {
         let size = usize::try_from(self.bytes).map_err(|_| Errno::FBIG)?;
         let mut copy = vec![0; size];
-        self.read_at(&mut copy, 0)?;
+        read_at(&self.file, 0, &mut copy)?;
         Ok(copy)
-    }
-
-    fn read_at(&self, out: &mut [u8], from: u64) -> Result<(), Errno> {
-        let mut read = 0;
-        while let Some(rest) = out.get_mut(read..)
-            && !rest.is_empty()
-        {
-            match rustix::io::pread(&self.file, rest, from + read as u64)? {
-                0 => return Err(Errno::IO),
-                count => read += count,
-            }
-        }
-        Ok(())
     }
 }
 
@@ -238,19 +202,11 @@ impl Code {
 /// # Errors
 /// Returns `FBIG` if the artifact is empty or larger than a guest can have, or the error of the
 /// system call.
-fn give_room(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
+fn extend_to_mapped(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
     if bytes == 0 || bytes > CODE_MAX {
         return Err(Errno::FBIG);
     }
     rustix::fs::ftruncate(file, bytes.next_multiple_of(LARGE_PAGE))
-}
-
-/// Returns the bytes of memory that a file takes.
-fn blocks(file: &OwnedFd) -> Result<u64, Errno> {
-    /// The unit of stat(2), whatever the file's own block size is.
-    const BLOCK: u64 = 512;
-    let blocks = rustix::fs::fstat(file)?.st_blocks;
-    Ok(u64::try_from(blocks).unwrap_or(0).saturating_mul(BLOCK))
 }
 
 impl AsFd for Code {

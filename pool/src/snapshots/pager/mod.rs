@@ -12,42 +12,43 @@ mod waiters;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::thread;
 
 use faasw_abi::pages::{GuestAddress, Page, PageSet};
-use faasw_seedtree::image::{Filling, ImageError};
+use faasw_common::Lock;
+use faasw_seedtree::image::{ImageError, LayerFill};
 use faasw_seedtree::reading::read_concurrently;
 use rustix::io::Errno;
 
 pub use self::waiters::{InstanceEnder, MemoryBases, PagerRegistration};
 
 use self::waiters::Waiters;
-use super::code::{CodeError, CodeFilling};
+use super::code::{CodeError, CodeFill};
 
 /// Reads one seed's pages. Its thread owns it; when the thread is gone, layer and code are either
 /// complete or unusable.
 #[derive(Debug)]
 pub struct Pager {
     /// `None` if all of the seed's own memory is present.
-    memory: Option<Filling>,
+    memory: Option<LayerFill>,
     /// `None` if all of the code is present, or if the code belongs to an ancestor.
-    code: Option<CodeFilling>,
+    code: Option<CodeFill>,
     /// The pages of memory that are the seed's own, not an ancestor's.
     own: PageSet,
     /// The pager of the parent seed, if some of that is missing.
     above: Option<Arc<Pager>>,
     /// How often a guest of this seed waited for a page of an ancestor.
     requested_above: AtomicU64,
-    waiters: Mutex<Waiters>,
+    waiters: Lock<Waiters>,
     /// An error that another pager has found in what this one reads.
-    reported: Mutex<Option<SeedReadError>>,
+    reported: Lock<Option<SeedReadError>>,
     /// The number of callers of [`Self::read_first`]; the thread leaves disk and processors to
     /// them.
-    priority_reads: Mutex<usize>,
+    priority_reads: Lock<usize>,
     priority_reads_done: Condvar,
     /// Whether the thread has reported its end.
-    has_ended: Mutex<bool>,
+    has_ended: Lock<bool>,
     over: Condvar,
 }
 
@@ -59,7 +60,7 @@ impl Drop for PagerEnd<'_> {
         // Without effect if the seed is complete; no instance waits then.
         self.0.give_up();
         self.0.end_all();
-        *lock(&self.0.has_ended) = true;
+        *self.0.has_ended.lock() = true;
         self.0.over.notify_all();
     }
 }
@@ -69,14 +70,14 @@ struct PriorityRead<'a>(&'a Pager);
 
 impl<'a> PriorityRead<'a> {
     fn of(pager: &'a Pager) -> Self {
-        *lock(&pager.priority_reads) += 1;
+        *pager.priority_reads.lock() += 1;
         Self(pager)
     }
 }
 
 impl Drop for PriorityRead<'_> {
     fn drop(&mut self) {
-        let mut priority_reads = lock(&self.0.priority_reads);
+        let mut priority_reads = self.0.priority_reads.lock();
         *priority_reads = priority_reads.saturating_sub(1);
         self.0.priority_reads_done.notify_all();
     }
@@ -131,8 +132,8 @@ impl Pager {
     /// Creates the pager of a seed of which some pages are present. `own` are the pages of its own
     /// layer; the pager `above` reads what is missing of its parent.
     pub fn new(
-        memory: Option<Filling>,
-        code: Option<CodeFilling>,
+        memory: Option<LayerFill>,
+        code: Option<CodeFill>,
         own: PageSet,
         above: Option<Arc<Self>>,
     ) -> Arc<Self> {
@@ -142,11 +143,11 @@ impl Pager {
             own,
             above,
             requested_above: AtomicU64::new(0),
-            waiters: Mutex::default(),
-            reported: Mutex::default(),
-            priority_reads: Mutex::default(),
+            waiters: Lock::default(),
+            reported: Lock::default(),
+            priority_reads: Lock::default(),
             priority_reads_done: Condvar::new(),
-            has_ended: Mutex::default(),
+            has_ended: Lock::default(),
             over: Condvar::new(),
         })
     }
@@ -178,7 +179,7 @@ impl Pager {
     /// Returns the pages of memory that are not present yet.
     pub fn missing(&self) -> PageSet {
         let memory = self.memory.as_ref();
-        let own = memory.map_or_else(PageSet::new, Filling::missing);
+        let own = memory.map_or_else(PageSet::new, LayerFill::missing);
         match &self.above {
             Some(above) => own.union(&above.missing().without(&self.own)),
             None => own,
@@ -188,7 +189,7 @@ impl Pager {
     /// Returns the pages of code that are not present yet, counted from the beginning of the code.
     pub fn missing_code(&self) -> PageSet {
         let code = self.code();
-        code.map_or_else(PageSet::new, CodeFilling::missing)
+        code.map_or_else(PageSet::new, CodeFill::missing)
     }
 
     /// Returns the pages that guests requested before they were present.
@@ -196,13 +197,13 @@ impl Pager {
         let (memory, code) = (self.memory.as_ref(), self.code.as_ref());
         LatePages {
             requested: self.requested(),
-            memory: memory.map_or_else(PageSet::new, Filling::late),
-            code: code.map_or_else(PageSet::new, CodeFilling::late),
+            memory: memory.map_or_else(PageSet::new, LayerFill::late),
+            code: code.map_or_else(PageSet::new, CodeFill::late),
         }
     }
 
-    /// Returns the filling of the code, an ancestor's if the code belongs to one.
-    fn code(&self) -> Option<&CodeFilling> {
+    /// Returns the source of the rest of the code, an ancestor's if the code belongs to one.
+    fn code(&self) -> Option<&CodeFill> {
         let above = || self.above.as_ref().and_then(|above| above.code());
         self.code.as_ref().or_else(above)
     }
@@ -242,18 +243,15 @@ impl Pager {
     /// Reports an error that another pager has found in what this one reads. This pager's thread
     /// ends with it. Waits until that has happened.
     pub fn fail_with(&self, error: SeedReadError) {
-        *lock(&self.reported) = Some(error);
-        let mut has_ended = lock(&self.has_ended);
-        while !*has_ended {
-            let waited = self.over.wait(has_ended);
-            has_ended = waited.unwrap_or_else(PoisonError::into_inner);
-        }
+        *self.reported.lock() = Some(error);
+        let has_ended = self.has_ended.lock();
+        drop(self.over.wait_while(has_ended, |has_ended| !*has_ended));
     }
 
     /// Returns how often a guest requested a page that was not present yet.
     fn requested(&self) -> u64 {
-        let memory = self.memory.as_ref().map_or(0, Filling::asked);
-        let code = self.code.as_ref().map_or(0, CodeFilling::requested);
+        let memory = self.memory.as_ref().map_or(0, LayerFill::requested);
+        let code = self.code.as_ref().map_or(0, CodeFill::requested);
         let above = self.requested_above.load(Ordering::Relaxed);
         memory.saturating_add(code).saturating_add(above)
     }
@@ -272,10 +270,10 @@ impl Pager {
     fn read_all(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, SeedReadError> {
         loop {
             self.answer_all()?;
-            if self.waiters().is_empty() {
+            if self.waiters.lock().is_empty() {
                 self.yield_to_priority_reads();
             }
-            if let Some(error) = lock(&self.reported).take() {
+            if let Some(error) = self.reported.lock().take() {
                 return Err(error);
             }
             if !is_wanted() {
@@ -290,7 +288,7 @@ impl Pager {
                 break;
             }
         }
-        let mut waiters = self.waiters();
+        let mut waiters = self.waiters.lock();
         if let Some(code) = &self.code {
             code.finish()?;
         }
@@ -303,11 +301,9 @@ impl Pager {
 
     /// Waits until no other thread is in [`Self::read_first`].
     fn yield_to_priority_reads(&self) {
-        let mut priority_reads = lock(&self.priority_reads);
-        while *priority_reads > 0 {
-            let waited = self.priority_reads_done.wait(priority_reads);
-            priority_reads = waited.unwrap_or_else(PoisonError::into_inner);
-        }
+        let priority_reads = self.priority_reads.lock();
+        let done = &self.priority_reads_done;
+        drop(done.wait_while(priority_reads, |count| *count > 0));
     }
 
     /// Returns this pager and those above it, each with whether it is above.
@@ -364,10 +360,6 @@ impl Pager {
         }
         Ok(false)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Converts an error of the seed itself or of an ancestor.

@@ -3,13 +3,13 @@
 //! it ends before that, it ends them.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use faasw_abi::memory_map::PAGE;
 use faasw_fri::userfault::{Addresses, Faults};
 use rustix::io::Errno;
 
-use super::{Pager, SeedReadError, lock};
+use super::{Pager, SeedReadError};
 
 /// The maximum number of ranges of memory, and of code, that an instance registers. Each is a
 /// system call and a piece of a mapping. Pages in between that are not stored are filled with
@@ -77,7 +77,7 @@ impl Drop for PagerRegistration {
         if let Some(pager) = self.pager.upgrade() {
             let waiter = &self.waiter;
             let is_other = |other: &Arc<Waiter>| !std::ptr::eq(Arc::as_ptr(other), waiter.as_ptr());
-            pager.waiters().all.retain(is_other);
+            pager.waiters.lock().all.retain(is_other);
         }
     }
 }
@@ -95,7 +95,7 @@ impl Pager {
         bases: MemoryBases,
         ender: Box<dyn InstanceEnder>,
     ) -> Result<Option<PagerRegistration>, Errno> {
-        let mut waiters = self.waiters();
+        let mut waiters = self.waiters.lock();
         let (missing, missing_code) = (self.missing(), self.missing_code());
         if waiters.has_ended {
             return if missing.is_empty() && missing_code.is_empty() {
@@ -134,7 +134,7 @@ impl Pager {
     /// Stops adding waiters, and ends the instances that still wait.
     pub(super) fn end_all(&self) {
         let left = {
-            let mut waiters = self.waiters();
+            let mut waiters = self.waiters.lock();
             waiters.has_ended = true;
             std::mem::take(&mut waiters.all)
         };
@@ -145,7 +145,7 @@ impl Pager {
     /// Reads the pages that instances wait for.
     pub(super) fn answer_all(&self) -> Result<(), SeedReadError> {
         // The lock is not held while pages are read, so that instances can be added.
-        let waiters = self.waiters().all.clone();
+        let waiters = self.waiters.lock().all.clone();
         waiters.iter().try_for_each(|waiter| self.answer(waiter))
     }
 
@@ -163,9 +163,5 @@ impl Pager {
             };
         }
         Ok(())
-    }
-
-    pub(super) fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        lock(&self.waiters)
     }
 }

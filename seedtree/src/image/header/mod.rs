@@ -18,21 +18,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::crypt::{TAG, Wrapped};
 use super::error::ImageError;
+use super::format::{CHUNK, FORMAT, HEADER_MAX, MAGIC, PREFIX};
 use crate::content::Content;
 use crate::difference::Difference;
 use crate::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, ROOT_MAX, SET_MAX, SET_PAGES_MAX};
 use crate::working_set::PageSets;
 
-/// Bytes of the prefix.
-pub(super) const PREFIX: usize = 4096;
-/// First bytes of an image.
-pub(super) const MAGIC: [u8; 8] = *b"faasw\0im";
-/// Version of the format. Raise it whenever the meaning of an image's bytes changes.
-pub(super) const FORMAT: u32 = 2;
-/// Bytes that are sealed together: 16 pages, with one tag of 16 bytes.
-pub(super) const CHUNK: usize = 64 << 10;
-/// Maximum bytes of a header: that of the largest guest has some 3 MiB.
-pub(super) const HEADER_MAX: usize = 16 << 20;
 /// Maximum bytes of a vCPU's state.
 const STATE_MAX: u32 = 64 << 10;
 
@@ -63,7 +54,7 @@ impl Prefix {
         if (1..=HEADER_MAX).contains(&(self.header_bytes as usize)) && self.zeroes == [0; _] {
             Ok(())
         } else {
-            Err(ImageError::Senseless("its prefix"))
+            Err(ImageError::Senseless("its prefix is invalid"))
         }
     }
 
@@ -206,14 +197,14 @@ impl Header {
     /// # Errors
     /// Returns [`ImageError::Senseless`] if the bytes are inconsistent.
     pub fn decode(bytes: &[u8]) -> Result<Self, ImageError> {
-        let (fixed, rest) =
-            Fixed::read_from_prefix(bytes).map_err(|_| ImageError::Senseless("its header"))?;
+        let (fixed, rest) = Fixed::read_from_prefix(bytes)
+            .map_err(|_| ImageError::Senseless("its header is too short"))?;
         let mut rest = Rest(rest);
         if fixed.state_bytes > STATE_MAX {
-            return Err(ImageError::Senseless("its vCPU's state"));
+            return Err(ImageError::Senseless("its vCPU state is invalid"));
         }
         if fixed.forgets_tables > 1 {
-            return Err(ImageError::Senseless("what it says of its page tables"));
+            return Err(ImageError::Senseless("its flag for page tables is invalid"));
         }
         let state = rest.take(fixed.state_bytes, 1)?.to_vec();
         let mut list = |count| rest.ranges(count);
@@ -229,28 +220,28 @@ impl Header {
         let (tags, _) = rest.take(fixed.chunks, TAG as u32)?.as_chunks();
         let tags = tags.to_vec();
         if !rest.0.is_empty() {
-            return Err(ImageError::Senseless("what is behind its header"));
+            return Err(ImageError::Senseless("bytes follow its header"));
         }
-        let told = ReportedSetChecker {
+        let reported = ReportedSetChecker {
             ram_bytes: fixed.ram_bytes,
         };
-        let own = told.set(&own, "its own pages")?;
-        let [written, read] = sets.map(|told| checked_set(&told, fixed.ram_bytes));
+        let own = reported.set(&own, "the list of its own pages is invalid")?;
+        let [written, read] = sets.map(|ranges| checked_set(&ranges, fixed.ram_bytes));
         let header = Self {
             content: Content(fixed.content),
             parent: match (fixed.has_parent, fixed.parent) {
                 (0, parent) if parent == [0; 32] => None,
                 (1, parent) => Some(Content(parent)),
-                _ => return Err(ImageError::Senseless("its parent")),
+                _ => return Err(ImageError::Senseless("its parent is invalid")),
             },
             purpose: Purpose(fixed.purpose),
             ram_bytes: fixed.ram_bytes,
             monotonic_nanoseconds: fixed.monotonic_nanoseconds,
             state,
-            inherited: told.set(&inherited, "what is its parent's")?,
+            inherited: reported.set(&inherited, "the list of inherited pages is invalid")?,
             difference: Difference {
-                filled: told.set(&filled, "what is copied")?,
-                mapped: told.set(&mapped, "what is mapped")?,
+                filled: reported.set(&filled, "the list of copied pages is invalid")?,
+                mapped: reported.set(&mapped, "the list of mapped pages is invalid")?,
                 forgets_tables: fixed.forgets_tables != 0,
                 private: PageSet::new(),
                 compared: fixed.compared,
@@ -275,42 +266,42 @@ impl Header {
     fn check(&self) -> Result<(), ImageError> {
         let senseless = |what| Err(ImageError::Senseless(what));
         if self.ram_bytes == 0 || self.ram_bytes > RAM_MAX || !self.ram_bytes.is_multiple_of(PAGE) {
-            return senseless("how much memory it has");
+            return senseless("its memory size is invalid");
         }
         let count: u64 = self.stored.iter().map(|range| range.count()).sum();
         let stored: PageSet = self.stored.iter().copied().collect();
         if stored.count() != count || self.stored.iter().any(|range| range.is_empty()) {
-            return senseless("a page is in it twice");
+            return senseless("it stores a page twice, or none");
         }
         let is_own = |set: &PageSet| set.without(&self.own).is_empty();
         if !is_own(&stored) || !is_own(&self.inherited) {
-            return senseless("it has pages that are not its own");
+            return senseless("it stores pages that are not its own");
         }
         if !stored.intersection(&self.inherited).is_empty() {
-            return senseless("a page is its own and its parent's");
+            return senseless("it stores an inherited page");
         }
         if self.parent.is_none() && !self.inherited.is_empty() {
-            return senseless("it has pages of a parent that it has not");
+            return senseless("it inherits pages without a parent");
         }
         let chunks = stored.bytes().div_ceil(CHUNK as u64);
         if chunks != self.tags.len() as u64 {
-            return senseless("how many chunks it has");
+            return senseless("its number of chunks is wrong");
         }
         let Difference { filled, mapped, .. } = &self.difference;
         if !is_own(filled) || !is_own(mapped) {
-            return senseless("where it differs");
+            return senseless("it differs in pages that are not its own");
         }
         if filled.ranges().len() > FILLED_MAX
             || mapped.ranges().len() > MAPPED_MAX
             || self.own.ranges().len() > ROOT_MAX.max(OWN_MAX)
         {
-            return senseless("in how many pieces it is");
+            return senseless("it has too many ranges");
         }
         let sets = [&self.sets.written, &self.sets.read];
         let is_large = |set: &&PageSet| set.ranges().len() > SET_MAX || set.count() > SET_PAGES_MAX;
         let has_much_code = self.sets.code.ranges().len() > SET_MAX;
         if sets.iter().any(is_large) || has_much_code {
-            senseless("its working set")
+            senseless("its working set is invalid")
         } else {
             Ok(())
         }
@@ -347,15 +338,15 @@ struct ReportedSetChecker {
 }
 
 impl ReportedSetChecker {
-    fn set(&self, told: &[PageRange], what: &'static str) -> Result<PageSet, ImageError> {
-        checked_set(told, self.ram_bytes).map_err(|_| ImageError::Senseless(what))
+    fn set(&self, ranges: &[PageRange], what: &'static str) -> Result<PageSet, ImageError> {
+        checked_set(ranges, self.ram_bytes).map_err(|_| ImageError::Senseless(what))
     }
 }
 
 /// Checks a reported set of pages, which must lie within `bytes` bytes of RAM or code.
-fn checked_set(told: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
+fn checked_set(ranges: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
     let all = PageRange::around(0, bytes.min(RAM_MAX));
-    PageSet::from_reported(told, all).ok_or(ImageError::Senseless("its working set"))
+    PageSet::from_reported(ranges, all).ok_or(ImageError::Senseless("its working set is invalid"))
 }
 
 /// The part of a header that was not read yet.
@@ -365,7 +356,7 @@ impl Rest<'_> {
     fn take(&mut self, count: u32, size: u32) -> Result<&[u8], ImageError> {
         let length = usize::try_from(u64::from(count) * u64::from(size)).ok();
         let taken = length.and_then(|length| self.0.split_at_checked(length));
-        let (taken, rest) = taken.ok_or(ImageError::Senseless("how long its header is"))?;
+        let (taken, rest) = taken.ok_or(ImageError::Senseless("its header is too short"))?;
         self.0 = rest;
         Ok(taken)
     }
@@ -376,6 +367,6 @@ impl Rest<'_> {
             .chunks_exact(size_of::<PageRange>())
             .map(PageRange::read_from_bytes);
         read.collect::<Result<_, _>>()
-            .map_err(|_| ImageError::Senseless("its pages"))
+            .map_err(|_| ImageError::Senseless("a list of its pages is invalid"))
     }
 }

@@ -110,7 +110,7 @@ pub enum ParcelError {
     #[error("a part of it cannot be read: {0}")]
     Io(#[from] io::Error),
     /// The data is no parcel.
-    #[error("it is no export of faasw")]
+    #[error("it is not an export of faasw")]
     Foreign,
     /// An incompatible version of faasw made the parcel.
     #[error("it is an export of format {0}, and this faasw reads format {FORMAT}")]
@@ -119,7 +119,7 @@ pub enum ParcelError {
     #[error("it is cut off")]
     CutOff,
     /// Bytes follow the end of the parcel.
-    #[error("there is something behind its end")]
+    #[error("bytes follow its end")]
     TooLong,
     /// The parcel was sealed with another key, or its beginning is damaged.
     #[error("it was sealed with another image key, or its beginning is damaged")]

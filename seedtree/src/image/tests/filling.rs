@@ -52,7 +52,7 @@ fn the_working_set_is_loaded_before_the_rest() {
         .unwrap();
     let again = Arc::new(again);
     assert_eq!(source.1.lock().unwrap().len(), headers + 1, "one chunk");
-    assert!(!again.layer().is_fully_loaded() && !again.layer().has_failed());
+    assert!(!again.layer().progress().is_fully_loaded() && !again.layer().progress().has_failed());
     let missing = filling.missing();
     assert_eq!(missing.bytes(), 99 * CHUNK as u64);
     for used in told.written.iter().chain(&told.read) {
@@ -62,7 +62,8 @@ fn the_working_set_is_loaded_before_the_rest() {
     let tell = teller.clone();
     again
         .layer()
-        .on_fully_loaded(move |is_fully_loaded| tell.send(is_fully_loaded).unwrap());
+        .progress()
+        .on_decided(move |is_fully_loaded| tell.send(is_fully_loaded).unwrap());
     // A page that a guest needs is read next, once, with its neighbours in the image.
     let asked = faasw_abi::pages::Page::new((HEAP / PAGE) as u32 + 1200);
     for _ in 0..3 {
@@ -70,7 +71,7 @@ fn the_working_set_is_loaded_before_the_rest() {
     }
     assert_eq!(source.1.lock().unwrap().len(), headers + 2);
     assert!(!filling.missing().contains(asked));
-    assert_eq!(filling.asked(), 1);
+    assert_eq!(filling.requested(), 1);
     // Sixteen pages were read for it, all of which are contiguous.
     let late = filling.late();
     assert!(late.contains(asked) && late.count() == 16, "{late:?}");
@@ -79,15 +80,16 @@ fn the_working_set_is_loaded_before_the_rest() {
     assert!(matches!(filling.finish(), Err(ImageError::CutOff)));
     while filling.fill_next().unwrap() {}
     assert_eq!(filling.late(), late);
-    assert!(filling.missing().is_empty() && !again.layer().is_fully_loaded());
+    assert!(filling.missing().is_empty() && !again.layer().progress().is_fully_loaded());
     assert!(whole.try_recv().is_err());
     filling.finish().unwrap();
-    assert!(again.layer().is_fully_loaded());
+    assert!(again.layer().progress().is_fully_loaded());
     assert_eq!(whole.try_recv(), Ok(true));
     drop(filling);
     again
         .layer()
-        .on_fully_loaded(move |is_fully_loaded| teller.send(is_fully_loaded).unwrap());
+        .progress()
+        .on_decided(move |is_fully_loaded| teller.send(is_fully_loaded).unwrap());
     assert_eq!(whole.try_recv(), Ok(true));
     assert!(memory_of(&snapshot) == memory_of(&again));
     let offsets = source.1.lock().unwrap();
@@ -126,7 +128,7 @@ fn several_fill_a_layer_at_once_and_read_each_page_once() {
                 scope.spawn(|| while filling.fill_next().unwrap() {});
             }
         });
-        assert_eq!(filling.asked(), 0);
+        assert_eq!(filling.requested(), 0);
         filling.finish().unwrap();
         assert!(memory_of(&snapshot) == memory_of(&Arc::new(again)));
         // No chunk was read twice.
@@ -157,8 +159,9 @@ fn a_layer_that_cannot_be_fully_loaded_reports_failure() {
     let (teller, whole) = std::sync::mpsc::channel();
     again
         .layer()
-        .on_fully_loaded(move |is_fully_loaded| teller.send(is_fully_loaded).unwrap());
+        .progress()
+        .on_decided(move |is_fully_loaded| teller.send(is_fully_loaded).unwrap());
     drop(filling);
-    assert!(again.layer().has_failed() && !again.layer().is_fully_loaded());
+    assert!(again.layer().progress().has_failed() && !again.layer().progress().is_fully_loaded());
     assert_eq!(whole.try_recv(), Ok(false));
 }

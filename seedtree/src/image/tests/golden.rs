@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::super::header::FORMAT;
+use super::super::format::FORMAT;
 use super::*;
 
 /// All formats. A new one needs one line here, and

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use faasw_abi::memory_map::{BOOT_PAGE, HEAP, PAGE};
 use faasw_abi::pages::{GuestAddress, PageRange, PageSet};
 
-use super::header::{Header, PREFIX};
+use super::format::PREFIX;
+use super::header::Header;
 use super::*;
 use crate::key::Owner;
 use crate::layer::LayerBuilder;
@@ -413,6 +414,7 @@ fn a_header_that_makes_no_sense_is_refused() {
 }
 
 /// A disk that fails at some offset.
+#[derive(Debug)]
 struct Failing(File, u64);
 
 impl Source for Failing {

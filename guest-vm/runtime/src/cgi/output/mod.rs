@@ -32,7 +32,7 @@ pub(crate) enum Output {
     /// The head was sent; the body is being sent.
     Body {
         /// Whether the status reports a failure.
-        tells_failure: bool,
+        reports_failure: bool,
     },
     /// There is a header block with invalid contents.
     Bad(String),
@@ -55,11 +55,11 @@ impl Output {
 
     /// Returns whether the command has reported a failure to its client, by a status of 400 or
     /// more.
-    pub(crate) fn tells_failure(&self) -> bool {
+    pub(crate) fn reports_failure(&self) -> bool {
         matches!(
             self,
             Self::Body {
-                tells_failure: true
+                reports_failure: true
             }
         )
     }
@@ -160,7 +160,7 @@ impl Output {
         drop_false_content_length(&mut head);
         platform.send_head(Channel::INVOCATION, &head.encode(), false)?;
         *self = Self::Body {
-            tells_failure: head.status >= 400,
+            reports_failure: head.status >= 400,
         };
         self.write(body, is_head, platform)
     }

@@ -162,7 +162,7 @@ fn a_block_without_an_end_is_a_body_in_the_end() {
     assert!(matches!(
         output,
         Output::Body {
-            tells_failure: false
+            reports_failure: false
         }
     ));
     output.finish(false, &mut platform).unwrap();

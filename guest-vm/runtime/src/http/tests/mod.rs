@@ -92,7 +92,7 @@ fn conclude(function: &mut Function) -> Result<(), Failure> {
 fn told(result: Result<impl Sized, HeaderFailure>) -> Option<HeaderError> {
     match result {
         Ok(_) => None,
-        Err(HeaderFailure::Told(error)) => Some(error),
+        Err(HeaderFailure::Code(error)) => Some(error),
         Err(HeaderFailure::Trap(error)) => panic!("{error:?}"),
     }
 }

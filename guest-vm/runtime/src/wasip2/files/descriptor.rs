@@ -10,7 +10,7 @@ use super::types::{
     self, DescriptorFlags, DescriptorStat, DescriptorType, ErrorCode, NewTimestamp, OpenFlags,
     PathFlags,
 };
-use super::{Descriptor, FileFailure, Listing, follows, hash, time, told, type_of};
+use super::{Descriptor, FileFailure, Listing, descriptor_stat, follows, hash, time, type_of};
 use crate::files::Opening;
 use crate::platform::Platform;
 use crate::state::State;
@@ -73,13 +73,12 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         descriptor: Resource<Descriptor>,
     ) -> Result<DescriptorType, FileFailure> {
         let node = self.node(&descriptor)?;
-        Ok(type_of(self.p2_files()?.0.kind(node)?))
+        Ok(type_of(self.file_system()?.kind(node)?))
     }
 
     fn set_size(&mut self, descriptor: Resource<Descriptor>, size: u64) -> Result<(), FileFailure> {
         let node = self.opened(&descriptor, DescriptorFlags::WRITE)?;
-        let (files, room, now) = self.p2_files()?;
-        Ok(files.set_size(node, size, now, room)?)
+        Ok(self.file_system()?.set_size(node, size)?)
     }
 
     fn set_times(
@@ -89,9 +88,9 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         modified: NewTimestamp,
     ) -> Result<(), FileFailure> {
         let node = self.node(&descriptor)?;
-        let (files, room, now) = self.p2_files()?;
-        let (accessed, modified) = (time(accessed, now), time(modified, now));
-        Ok(files.set_times(node, accessed, modified, now, room)?)
+        let mut files = self.file_system()?;
+        let (accessed, modified) = (time(accessed, files.now()), time(modified, files.now()));
+        Ok(files.set_times(node, accessed, modified)?)
     }
 
     fn read(
@@ -102,7 +101,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
     ) -> Result<(Vec<u8>, bool), FileFailure> {
         let node = self.opened(&descriptor, DescriptorFlags::READ)?;
         let bytes = self.read_file(node, at, length)?;
-        let size = self.p2_files()?.0.stat(node)?.size;
+        let size = self.file_system()?.stat(node)?.size;
         let is_end = at.saturating_add(bytes.len() as u64) >= size;
         Ok((bytes, is_end))
     }
@@ -114,8 +113,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         at: u64,
     ) -> Result<u64, FileFailure> {
         let node = self.opened(&descriptor, DescriptorFlags::WRITE)?;
-        let (files, room, now) = self.p2_files()?;
-        Ok(files.write(node, at, &bytes, now, room)? as u64)
+        Ok(self.file_system()?.write(node, at, &bytes)? as u64)
     }
 
     fn read_directory(
@@ -124,7 +122,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
     ) -> Result<Resource<Listing>, FileFailure> {
         let folder = self.node(&descriptor)?;
         // Checks that the folder can be listed.
-        self.p2_files()?.0.list(folder, 0, 0)?;
+        self.file_system()?.list(folder, 0, 0)?;
         self.open_node(folder, Listing { folder, behind: 0 })
     }
 
@@ -139,13 +137,12 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        let (files, room, now) = self.p2_files()?;
-        Ok(files.create_folder(folder, &path, now, room)?)
+        Ok(self.file_system()?.create_folder(folder, &path)?)
     }
 
     fn stat(&mut self, descriptor: Resource<Descriptor>) -> Result<DescriptorStat, FileFailure> {
         let node = self.node(&descriptor)?;
-        Ok(told(&self.p2_files()?.0.stat(node)?))
+        Ok(descriptor_stat(&self.file_system()?.stat(node)?))
     }
 
     fn stat_at(
@@ -155,9 +152,9 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<DescriptorStat, FileFailure> {
         let folder = self.node(&descriptor)?;
-        let (files, ..) = self.p2_files()?;
+        let files = self.file_system()?;
         let node = files.find(folder, &path, follows(flags))?;
-        Ok(told(&files.stat(node)?))
+        Ok(descriptor_stat(&files.stat(node)?))
     }
 
     fn set_times_at(
@@ -169,10 +166,10 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         modified: NewTimestamp,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        let (files, room, now) = self.p2_files()?;
+        let mut files = self.file_system()?;
         let node = files.find(folder, &path, follows(flags))?;
-        let (accessed, modified) = (time(accessed, now), time(modified, now));
-        Ok(files.set_times(node, accessed, modified, now, room)?)
+        let (accessed, modified) = (time(accessed, files.now()), time(modified, files.now()));
+        Ok(files.set_times(node, accessed, modified)?)
     }
 
     fn link_at(
@@ -185,10 +182,9 @@ impl<P: Platform> types::HostDescriptor for State<P> {
     ) -> Result<(), FileFailure> {
         let (folder, to) = (self.node(&descriptor)?, self.node(&to)?);
         if follows(flags) {
-            return Err(FileFailure::Failed(ErrorCode::Invalid));
+            return Err(FileFailure::Code(ErrorCode::Invalid));
         }
-        let (files, room, _) = self.p2_files()?;
-        Ok(files.link((folder, &path), (to, &to_path), room)?)
+        Ok(self.file_system()?.link((folder, &path), (to, &to_path))?)
     }
 
     fn open_at(
@@ -208,8 +204,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
             write: flags.contains(DescriptorFlags::WRITE),
             follow: follows(path_flags),
         };
-        let (files, room, now) = self.p2_files()?;
-        let node = files.open(folder, &path, opening, now, room)?;
+        let node = self.file_system()?.open(folder, &path, opening)?;
         self.opens(node)?;
         let pushed = self.table.push(Descriptor { node, flags });
         if pushed.is_err() {
@@ -224,8 +219,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<String, FileFailure> {
         let folder = self.node(&descriptor)?;
-        let (files, ..) = self.p2_files()?;
-        Ok(files.read_link(folder, &path)?.to_string())
+        Ok(self.file_system()?.read_link(folder, &path)?.to_string())
     }
 
     fn remove_directory_at(
@@ -234,8 +228,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        let (files, room, _) = self.p2_files()?;
-        Ok(files.remove_folder(folder, &path, room)?)
+        Ok(self.file_system()?.remove_folder(folder, &path)?)
     }
 
     fn rename_at(
@@ -246,8 +239,9 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         to_path: String,
     ) -> Result<(), FileFailure> {
         let (folder, to) = (self.node(&descriptor)?, self.node(&to)?);
-        let (files, room, now) = self.p2_files()?;
-        Ok(files.rename((folder, &path), (to, &to_path), now, room)?)
+        Ok(self
+            .file_system()?
+            .rename((folder, &path), (to, &to_path))?)
     }
 
     fn symlink_at(
@@ -257,8 +251,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        let (files, room, now) = self.p2_files()?;
-        Ok(files.create_link(&target, folder, &path, now, room)?)
+        Ok(self.file_system()?.create_link(&target, folder, &path)?)
     }
 
     fn unlink_file_at(
@@ -267,8 +260,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        let (files, room, _) = self.p2_files()?;
-        Ok(files.unlink(folder, &path, room)?)
+        Ok(self.file_system()?.unlink(folder, &path)?)
     }
 
     fn is_same_object(
@@ -293,7 +285,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<types::MetadataHashValue, FileFailure> {
         let folder = self.node(&descriptor)?;
-        Ok(hash(self.p2_files()?.0.find(
+        Ok(hash(self.file_system()?.find(
             folder,
             &path,
             follows(flags),

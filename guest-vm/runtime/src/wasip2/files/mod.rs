@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use faasw_abi::files::Kind;
-use wasmtime::component::{Resource, ResourceTableError};
-use wasmtime::{Error, Result};
+use wasmtime::Result;
+use wasmtime::component::Resource;
 
 use super::bindings::wasi::clocks::wall_clock::Datetime;
 use super::bindings::wasi::filesystem::types::{
@@ -19,8 +19,8 @@ use super::bindings::wasi::filesystem::types::{
 };
 use super::bindings::wasi::filesystem::{preopens, types};
 use super::streams::IoError;
-use crate::files::{FileError, Files, Node, ROOT, Stat};
-use crate::memory::MemoryLimit;
+use crate::failure::HostFailure;
+use crate::files::{FileError, Node, ROOT, Stat};
 use crate::platform::Platform;
 use crate::state::State;
 
@@ -43,28 +43,11 @@ pub struct Listing {
 }
 
 /// The reason why an operation on files failed.
-pub enum FileFailure {
-    /// The function receives this code.
-    Failed(ErrorCode),
-    /// The function broke the rules.
-    Trap(Error),
-}
+pub type FileFailure = HostFailure<ErrorCode>;
 
 impl From<FileError> for FileFailure {
     fn from(error: FileError) -> Self {
-        Self::Failed(code(error))
-    }
-}
-
-impl From<Error> for FileFailure {
-    fn from(error: Error) -> Self {
-        Self::Trap(error)
-    }
-}
-
-impl From<ResourceTableError> for FileFailure {
-    fn from(error: ResourceTableError) -> Self {
-        Self::Trap(error.into())
+        Self::Code(code(error))
     }
 }
 
@@ -82,6 +65,7 @@ fn code(error: FileError) -> ErrorCode {
         FileError::NoSpace => ErrorCode::InsufficientSpace,
         FileError::TooLarge => ErrorCode::FileTooLarge,
         FileError::Busy => ErrorCode::Busy,
+        FileError::NoFiles => ErrorCode::BadDescriptor,
     }
 }
 
@@ -93,7 +77,7 @@ fn type_of(kind: Kind) -> DescriptorType {
     }
 }
 
-fn told(stat: &Stat) -> DescriptorStat {
+fn descriptor_stat(stat: &Stat) -> DescriptorStat {
     let date = |time: Duration| {
         Some(Datetime {
             seconds: time.as_secs(),
@@ -133,11 +117,6 @@ fn follows(flags: PathFlags) -> bool {
 }
 
 impl<P: Platform> State<P> {
-    fn p2_files(&mut self) -> Result<(&mut Files, &mut MemoryLimit, Duration), FileFailure> {
-        let none = FileFailure::Failed(ErrorCode::BadDescriptor);
-        self.file_system().ok_or(none)
-    }
-
     fn descriptor(&self, descriptor: &Resource<Descriptor>) -> Result<Descriptor, FileFailure> {
         Ok(*self.table.get(descriptor)?)
     }
@@ -153,10 +132,10 @@ impl<P: Platform> State<P> {
         flag: DescriptorFlags,
     ) -> Result<Node, FileFailure> {
         let Descriptor { node, flags } = self.descriptor(descriptor)?;
-        match self.p2_files()?.0.kind(node)? {
+        match self.file_system()?.kind(node)? {
             Kind::File if flags.contains(flag) => Ok(node),
-            Kind::File | Kind::Link => Err(FileFailure::Failed(ErrorCode::BadDescriptor)),
-            Kind::Folder => Err(FileFailure::Failed(ErrorCode::IsDirectory)),
+            Kind::File | Kind::Link => Err(FileFailure::Code(ErrorCode::BadDescriptor)),
+            Kind::Folder => Err(FileFailure::Code(ErrorCode::IsDirectory)),
         }
     }
 
@@ -167,14 +146,14 @@ impl<P: Platform> State<P> {
         resource: T,
     ) -> Result<Resource<T>, FileFailure> {
         let pushed = self.table.push(resource)?;
-        self.p2_files()?.0.hold(node);
+        self.file_system()?.hold(node);
         Ok(pushed)
     }
 
     /// Releases the node of a closed resource.
     pub(super) fn close_node(&mut self, node: Node) {
-        if let Some((files, room, _)) = self.file_system() {
-            files.close(node, room);
+        if let Ok(mut files) = self.file_system() {
+            files.close(node);
         }
     }
 
@@ -185,7 +164,7 @@ impl<P: Platform> State<P> {
         at: u64,
         length: u64,
     ) -> Result<Vec<u8>, FileError> {
-        let (files, ..) = self.file_system().ok_or(FileError::NoEntry)?;
+        let files = self.file_system()?;
         // The buffer has the size of the present bytes, not of the requested ones.
         let left = files.stat(node)?.size.saturating_sub(at);
         let length = length.min(MAX_TRANSFER).min(left);
@@ -203,14 +182,14 @@ impl<P: Platform> State<P> {
         at: Option<u64>,
         bytes: &[u8],
     ) -> Result<u64, FileError> {
-        let (files, room, now) = self.file_system().ok_or(FileError::NoEntry)?;
+        let mut files = self.file_system()?;
         let mut at = match at {
             Some(at) => at,
             None => files.stat(node)?.size,
         };
         let mut rest = bytes;
         while !rest.is_empty() {
-            let written = files.write(node, at, rest, now, room)?;
+            let written = files.write(node, at, rest)?;
             at = at.saturating_add(written as u64);
             rest = rest.get(written..).unwrap_or_default();
         }
@@ -220,7 +199,7 @@ impl<P: Platform> State<P> {
 
 impl<P: Platform> preopens::Host for State<P> {
     fn get_directories(&mut self) -> Result<Vec<(Resource<Descriptor>, String)>> {
-        let Some((files, ..)) = self.file_system() else {
+        let Ok(files) = self.file_system() else {
             return Ok(Vec::new());
         };
         let mount = files.mount().to_string();
@@ -231,7 +210,7 @@ impl<P: Platform> preopens::Host for State<P> {
         match self.open_node(ROOT, root) {
             Ok(root) => Ok(vec![(root, mount)]),
             Err(FileFailure::Trap(error)) => Err(error),
-            Err(FileFailure::Failed(_)) => Ok(Vec::new()),
+            Err(FileFailure::Code(_)) => Ok(Vec::new()),
         }
     }
 }
@@ -242,10 +221,7 @@ impl<P: Platform> types::Host for State<P> {
     }
 
     fn convert_error_code(&mut self, failure: FileFailure) -> Result<ErrorCode> {
-        match failure {
-            FileFailure::Failed(code) => Ok(code),
-            FileFailure::Trap(error) => Err(error),
-        }
+        failure.into_code()
     }
 }
 
@@ -255,7 +231,7 @@ impl<P: Platform> types::HostDirectoryEntryStream for State<P> {
         listing: Resource<Listing>,
     ) -> Result<Option<types::DirectoryEntry>, FileFailure> {
         let Listing { folder, behind } = *self.table.get(&listing)?;
-        let (files, ..) = self.p2_files()?;
+        let files = self.file_system()?;
         let listed = files.list(folder, behind, 1)?;
         let Some(entry) = listed.first() else {
             return Ok(None);

@@ -8,6 +8,7 @@ use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
 
 use super::types::{Host as _, HostDescriptor, OpenFlags};
 use super::*;
+use crate::files::Files;
 use crate::state::Stdio;
 use crate::testing::MemoryPlatform;
 use crate::wasip2::bindings::wasi::io::streams::{HostInputStream, HostOutputStream};
@@ -114,7 +115,7 @@ fn a_stream_error_of_a_full_overlay_is_insufficient_space() {
     // The descriptor reports the same error.
     let failed = HostDescriptor::write(&mut function, again(&file), vec![7; 1], 1 << 30);
     let is_it =
-        |failed: &FileFailure| matches!(failed, FileFailure::Failed(ErrorCode::InsufficientSpace));
+        |failed: &FileFailure| matches!(failed, FileFailure::Code(ErrorCode::InsufficientSpace));
     assert!(failed.as_ref().is_err_and(is_it));
 }
 
@@ -125,7 +126,7 @@ fn a_command_that_opens_the_file_that_it_is_frozen_at_finds_its_request_there_by
     files.freeze_at("/log").unwrap();
     // The state of a command that has no request yet.
     function.runs_to_entry = true;
-    function.platform.make_up(Vec::new());
+    function.platform.begin_synthetic(Vec::new());
     function.platform.inner.request_head = RequestHead {
         method: b"GET".to_vec(),
         path_and_query: b"/p?q".to_vec(),

@@ -3,13 +3,14 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use wasmtime::Result;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, Lower, Resource, ResourceType};
-use wasmtime::{Result, StoreContextMut};
 
 use super::Bucket;
 use super::store_calls::{Refusal, StoreResult};
 use crate::platform::Platform;
 use crate::state::State;
+use crate::wasip2::Caller;
 
 /// The name of a function in its interface, and in reports.
 type Name = (&'static str, &'static str);
@@ -42,7 +43,7 @@ pub(super) fn add_resource<P: Platform>(
     instance.resource(
         name,
         ResourceType::host::<Bucket>(),
-        |mut store: StoreContextMut<'_, State<P>>, handle| {
+        |mut store: Caller<'_, P>, handle| {
             let bucket = Resource::<Bucket>::new_own(handle);
             store.data_mut().table.delete(bucket)?;
             Ok(())
@@ -59,7 +60,6 @@ where
     P: Platform,
     E: From<Refusal> + ComponentType + Lift + Lower + Send + Sync + 'static,
 {
-    type Caller<'a, P> = StoreContextMut<'a, State<P>>;
     let (name, import) = calls.open;
     instance.func_wrap(
         name,

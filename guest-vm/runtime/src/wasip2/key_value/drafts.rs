@@ -6,14 +6,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use faasw_abi::store::{DRAFT, DRAFT2, Draft, ListFrom};
+use wasmtime::Result;
 use wasmtime::component::{ComponentType, Lift, Linker, Lower, Resource, ResourceType};
-use wasmtime::{Result, StoreContextMut};
 
 use super::Bucket;
 use super::buckets::{self, Calls, HostResult};
 use super::store_calls::{Page, Refusal, StoreResult};
 use crate::platform::Platform;
 use crate::state::State;
+use crate::wasip2::Caller;
 
 /// `wasi:keyvalue/store.error`.
 #[derive(Clone, Debug, ComponentType, Lift, Lower)]
@@ -88,24 +89,22 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         buckets::add::<P, Error>(&mut store, &CALLS)?;
         add_batch(linker, draft)?;
     }
-    add_what_the_older_has(linker)?;
-    add_what_the_newer_has(linker)
+    add_older_draft(linker)?;
+    add_newer_draft(linker)
 }
 
 fn add_batch<P: Platform>(linker: &mut Linker<State<P>>, draft: Draft) -> Result<()> {
     let mut instance = linker.instance(draft.batch)?;
     instance.func_wrap(
         "set-many",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, pairs): (Resource<Bucket>, Vec<(String, Vec<u8>)>)| {
+        |mut store: Caller<'_, P>, (bucket, pairs): (Resource<Bucket>, Vec<(String, Vec<u8>)>)| {
             let import = "wasi:keyvalue/batch#set-many";
             answered(store.data_mut().set_values(import, &bucket, &pairs))
         },
     )?;
     instance.func_wrap(
         "delete-many",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, keys): (Resource<Bucket>, Vec<String>)| {
+        |mut store: Caller<'_, P>, (bucket, keys): (Resource<Bucket>, Vec<String>)| {
             let import = "wasi:keyvalue/batch#delete-many";
             answered(store.data_mut().delete_keys(import, &bucket, &keys))
         },
@@ -116,11 +115,10 @@ const LIST_KEYS: &str = "wasi:keyvalue/store#bucket.list-keys";
 const GET_MANY: &str = "wasi:keyvalue/batch#get-many";
 const INCREMENT: &str = "wasi:keyvalue/atomics#increment";
 
-fn add_what_the_older_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+fn add_older_draft<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     linker.instance(DRAFT.store)?.func_wrap(
         "[method]bucket.list-keys",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, cursor): (Resource<Bucket>, Option<u64>)| {
+        |mut store: Caller<'_, P>, (bucket, cursor): (Resource<Bucket>, Option<u64>)| {
             // Number of keys that were listed before.
             let passed = cursor.unwrap_or(0);
             let from = ListFrom::Number(passed);
@@ -134,8 +132,7 @@ fn add_what_the_older_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<
     )?;
     linker.instance(DRAFT.batch)?.func_wrap(
         "get-many",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, keys): (Resource<Bucket>, Vec<String>)| {
+        |mut store: Caller<'_, P>, (bucket, keys): (Resource<Bucket>, Vec<String>)| {
             let values = store.data_mut().values(GET_MANY, &bucket, &keys)?;
             let pairs = values.map(|values| {
                 let pairs = keys.into_iter().zip(values);
@@ -147,17 +144,16 @@ fn add_what_the_older_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<
     )?;
     linker.instance(DRAFT.atomics)?.func_wrap(
         "increment",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, key, delta): (Resource<Bucket>, String, u64)| {
+        |mut store: Caller<'_, P>, (bucket, key, delta): (Resource<Bucket>, String, u64)| {
             let Ok(signed) = i64::try_from(delta) else {
-                let why = format!("{delta} is no number that a store counts with");
+                let why = format!("{delta} is too large for a store's counter");
                 return Ok((Err(Error::Other(why)),));
             };
             let number = store.data_mut().add(INCREMENT, &bucket, &key, signed)?;
             let number = number.and_then(|number| {
                 // A caller that takes the addition for undone would count twice.
                 let why =
-                    || format!("it was counted, and is {number}: this draft has no type for that");
+                    || format!("the number is now {number}, which this draft cannot represent");
                 u64::try_from(number).map_err(|_| Refusal::Other(why()))
             });
             answered(Ok(number))
@@ -165,11 +161,10 @@ fn add_what_the_older_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<
     )
 }
 
-fn add_what_the_newer_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
+fn add_newer_draft<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     linker.instance(DRAFT2.store)?.func_wrap(
         "[method]bucket.list-keys",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, cursor): (Resource<Bucket>, Option<String>)| {
+        |mut store: Caller<'_, P>, (bucket, cursor): (Resource<Bucket>, Option<String>)| {
             // The last key that was listed before.
             let from = match &cursor {
                 Some(key) => ListFrom::Behind(key.as_bytes()),
@@ -185,8 +180,7 @@ fn add_what_the_newer_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<
     )?;
     linker.instance(DRAFT2.batch)?.func_wrap(
         "get-many",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, keys): (Resource<Bucket>, Vec<String>)| {
+        |mut store: Caller<'_, P>, (bucket, keys): (Resource<Bucket>, Vec<String>)| {
             let values = store.data_mut().values(GET_MANY, &bucket, &keys)?;
             let pairs = values.map(|values| keys.into_iter().zip(values).collect::<Vec<_>>());
             answered(Ok(pairs))
@@ -195,8 +189,7 @@ fn add_what_the_newer_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<
     let mut atomics = linker.instance(DRAFT2.atomics)?;
     atomics.func_wrap(
         "increment",
-        |mut store: StoreContextMut<'_, State<P>>,
-         (bucket, key, delta): (Resource<Bucket>, String, i64)| {
+        |mut store: Caller<'_, P>, (bucket, key, delta): (Resource<Bucket>, String, i64)| {
             answered(store.data_mut().add(INCREMENT, &bucket, &key, delta))
         },
     )?;
@@ -209,7 +202,7 @@ fn add_swap<P: Platform>(
     atomics.resource(
         "cas",
         ResourceType::host::<Cas>(),
-        |mut store: StoreContextMut<'_, State<P>>, handle| {
+        |mut store: Caller<'_, P>, handle| {
             store
                 .data_mut()
                 .table
@@ -219,7 +212,7 @@ fn add_swap<P: Platform>(
     )?;
     atomics.func_wrap(
         "[static]cas.new",
-        |mut store: StoreContextMut<'_, State<P>>, (bucket, key): (Resource<Bucket>, String)| {
+        |mut store: Caller<'_, P>, (bucket, key): (Resource<Bucket>, String)| {
             let state = store.data_mut();
             let import = "wasi:keyvalue/atomics#cas.new";
             let seen = match state.value(import, &bucket, key.clone())? {
@@ -234,7 +227,7 @@ fn add_swap<P: Platform>(
     )?;
     atomics.func_wrap(
         "[method]cas.current",
-        |store: StoreContextMut<'_, State<P>>, (cas,): (Resource<Cas>,)| {
+        |store: Caller<'_, P>, (cas,): (Resource<Cas>,)| {
             let seen = store.data().table.get(&cas)?.seen.clone();
             let seen: core::result::Result<_, Error> = Ok(seen);
             Ok((seen,))
@@ -242,7 +235,7 @@ fn add_swap<P: Platform>(
     )?;
     atomics.func_wrap(
         "swap",
-        |mut store: StoreContextMut<'_, State<P>>, (cas, value): (Resource<Cas>, Vec<u8>)| {
+        |mut store: Caller<'_, P>, (cas, value): (Resource<Cas>, Vec<u8>)| {
             let state = store.data_mut();
             let Cas { store, key, seen } = state.table.delete(cas)?;
             Ok((

@@ -3,14 +3,15 @@
 use alloc::string::String;
 
 use faasw_abi::store::SPIN_KEY_VALUE;
+use wasmtime::Result;
 use wasmtime::component::{ComponentType, Lift, Linker, Lower, Resource};
-use wasmtime::{Result, StoreContextMut};
 
 use super::Bucket;
 use super::buckets::{self, Calls};
 use super::store_calls::Refusal;
 use crate::platform::Platform;
 use crate::state::State;
+use crate::wasip2::Caller;
 
 /// `fermyon:spin/key-value.error`.
 #[derive(Clone, Debug, ComponentType, Lift, Lower)]
@@ -61,7 +62,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
     buckets::add::<P, Error>(&mut instance, &CALLS)?;
     instance.func_wrap(
         "[method]store.get-keys",
-        |mut store: StoreContextMut<'_, State<P>>, (bucket,): (Resource<Bucket>,)| {
+        |mut store: Caller<'_, P>, (bucket,): (Resource<Bucket>,)| {
             let import = "fermyon:spin/key-value#store.get-keys";
             buckets::answered::<_, Error>(store.data_mut().all_keys(import, &bucket))
         },

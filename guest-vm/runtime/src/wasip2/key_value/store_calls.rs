@@ -16,7 +16,7 @@ use wasmtime::component::Resource;
 
 use super::Bucket;
 use crate::draws::Kind;
-use crate::platform::{Incoming, Platform, read_some, send_whole};
+use crate::platform::{Incoming, Platform, fill, send_whole};
 use crate::state::State;
 
 /// The reason why a store was not opened, or an operation failed.
@@ -45,8 +45,8 @@ fn other(why: &str) -> Refusal {
 }
 
 /// The error for an answer to a different request, which only a broken node sends.
-fn beside_the_point() -> Refusal {
-    other("the node answered something else")
+fn unexpected_answer() -> Refusal {
+    other("the node's answer belongs to another request")
 }
 
 fn texts(keys: &[&[u8]]) -> Vec<String> {
@@ -98,7 +98,7 @@ impl<P: Platform> State<P> {
                 let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
                 Ok(values.into_iter().map(owned).collect())
             }
-            _ => Err(beside_the_point()),
+            _ => Err(unexpected_answer()),
         }))
     }
 
@@ -149,7 +149,7 @@ impl<P: Platform> State<P> {
         let operation = Operation::Exists(key.as_bytes());
         Ok(self.ask(&store, operation, |answer| match answer {
             Answer::Exists(is_there) => Ok(is_there),
-            _ => Err(beside_the_point()),
+            _ => Err(unexpected_answer()),
         }))
     }
 
@@ -197,7 +197,7 @@ impl<P: Platform> State<P> {
                 keys: texts(&keys),
                 has_more,
             }),
-            _ => Err(beside_the_point()),
+            _ => Err(unexpected_answer()),
         })
     }
 
@@ -213,7 +213,7 @@ impl<P: Platform> State<P> {
         let operation = Operation::Increment(key.as_bytes(), delta);
         Ok(self.ask(&store, operation, |answer| match answer {
             Answer::Number(number) => Ok(number),
-            _ => Err(beside_the_point()),
+            _ => Err(unexpected_answer()),
         }))
     }
 
@@ -234,9 +234,9 @@ impl<P: Platform> State<P> {
                 Answer::Done => Ok(Ok(())),
                 Answer::Values(now) => match now.as_slice() {
                     [now] => Ok(Err(now.map(<[u8]>::to_vec))),
-                    _ => Err(beside_the_point()),
+                    _ => Err(unexpected_answer()),
                 },
-                _ => Err(beside_the_point()),
+                _ => Err(unexpected_answer()),
             },
         )
     }
@@ -244,7 +244,7 @@ impl<P: Platform> State<P> {
     fn done(&mut self, store: &str, operation: Operation<'_>) -> core::result::Result<(), Refusal> {
         self.ask(store, operation, |answer| match answer {
             Answer::Done => Ok(()),
-            _ => Err(beside_the_point()),
+            _ => Err(unexpected_answer()),
         })
     }
 
@@ -259,7 +259,7 @@ impl<P: Platform> State<P> {
         // The channel is not open while a function is initialised or warmed up.
         if self.platform.incoming(Channel::STORE) == Incoming::End {
             return Err(other(
-                "there is no key-value store before a request: call it while one is answered",
+                "key-value stores are available only while a request is answered",
             ));
         }
         let record = Request { store, operation }
@@ -268,34 +268,22 @@ impl<P: Platform> State<P> {
         send_whole(&mut self.platform, Channel::STORE, &record);
         drop(record);
         let Some(answer) = self.take_answer() else {
-            return Err(other("the node's answer is none"));
+            return Err(other("the node's answer is invalid"));
         };
         match Answer::decode(&answer) {
             Ok(Answer::Denied) => Err(Refusal::Denied),
             Ok(Answer::Failed(why)) => Err(other(why)),
             Ok(answer) => take(answer),
-            Err(_) => Err(other("the node's answer is none")),
+            Err(_) => Err(other("the node's answer is invalid")),
         }
     }
 
     /// Returns the next record without its length; `None` if the node sends something else.
     fn take_answer(&mut self) -> Option<Vec<u8>> {
         let mut announced = [0; LENGTH_BYTES];
-        self.fill(&mut announced)?;
+        fill(&mut self.platform, Channel::STORE, &mut announced).then_some(())?;
         let mut answer = vec![0; length(announced).ok()?];
-        self.fill(&mut answer)?;
-        Some(answer)
-    }
-
-    /// Fills `out` with bytes of an answer.
-    fn fill(&mut self, out: &mut [u8]) -> Option<()> {
-        let mut rest = out;
-        while !rest.is_empty() {
-            let count = read_some(&mut self.platform, Channel::STORE, rest);
-            // A read of nothing means the end, which must not occur here.
-            rest = rest.get_mut(count..).filter(|_| count > 0)?;
-        }
-        Some(())
+        fill(&mut self.platform, Channel::STORE, &mut answer).then_some(answer)
     }
 }
 

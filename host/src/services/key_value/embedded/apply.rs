@@ -1,6 +1,6 @@
 //! Applies one change of a namespace within the writer's transaction, completely or not at all.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use redb::{ReadableTable as _, TableDefinition, WriteTransaction};
 
@@ -15,45 +15,44 @@ pub(super) const COMMITS: TableDefinition<'_, &str, u64> = TableDefinition::new(
 /// The one key of [`COMMITS`].
 pub(super) const LAST: &str = "last";
 
-/// Applies a change. After an error that does not close the store, nothing of the change was done,
-/// so other changes of the same transaction can be committed.
+/// Applies a change. The inner result is an error if the change is rejected: nothing of it was
+/// done, so other changes of the same transaction can be committed.
+///
+/// # Errors
+/// Returns an error of the database, after which the store must be closed.
 pub(super) fn apply(
     transaction: &WriteTransaction,
-    path: &Path,
     namespace: &str,
     quota: Quota,
     change: Change,
-) -> Result<Changed, StoreError> {
-    match change {
-        Change::Put(pairs) => {
-            put(transaction, path, namespace, quota, &pairs)?;
-            Ok(Changed::Done)
-        }
+) -> Result<Result<Changed, StoreError>, redb::Error> {
+    let (pairs, changed) = match change {
+        Change::Put(pairs) => (pairs, Changed::Done),
         Change::Increment(key, delta) => {
-            let number = match value(transaction, path, namespace, &key)? {
-                None => 0,
-                Some(text) => number(&text).ok_or(StoreError::NoNumber)?,
+            let before = match value(transaction, namespace, &key)? {
+                None => Some(0),
+                Some(text) => number(&text),
             };
-            let number = number.checked_add(delta).ok_or(StoreError::NoNumber)?;
+            let Some(number) = before.and_then(|before| before.checked_add(delta)) else {
+                return Ok(Err(StoreError::NoNumber));
+            };
             let text = number.to_string().into_bytes();
-            let pairs = BTreeMap::from([(key, Some(text))]);
-            put(transaction, path, namespace, quota, &pairs)?;
-            Ok(Changed::Number(number))
+            (BTreeMap::from([(key, Some(text))]), Changed::Number(number))
         }
         Change::Swap {
             key,
             seen,
             value: new,
         } => {
-            let now = value(transaction, path, namespace, &key)?;
+            let now = value(transaction, namespace, &key)?;
             if now != seen {
-                return Ok(Changed::Stale(now));
+                return Ok(Ok(Changed::Stale(now)));
             }
-            let pairs = BTreeMap::from([(key, Some(new))]);
-            put(transaction, path, namespace, quota, &pairs)?;
-            Ok(Changed::Done)
+            (BTreeMap::from([(key, Some(new))]), Changed::Done)
         }
-    }
+    };
+    let done = put(transaction, namespace, quota, &pairs)?;
+    Ok(done.map(|()| changed))
 }
 
 /// The largest length of a number in bytes, leading zeros included.
@@ -67,36 +66,29 @@ fn number(text: &[u8]) -> Option<i64> {
 
 fn value(
     transaction: &WriteTransaction,
-    path: &Path,
     namespace: &str,
     key: &[u8],
-) -> Result<Option<Vec<u8>>, StoreError> {
-    let failed = |error| StoreError::of(path, error);
-    let pairs = transaction
-        .open_table(PAIRS)
-        .map_err(|error| StoreError::of(path, error))?;
-    let value = pairs.get((namespace, key)).map_err(failed)?;
+) -> Result<Option<Vec<u8>>, redb::Error> {
+    let pairs = transaction.open_table(PAIRS)?;
+    let value = pairs.get((namespace, key))?;
     Ok(value.map(|value| value.value().to_vec()))
 }
 
 fn put(
     transaction: &WriteTransaction,
-    path: &Path,
     namespace: &str,
     quota: Quota,
     changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-) -> Result<(), StoreError> {
-    let failed = |error| StoreError::of(path, error);
-    let opened = |error| StoreError::of(path, error);
-    let mut pairs = transaction.open_table(PAIRS).map_err(opened)?;
-    let mut uses = transaction.open_table(USES).map_err(opened)?;
-    let before = uses.get(namespace).map_err(failed)?;
+) -> Result<Result<(), StoreError>, redb::Error> {
+    let mut pairs = transaction.open_table(PAIRS)?;
+    let mut uses = transaction.open_table(USES)?;
+    let before = uses.get(namespace)?;
     let (had_keys, had_bytes) = before.map_or((0, 0), |uses| uses.value());
     let (mut keys, mut bytes) = (had_keys, had_bytes);
     // All sizes are counted before the first write, so that a change that does not fit leaves
     // nothing behind.
     for (key, value) in changes {
-        if let Some(old) = pairs.get((namespace, key.as_slice())).map_err(failed)? {
+        if let Some(old) = pairs.get((namespace, key.as_slice()))? {
             keys = keys.saturating_sub(1);
             bytes = bytes.saturating_sub((key.len() + old.value().len()) as u64);
         }
@@ -108,22 +100,22 @@ fn put(
     // A change that makes the namespace smaller is never rejected, even if the quota was lowered.
     if keys > quota.keys && keys > had_keys {
         let (what, most) = ("keys", quota.keys);
-        return Err(StoreError::Full { what, most });
+        return Ok(Err(StoreError::Full { what, most }));
     }
     if bytes > quota.bytes && bytes > had_bytes {
         let (what, most) = ("bytes", quota.bytes);
-        return Err(StoreError::Full { what, most });
+        return Ok(Err(StoreError::Full { what, most }));
     }
     for (key, value) in changes {
         let key = (namespace, key.as_slice());
         match value {
-            Some(value) => drop(pairs.insert(key, value.as_slice()).map_err(failed)?),
-            None => drop(pairs.remove(key).map_err(failed)?),
+            Some(value) => drop(pairs.insert(key, value.as_slice())?),
+            None => drop(pairs.remove(key)?),
         }
     }
     match keys {
-        0 => drop(uses.remove(namespace).map_err(failed)?),
-        _ => drop(uses.insert(namespace, (keys, bytes)).map_err(failed)?),
+        0 => drop(uses.remove(namespace)?),
+        _ => drop(uses.insert(namespace, (keys, bytes))?),
     }
-    Ok(())
+    Ok(Ok(()))
 }

@@ -197,12 +197,10 @@ fn commit(
     transaction.set_quick_repair(true);
     let mut has_changed = false;
     for job in jobs.drain(..) {
-        let done = apply(&transaction, path, &job.namespace, job.quota, job.change);
-        let failure = done
-            .as_ref()
-            .err()
-            .filter(|error| error.closes_store())
-            .cloned();
+        let applied = apply(&transaction, &job.namespace, job.quota, job.change);
+        let applied = applied.map_err(failed);
+        let failure = applied.as_ref().err().cloned();
+        let done = applied.flatten();
         has_changed |= done.as_ref().is_ok_and(Changed::has_changed);
         tried.push(AppliedChange {
             answer: job.answer,

@@ -14,7 +14,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, join, split};
 
 /// How many more bytes may be received.
 #[derive(Clone, Debug, Default)]
@@ -40,19 +40,18 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A connection whose peer is limited by an allowance.
-pub(super) struct BoundedStream {
-    stream: Box<dyn Duplex>,
+/// Returns the stream with its peer limited by an allowance.
+pub(super) fn bounded(stream: Box<dyn Duplex>, allowance: ByteAllowance) -> impl Duplex + 'static {
+    let (stream, writer) = split(stream);
+    join(BoundedReader { stream, allowance }, writer)
+}
+
+struct BoundedReader {
+    stream: ReadHalf<Box<dyn Duplex>>,
     allowance: ByteAllowance,
 }
 
-impl BoundedStream {
-    pub(super) fn new(stream: Box<dyn Duplex>, allowance: ByteAllowance) -> Self {
-        Self { stream, allowance }
-    }
-}
-
-impl AsyncRead for BoundedStream {
+impl AsyncRead for BoundedReader {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -64,29 +63,9 @@ impl AsyncRead for BoundedStream {
         Poll::Ready(if self.allowance.take(came) {
             Ok(())
         } else {
-            Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "it says more than an answer can have",
-            ))
+            let why = "its answer is too long";
+            Err(io::Error::new(io::ErrorKind::InvalidData, why))
         })
-    }
-}
-
-impl AsyncWrite for BoundedStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -100,13 +79,13 @@ mod tests {
     async fn bytes_beyond_the_allowance_end_the_connection() {
         let (near, mut far) = tokio::io::duplex(64);
         let allowance = ByteAllowance::default();
-        let mut bounded = BoundedStream::new(Box::new(near), allowance.clone());
+        let mut stream = bounded(Box::new(near), allowance.clone());
         far.write_all(b"12345").await.unwrap();
         allowance.set(5);
         let mut buffer = [0; 5];
-        bounded.read_exact(&mut buffer).await.unwrap();
+        stream.read_exact(&mut buffer).await.unwrap();
         far.write_all(b"6").await.unwrap();
-        let refused = bounded.read_u8().await.unwrap_err();
+        let refused = stream.read_u8().await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -6,7 +6,7 @@ use ::redis::{Value, cmd};
 use super::{
     super::{OPERATOR, StoreError},
     Redis,
-    connection::Command,
+    connection::{Command, OF_CLUSTER},
     connection_pool::ConnectionPool,
     replies,
     scripts::SCRIPTS,
@@ -14,10 +14,6 @@ use super::{
 
 /// The first major version of Redis whose scripts declare flags in their first line.
 const NEEDED: u64 = 7;
-
-/// Why a server of a cluster cannot be used.
-pub(super) const OF_CLUSTER: &str =
-    "it is one of a cluster, and a node speaks to one server that has all keys";
 
 impl ConnectionPool {
     /// Rejects a server that cannot run the scripts. Warns in the node's log if the server is a
@@ -50,13 +46,13 @@ impl ConnectionPool {
             .send(&Command::ReadBy(probe))
             .await?;
         tracing::info!(server = %self.server, version, "key-value stores are on a server");
-        self.say_what_is_kept().await;
+        self.warn_about_lost_data().await;
         Ok(())
     }
 
     /// Warns about a server that may lose data. A server that does not reveal its configuration
     /// causes no warning.
-    async fn say_what_is_kept(&self) {
+    async fn warn_about_lost_data(&self) {
         if self.setting("appendonly").await.as_deref() == Some("no") {
             tracing::warn!(
                 "the key-value server has no append-only file (appendonly no): a restart may lose \
@@ -78,7 +74,7 @@ impl ConnectionPool {
         let text = replies::bytes(answer).ok().map(String::from_utf8);
         match text {
             Some(Ok(text)) => Ok(text),
-            _ => Err(self.refused("it says nothing of itself")),
+            _ => Err(self.refused("its answer to INFO is not text")),
         }
     }
 

@@ -24,7 +24,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::{
-    bounded::{BoundedStream, ByteAllowance, Duplex},
+    bounded::{ByteAllowance, Duplex, bounded},
     server::{KeyValueServer, ServerAddress},
 };
 
@@ -35,6 +35,10 @@ const ANSWER_MAX: usize = RECORD_MAX + (64 << 10);
 /// Idle time before the first keepalive probe. Three probes take as long again, so a server that
 /// has vanished is noticed after twice this time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Why a server of a cluster cannot be used.
+pub(super) const OF_CLUSTER: &str =
+    "it is one of a cluster, and a node needs one server that has all keys";
 
 /// A command for the server.
 pub(super) enum Command<'a> {
@@ -81,14 +85,10 @@ impl From<RedisError> for CommandError {
             }
             ErrorKind::Server(
                 ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot,
-            ) => Self::Demoted(format!(
-                "{} ({})",
-                super::check::OF_CLUSTER,
-                words_of(&error)
-            )),
+            ) => Self::Demoted(format!("{OF_CLUSTER} ({})", words_of(&error))),
             ErrorKind::Server(_) | ErrorKind::Extension => Self::Refused(words_of(&error)),
             ErrorKind::AuthenticationFailed => {
-                Self::Refused("it lets nobody in: are user and password right?".to_owned())
+                Self::Refused("it rejected the login: check user name and password".to_owned())
             }
             _ => Self::Broken(Line(error).to_string()),
         }
@@ -154,7 +154,7 @@ impl RedisConnection {
         let allowance = ByteAllowance::default();
         allowance.set(ANSWER_MAX);
         let stream = stream(server, tls).await.map_err(broken)?;
-        let stream = BoundedStream::new(stream, allowance.clone());
+        let stream = bounded(stream, allowance.clone());
         let config = AsyncConnectionConfig::new()
             // The callers have timeouts of their own.
             .set_response_timeout(None)

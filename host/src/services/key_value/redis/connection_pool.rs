@@ -93,7 +93,7 @@ impl ConnectionPool {
                 _turn: turn,
             }),
             Ok(None) => Err(StoreError::Interrupted),
-            Err(_) => Err(self.log_error(self.away("others wait for answers, too"))),
+            Err(_) => Err(self.log_error(self.away("no connection to it became free in time"))),
         }
     }
 
@@ -157,8 +157,10 @@ impl CommandTurn<'_> {
                 Ok(Err(CommandError::Refused(why) | CommandError::Demoted(why))) => {
                     return Err(self.links.refused(why));
                 }
-                Ok(Err(CommandError::Broken(why))) => return Err(self.failed(self.links.away(why))),
-                Err(_) => return Err(self.failed(self.late())),
+                Ok(Err(CommandError::Broken(why))) => {
+                    return Err(self.links.log_error(self.links.away(why)));
+                }
+                Err(_) => return Err(self.links.log_error(self.late())),
             };
             match timeout_at(self.until, link.send(command)).await {
                 Ok(Ok(value)) => {
@@ -193,13 +195,13 @@ impl CommandTurn<'_> {
 
     /// Sends a command that the server may well reject. A failure is not logged and returns `None`.
     pub(super) async fn send_unlogged(&self, command: &Command<'_>) -> Option<Value> {
-        let asked = async {
+        let answer = async {
             let mut link = self.links.link().await.ok()?;
-            let answer = link.send(command).await;
+            let value = link.send(command).await;
             self.links.idle().push(link);
-            answer.ok()
+            value.ok()
         };
-        timeout_at(self.until, asked).await.ok()?
+        timeout_at(self.until, answer).await.ok()?
     }
 
     fn late(&self) -> StoreError {
@@ -207,10 +209,6 @@ impl CommandTurn<'_> {
             "no answer came within {} s",
             self.links.time.as_secs_f64()
         ))
-    }
-
-    fn failed(&self, error: StoreError) -> StoreError {
-        self.links.log_error(error)
     }
 
     /// Returns the error of a command that was sent but not answered. The operator reads the reason

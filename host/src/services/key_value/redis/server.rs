@@ -184,7 +184,7 @@ impl FromStr for KeyValueServer {
         let url = plain.as_deref().unwrap_or(text);
         let is_socket = url.starts_with("unix:") || url.starts_with("redis+unix:");
         if !is_socket && !url.starts_with("redis://") {
-            return refuse("it begins otherwise");
+            return refuse("it begins with another scheme");
         }
         if url.contains('#') || (!is_socket && url.contains('?')) {
             return refuse("? and # of a password are written as %3F and %23");
@@ -196,14 +196,14 @@ impl FromStr for KeyValueServer {
         };
         let (_, query) = url.split_once('?').unwrap_or_default();
         if !query.is_empty() && !query.split('&').all(known) {
-            return refuse("behind the path there may be db=, user= and pass=");
+            return refuse("only db=, user= and pass= may follow the path");
         }
         let Ok(info) = url.into_connection_info() else {
             return refuse("host, port or database cannot be read");
         };
         let login = info.redis_settings().clone().set_skip_set_lib_name();
         if login.db() < 0 {
-            return refuse("a database has a number from 0 on");
+            return refuse("the number of a database is 0 or more");
         }
         let password = login.password().map_or(0, str::len);
         if password > PASSWORD_MAX {
@@ -212,7 +212,7 @@ impl FromStr for KeyValueServer {
         let address = match info.addr() {
             ConnectionAddr::Tcp(host, port) => ServerAddress::Tcp(host.clone(), *port),
             ConnectionAddr::Unix(path) => ServerAddress::Unix(path.clone()),
-            _ => return refuse("it begins otherwise"),
+            _ => return refuse("it begins with another scheme"),
         };
         Ok(Self {
             dial: Arc::new(Direct::new(address.clone())),

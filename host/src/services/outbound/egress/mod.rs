@@ -6,9 +6,8 @@ mod tests;
 
 use std::{
     collections::HashMap,
-    fmt, io,
+    io,
     net::SocketAddr,
-    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -24,59 +23,16 @@ use tokio::{
 };
 
 use super::{
-    system::{NameConfig, NameConfigCache, NameFiles},
-    worker_slot::WorkerSlot,
+    processes::{EgressProcess, EgressProcesses, NewConnector, NewWorker},
+    system::{NameConfig, NameConfigCache},
+    worker_cell::{HANGS, VERSIONS, WorkerCandidate, WorkerCell, WorkerEnd},
 };
-use crate::backend::BackendFuture;
 
 /// Functions that make calls at the same time. Each has a process.
-const WORKERS: usize = 128;
-
-/// How long none of a worker's calls has received anything from a server or sent anything to one,
-/// before the worker may give way to another function.
-const HANGS: Duration = Duration::from_secs(30);
-
-/// Workers that a function may have without giving way: that of its version, and that of the
-/// version before, whose calls are still ending.
-const VERSIONS: usize = 2;
+pub(super) const WORKERS: usize = 128;
 
 /// The time limit for opening the files that configure name resolution.
 const OPENED: Duration = Duration::from_secs(1);
-
-/// Starts the egress processes.
-pub trait EgressProcesses: fmt::Debug + Send + Sync {
-    /// Starts a connector.
-    fn connector(&self) -> BackendFuture<'_, io::Result<NewConnector>>;
-
-    /// Starts a worker.
-    fn worker(&self) -> BackendFuture<'_, io::Result<NewWorker>>;
-
-    /// Opens the files that currently configure name resolution.
-    fn names(&self) -> BackendFuture<'_, io::Result<NameFiles>>;
-}
-
-/// A process. Dropping it ends the process.
-pub type EgressProcess = Box<dyn fmt::Debug + Send + Sync>;
-
-/// A connector that was just started.
-#[derive(Debug)]
-pub struct NewConnector {
-    /// The process.
-    pub process: EgressProcess,
-    /// The node's socket to the connector.
-    pub socket: OwnedFd,
-}
-
-/// A worker that was just started.
-#[derive(Debug)]
-pub struct NewWorker {
-    /// The process.
-    pub process: EgressProcess,
-    /// The node's socket to the worker.
-    pub socket: OwnedFd,
-    /// The connector's end of the socket on which it passes connections to the worker.
-    pub passing: OwnedFd,
-}
 
 /// How names are resolved.
 #[derive(Debug, Default)]
@@ -99,23 +55,13 @@ pub(crate) struct Egress {
     /// The connector, once there was one. The lock is held while it is started.
     connector: Turn<Option<(Connector, EgressProcess)>>,
     workers: Arc<Semaphore>,
-    slots: Mutex<Vec<Weak<WorkerSlot>>>,
+    cells: Mutex<Vec<Weak<WorkerCell>>>,
 }
 
 impl Egress {
-    /// Creates egress with these processes. `authorities` are certificates in DER that are trusted
-    /// besides the usual roots.
+    /// Creates egress with at most `workers` of these processes. `authorities` are certificates in
+    /// DER that are trusted besides the usual roots.
     pub(super) fn new(
-        processes: Arc<dyn EgressProcesses>,
-        options: ConnectorOptions,
-        naming: NameResolution,
-        authorities: Vec<Bytes>,
-    ) -> Arc<Self> {
-        Self::with(WORKERS, processes, options, naming, authorities)
-    }
-
-    /// Creates egress with this number of workers.
-    pub(super) fn with(
         workers: usize,
         processes: Arc<dyn EgressProcesses>,
         options: ConnectorOptions,
@@ -130,7 +76,7 @@ impl Egress {
             authorities,
             connector: Turn::new(None),
             workers: Arc::new(Semaphore::new(workers)),
-            slots: Mutex::default(),
+            cells: Mutex::default(),
         })
     }
 
@@ -191,13 +137,13 @@ impl Egress {
         (hosts.clone(), servers.clone())
     }
 
-    /// Adds the slot of a version that makes calls.
-    pub(super) fn add(&self, slot: &Arc<WorkerSlot>) {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if slots.len() == slots.capacity() {
-            slots.retain(|slot| slot.strong_count() > 0);
+    /// Adds the cell of a version that makes calls.
+    pub(super) fn add(&self, cell: &Arc<WorkerCell>) {
+        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        if cells.len() == cells.capacity() {
+            cells.retain(|cell| cell.strong_count() > 0);
         }
-        slots.push(Arc::downgrade(slot));
+        cells.push(Arc::downgrade(cell));
     }
 
     /// Returns the connector, started if needed.
@@ -226,18 +172,15 @@ impl Egress {
     pub(super) fn acquire_worker_permit(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
         let place = || self.workers.clone().try_acquire_owned().ok();
         place().or_else(|| {
-            let slots: Vec<_> = {
-                let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-                slots.iter().filter_map(Weak::upgrade).collect()
+            let cells: Vec<_> = {
+                let cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+                cells.iter().filter_map(Weak::upgrade).collect()
             };
-            let holders = slots
-                .iter()
-                .filter_map(|slot| slot.candidate())
-                .collect::<Vec<_>>();
+            let holders: Vec<_> = cells.iter().filter_map(|cell| cell.candidate()).collect();
             let (holder, way) = choose_worker_to_end(&holders, now)?;
-            slots
-                .iter()
-                .for_each(|slot| slot.end_for_another(holder, way));
+            for cell in &cells {
+                cell.end_for_another(holder, way);
+            }
             place()
         })
     }
@@ -258,29 +201,6 @@ impl Egress {
         let worker = Worker::new(sockets, connector, function, options, &self.authorities)?;
         Ok((worker, process))
     }
-}
-
-/// A worker, as a candidate to give way to another.
-#[derive(Clone, Debug)]
-pub(super) struct WorkerCandidate {
-    pub(super) worker: Arc<Worker>,
-    /// The number of its function.
-    pub(super) function: u64,
-    /// When a request last used it.
-    pub(super) used: Instant,
-    /// When one of its calls last made progress. `None` if it has no calls.
-    pub(super) moved: Option<Instant>,
-}
-
-/// Why a worker ends early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WorkerEnd {
-    /// It has no calls.
-    Unused,
-    /// The worker's function has more than [`VERSIONS`] workers.
-    Several,
-    /// None of the worker's calls has made progress for [`HANGS`].
-    Hangs,
 }
 
 /// Returns the worker that ends for another function's worker, in this order: first, of the workers

@@ -1,13 +1,20 @@
 //! Which functions have a worker, and which workers give way to others.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use faasw_abi::outgoing::{FailureCode, OutgoingHead};
 use faasw_egress::client::{Call, Part};
 use faasw_egress_policy::Destination;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::*;
+use super::{
+    super::{system::NameFiles, worker_slot::WorkerSlot},
+    *,
+};
+use crate::backend::BackendFuture;
 
 /// Processes that never send anything, and the open ends of their sockets.
 #[derive(Debug, Default)]
@@ -53,7 +60,7 @@ impl EgressProcesses for Silent {
 fn egress(workers: usize) -> (Arc<Egress>, Arc<Silent>) {
     let silent = Arc::new(Silent::default());
     let options = ConnectorOptions::default();
-    let egress = Egress::with(
+    let egress = Egress::new(
         workers,
         silent.clone(),
         options,

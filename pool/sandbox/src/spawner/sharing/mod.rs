@@ -245,11 +245,13 @@ impl Sharing {
     /// together. If the host does not report it, they count as idle.
     fn reserve_idle(&mut self, scheduler: &impl Scheduler, elapsed: Duration) -> Duration {
         let reserved = self.shares.reserved();
-        let is = (reserved > 0).then(|| scheduler.idle(reserved)).flatten();
-        let (reserved_before, was) = std::mem::replace(&mut self.idle, (reserved, is));
+        let now = (reserved > 0).then(|| scheduler.idle(reserved)).flatten();
+        let (reserved_before, before) = std::mem::replace(&mut self.idle, (reserved, now));
         let all = elapsed.saturating_mul(reserved as u32);
-        match (was, is) {
-            (Some(was), Some(is)) if reserved_before == reserved => is.saturating_sub(was).min(all),
+        match (before, now) {
+            (Some(before), Some(now)) if reserved_before == reserved => {
+                now.saturating_sub(before).min(all)
+            }
             // Just reserved: nothing is known yet.
             (_, Some(_)) => Duration::ZERO,
             (_, None) => all,

@@ -174,7 +174,7 @@ fn weights_are_written_when_they_change_and_a_member_that_joins_gets_its_functio
 }
 
 #[test]
-fn run_time_of_a_member_that_stepped_aside_does_not_count() {
+fn run_time_in_the_background_does_not_count() {
     let mut node = Node::new(&[HOG, NEIGHBOUR]);
     node.noted.background = Some(0);
     let polling = |function| match function {

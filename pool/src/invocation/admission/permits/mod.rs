@@ -24,13 +24,13 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use faasw_fri::messages::FunctionNumber;
 use tokio::sync::oneshot;
 
 use self::state::{State, Waiter};
 use super::capacity::Amount;
 use super::demand::{Step, StepClock};
 use super::served::ServedFunctions;
-use crate::seeds::FunctionNumber;
 
 /// The least part of the capacity that a function leaves to others: enough for a light neighbour,
 /// little enough that one busy function uses most of a node.
@@ -57,9 +57,10 @@ impl PermitRequest {
     }
 }
 
-/// Permits, the functions that hold them, and the requests that wait for one.
+/// The admission permits of a node, the functions that hold them, and the requests that wait for
+/// one.
 #[derive(Debug)]
-pub struct PermitPool {
+pub struct AdmissionPermits {
     total: Amount,
     /// The functions of the node, if a part of the capacity is kept for them.
     served: Option<Arc<ServedFunctions>>,
@@ -67,25 +68,25 @@ pub struct PermitPool {
     state: Mutex<State>,
 }
 
-/// The place of a request in its queue. Dropping it takes the request out.
+/// The position of a request in its queue. Dropping it takes the request out.
 #[derive(Debug)]
 struct QueuedRequest {
-    pool: Arc<PermitPool>,
+    pool: Arc<AdmissionPermits>,
     function: FunctionNumber,
     number: u64,
     /// Dropped after the request has left the queue, and with it a permit that came too late.
-    permit: oneshot::Receiver<PooledPermit>,
+    permit: oneshot::Receiver<AdmissionPermit>,
 }
 
-/// A permit. Dropping it returns it to its pool.
+/// The right of an invocation to have an instance. Dropping it returns the right.
 #[derive(Debug)]
 #[must_use = "dropping a permit returns it"]
-pub struct PooledPermit {
-    pool: Arc<PermitPool>,
+pub struct AdmissionPermit {
+    pool: Arc<AdmissionPermits>,
     request: PermitRequest,
 }
 
-impl PermitPool {
+impl AdmissionPermits {
     /// Returns a pool of `total` without a reserve.
     #[cfg(test)]
     pub fn new(total: Amount) -> Arc<Self> {
@@ -137,18 +138,18 @@ impl PermitPool {
     }
 
     /// Returns whether a request would get a permit now if no other request waited.
-    pub fn has_room(&self, request: PermitRequest) -> bool {
+    pub fn has_free_permit(&self, request: PermitRequest) -> bool {
         self.may_grant(&self.lock(), request, self.now())
     }
 
     /// Takes a permit unless there is none, or a waiting request comes first.
-    pub fn try_take(self: &Arc<Self>, request: PermitRequest) -> Option<PooledPermit> {
+    pub fn try_take(self: &Arc<Self>, request: PermitRequest) -> Option<AdmissionPermit> {
         self.take_now(request, false)
     }
 
-    /// Takes a permit as [`PermitPool::try_take`] does for a request that another one of the same
-    /// function waits for: it passes the function's own queue.
-    pub fn try_take_nested(self: &Arc<Self>, request: PermitRequest) -> Option<PooledPermit> {
+    /// Takes a permit as [`AdmissionPermits::try_take`] does for a request that another one of the
+    /// same function waits for: it passes the function's own queue.
+    pub fn try_take_nested(self: &Arc<Self>, request: PermitRequest) -> Option<AdmissionPermit> {
         self.take_now(request, true)
     }
 
@@ -156,7 +157,7 @@ impl PermitPool {
         self: &Arc<Self>,
         request: PermitRequest,
         passes_own: bool,
-    ) -> Option<PooledPermit> {
+    ) -> Option<AdmissionPermit> {
         let now = self.now();
         let mut state = self.lock();
         let is_free = self.may_grant(&state, request, now);
@@ -172,7 +173,7 @@ impl PermitPool {
     pub fn take(
         self: &Arc<Self>,
         request: PermitRequest,
-    ) -> impl Future<Output = PooledPermit> + use<> {
+    ) -> impl Future<Output = AdmissionPermit> + use<> {
         let now = self.now();
         let mut waiting = {
             let mut state = self.lock();
@@ -291,7 +292,7 @@ impl PermitPool {
         state: &mut State,
         request: PermitRequest,
         now: Step,
-    ) -> PooledPermit {
+    ) -> AdmissionPermit {
         let one = request.amount();
         state.used = state.used.plus(one);
         state.update(request.function, now, |function, _| {
@@ -303,7 +304,7 @@ impl PermitPool {
                 function.unmet.set(unmet.max(0.0), now);
             }
         });
-        PooledPermit {
+        AdmissionPermit {
             pool: self.clone(),
             request,
         }
@@ -391,7 +392,7 @@ impl Drop for QueuedRequest {
     }
 }
 
-impl Drop for PooledPermit {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         self.pool.put_back(self.request);
     }

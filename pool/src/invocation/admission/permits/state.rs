@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
+use faasw_fri::messages::FunctionNumber;
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use super::{PermitRequest, PooledPermit};
+use super::{AdmissionPermit, PermitRequest};
 use crate::invocation::admission::capacity::Amount;
 use crate::invocation::admission::demand::{DecayingShare, Step};
-use crate::seeds::FunctionNumber;
 
 /// Demand below this share of the capacity is forgotten: less than one of the 256 invocations
 /// that a node admits by default.
@@ -45,7 +45,7 @@ pub(super) struct FunctionState {
 pub(super) struct Waiter {
     pub(super) number: u64,
     pub(super) request: PermitRequest,
-    pub(super) permit: oneshot::Sender<PooledPermit>,
+    pub(super) permit: oneshot::Sender<AdmissionPermit>,
 }
 
 impl State {

@@ -22,20 +22,20 @@ fn sized(function: FunctionNumber, memory: u64) -> PermitRequest {
 }
 
 /// A pool without a reserve.
-fn plain(permits: usize, memory: u64) -> Arc<PermitPool> {
-    PermitPool::new(Amount { permits, memory })
+fn plain(permits: usize, memory: u64) -> Arc<AdmissionPermits> {
+    AdmissionPermits::new(Amount { permits, memory })
 }
 
 /// The pool of a node that serves so many functions with negligible memory.
-fn serving(functions: usize, permits: usize, memory: u64) -> Arc<PermitPool> {
+fn serving(functions: usize, permits: usize, memory: u64) -> Arc<AdmissionPermits> {
     serving_limits(&vec![0; functions], permits, memory)
 }
 
 /// The pool of a node that serves functions with these memory limits.
-fn serving_limits(limits: &[u64], permits: usize, memory: u64) -> Arc<PermitPool> {
+fn serving_limits(limits: &[u64], permits: usize, memory: u64) -> Arc<AdmissionPermits> {
     let served = Arc::<ServedFunctions>::default();
     limits.iter().for_each(|limit| served.add(*limit));
-    PermitPool::with_reserve(Amount { permits, memory }, served)
+    AdmissionPermits::with_reserve(Amount { permits, memory }, served)
 }
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
@@ -46,12 +46,16 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
 }
 
 /// Takes permits until there is none, at most `count`.
-fn take(pool: &Arc<PermitPool>, request: PermitRequest, count: usize) -> Vec<PooledPermit> {
+fn take(
+    pool: &Arc<AdmissionPermits>,
+    request: PermitRequest,
+    count: usize,
+) -> Vec<AdmissionPermit> {
     (0..count).map_while(|_| pool.try_take(request)).collect()
 }
 
 /// Checks the invariants.
-fn check(pool: &Arc<PermitPool>) {
+fn check(pool: &Arc<AdmissionPermits>) {
     let now = pool.now();
     let state = pool.lock();
     let functions = || state.functions.values();
@@ -81,7 +85,7 @@ fn a_function_leaves_an_eighth_of_permits_and_of_memory() {
     for (pool, memory) in [by_permits, by_memory] {
         let greedy = take(&pool, sized(1, memory), 20);
         assert_eq!(greedy.len(), 14);
-        assert!(pool.has_room(sized(2, memory)) && !pool.has_room(sized(1, memory)));
+        assert!(pool.has_free_permit(sized(2, memory)) && !pool.has_free_permit(sized(1, memory)));
         // A second function leaves as much as it has.
         let other = take(&pool, sized(2, memory), 20);
         assert_eq!(other.len(), 1);
@@ -417,7 +421,7 @@ async fn counts_balance_under_random_requests() {
         let holders = pool.held_by_each();
         let holders = || holders.values().filter(|it| it.permits > 0);
         if holders().count() == 1 && holders().all(|it| it.memory <= 40 * USUAL * 7 / 8) {
-            assert!(pool.has_room(sized(99, USUAL)));
+            assert!(pool.has_free_permit(sized(99, USUAL)));
         }
     }
     drop((held, waiting));

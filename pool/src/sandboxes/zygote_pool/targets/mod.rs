@@ -138,12 +138,12 @@ impl<P: Clone + PartialEq> SpecialisationTargets<P> {
         }
         if self.all.len() >= TARGETS_MAX {
             let rates = self.all.iter().map(|target| (target, target.rate.at(now)));
-            let places = rates
+            let indexed = rates
                 .enumerate()
                 .filter(|(_, (target, _))| !target.is_base)
                 .min_by(|(_, (_, one)), (_, (_, other))| one.total_cmp(other));
-            if let Some(place) = places.map(|(place, _)| place) {
-                self.all.remove(place);
+            if let Some(index) = indexed.map(|(index, _)| index) {
+                self.all.remove(index);
             }
         }
         self.all.push(SpecialisationTarget::new(
@@ -193,8 +193,8 @@ impl<P: Clone + PartialEq> SpecialisationTargets<P> {
         self.all
             .retain(|target| target.is_base || target.rate.at(now) >= RATE_MIN);
         let is_without_target = |image: &Option<&P>| image.is_some_and(|image| !self.has(image));
-        if let Some(place) = ready.iter().position(is_without_target) {
-            return PoolAction::End(place);
+        if let Some(index) = ready.iter().position(is_without_target) {
+            return PoolAction::End(index);
         }
         let loads = self.loads(wanted, ready, now);
         let oldest = |load: &TargetLoad<'_, P>| {
@@ -207,22 +207,22 @@ impl<P: Clone + PartialEq> SpecialisationTargets<P> {
         let own_most = wanted / OWN_PART;
 
         if ready.len() > wanted || own > own_most {
-            if let Some(place) = bare.filter(|_| own <= own_most) {
-                return PoolAction::End(place);
+            if let Some(index) = bare.filter(|_| own <= own_most) {
+                return PoolAction::End(index);
             }
             let least = least(&loads, |load| own <= own_most || !load.target.is_shared);
-            if let Some(place) = least.and_then(oldest) {
-                return PoolAction::End(place);
+            if let Some(index) = least.and_then(oldest) {
+                return PoolAction::End(index);
             }
         }
         if ready.len() < wanted {
             let most = most(&loads, |load| load.target.is_shared || own < own_most);
             return PoolAction::Make(most.map(|load| load.target.parent.clone()));
         }
-        if let Some(place) = bare
+        if let Some(index) = bare
             && let Some(most) = most(&loads, |load| load.target.is_shared || own < own_most)
         {
-            return PoolAction::Specialise(place, most.target.parent.clone());
+            return PoolAction::Specialise(index, most.target.parent.clone());
         }
         // If functions' own seeds are at their bound, another of them can only grow at their
         // expense.
@@ -237,7 +237,7 @@ impl<P: Clone + PartialEq> SpecialisationTargets<P> {
             .filter(|to| !to.target.is_abandoned())
             .filter_map(giver);
         match givers.next().and_then(oldest) {
-            Some(place) => PoolAction::End(place),
+            Some(index) => PoolAction::End(index),
             None => PoolAction::Idle,
         }
     }

@@ -1,7 +1,7 @@
 //! Reading artifacts, completely and in two parts.
 
 use std::fs;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::*;
@@ -154,15 +154,15 @@ fn used_pieces_are_read_first_in_long_runs_and_the_rest_in_order() {
     assert!(!rest.fill_page(page(1025)).unwrap());
     assert_eq!(rest.requested(), 1);
     assert_eq!(rest.late().ranges(), [pages(992, 1008)]);
-    assert!(rest.finish().is_err() && !code.is_fully_loaded());
+    assert!(rest.finish().is_err() && !code.progress().is_fully_loaded());
     while rest.fill_next().unwrap() {}
     let read = reads.lock().unwrap();
     assert_eq!(read[1..3], [(piece, PIECE), (4 * piece, 4 * PIECE)]);
     assert!(read.iter().all(|(_, length)| *length <= 4 * PIECE));
-    assert!(rest.missing().is_empty() && !code.is_fully_loaded());
+    assert!(rest.missing().is_empty() && !code.progress().is_fully_loaded());
     rest.finish().unwrap();
     drop(rest);
-    assert!(code.is_fully_loaded() && !code.has_failed());
+    assert!(code.progress().is_fully_loaded() && !code.progress().has_failed());
     assert!(code.read().unwrap() == artifact);
     code.gather();
     assert!(code.is_gathered() && code.read().unwrap() == artifact);
@@ -271,11 +271,11 @@ fn all_waiters_for_a_piece_get_its_read_error() {
     assert!(rest.fill_next().is_err());
     assert_eq!(rest.missing().count(), 39 * 16);
     drop(rest);
-    assert!(code.has_failed());
+    assert!(code.progress().has_failed());
 }
 
 fn blocks_of(code: &Code) -> u64 {
-    super::super::blocks(&code.file).unwrap()
+    faasw_seedtree::held_bytes(&code.file).unwrap()
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn code_with_an_unreadable_or_damaged_rest_is_never_fully_loaded() {
     assert!(matches!(failed, CodeError::Read(_)), "{failed}");
     assert!(rest.finish().is_err());
     drop(rest);
-    assert!(code.has_failed() && !code.is_fully_loaded());
+    assert!(code.progress().has_failed() && !code.progress().is_fully_loaded());
 
     let mut damaged = whole.clone();
     damaged[30 * PIECE + 5] ^= 1;
