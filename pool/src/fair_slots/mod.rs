@@ -82,7 +82,7 @@ struct State<O> {
 ///
 /// Because each owner has a queue, a grant looks at one request of each owner, unless memory bounds
 /// the slots. So a long queue of one owner does not slow down the others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Owner {
     share: OwnerShare,
     /// Foreground work first, then by arrival.
@@ -102,7 +102,9 @@ struct Waiter {
 struct OwnerShare {
     held: usize,
     held_in_background: usize,
-    /// The count of grants when it was served last; 0 if it was not.
+    /// The count of grants when it was served last. An owner that was not served since it came
+    /// counts as served just before the last grant at that time: it comes before the owner that
+    /// was served then, but owners that come and go do not overtake one that waits.
     served: u64,
 }
 
@@ -176,7 +178,15 @@ impl<O: Ord + Clone> FairSlots<O> {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
-        let owner = state.owners.entry(request.owner.clone()).or_default();
+        let share = OwnerShare {
+            served: state.granted.saturating_sub(1),
+            ..OwnerShare::default()
+        };
+        let owner = state.owners.entry(request.owner.clone());
+        let owner = owner.or_insert_with(|| Owner {
+            share,
+            waiting: BTreeMap::new(),
+        });
         let waiter = Waiter {
             bytes: request.bytes,
             granted: sender,

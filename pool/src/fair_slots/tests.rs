@@ -74,6 +74,24 @@ fn an_owner_that_floods_the_queue_waits_behind_itself() {
 }
 
 #[test]
+fn owners_that_come_and_go_do_not_overtake_one_that_waits() {
+    let slots = slots(SlotRules { total: 1, ..RULES });
+    let held = slots.request(foreground("steady")).try_take().unwrap();
+    let steady = slots.request(foreground("steady"));
+    let first = slots.request(foreground("first"));
+    drop(held);
+    // The steady owner was served last, so another one that comes is served before it.
+    let held = first.try_take().unwrap();
+    let second = slots.request(foreground("second"));
+    drop(held);
+    let held = steady.try_take().unwrap();
+    let first = slots.request(foreground("first"));
+    drop(held);
+    drop(second.try_take().unwrap());
+    drop(first.try_take().unwrap());
+}
+
+#[test]
 fn one_owner_never_holds_more_than_its_bound() {
     let slots = slots(SlotRules {
         total: 4,
