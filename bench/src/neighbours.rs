@@ -326,9 +326,9 @@ fn measure(arguments: &Arguments, antagonist: Antagonist) -> Result<Row> {
     })
 }
 
-/// Gives the calling thread the lowest priority. Real clients run on other machines, so the
-/// antagonist's clients must not take processor time from the neighbour's client or the node. If the
-/// system refuses, the result is too low, never too high.
+/// Gives the calling thread the lowest priority. Real clients run on other machines, so an
+/// antagonist's clients must not take processor time from the neighbour's client or the node. If
+/// the system refuses, the result is too low, never too high.
 fn step_back() {
     let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
 }

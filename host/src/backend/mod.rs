@@ -26,6 +26,9 @@ pub use crate::services::outbound::EgressProcesses;
 /// A boxed future, as a backend's methods return it.
 pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// The result of reading a seed from an image. The inner error says why the image is not used.
+pub type RestoreResult = Result<Result<Arc<dyn ServableVersion>, ImageError>, SeedError>;
+
 /// Compiles functions and makes them servable.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// Returns an identifier of everything that compiled code depends on besides its module. It is
@@ -85,7 +88,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         spec: &'a FunctionSpec,
         code: &'a CompiledFunction,
         known: EarlierBuild,
-    ) -> BackendFuture<'a, Result<Result<Arc<dyn ServableVersion>, ImageError>, SeedError>>;
+    ) -> BackendFuture<'a, RestoreResult>;
 
     /// Waits until the base that all functions share exists, and returns an identifier of it.
     /// Images of functions are valid with that base only. Returns `None` if there are no images.

@@ -10,7 +10,7 @@ use faasw_pool::{
     WarmShortfall,
 };
 
-use super::{Backend, BackendFuture, ServableVersion};
+use super::{Backend, BackendFuture, RestoreResult, ServableVersion};
 use crate::services::outbound::{EgressProcesses, NameFiles, NewConnector, NewWorker};
 
 impl EgressProcesses for faasw_pool::Egress {
@@ -109,7 +109,7 @@ impl Backend for Pool {
         spec: &'a FunctionSpec,
         code: &'a CompiledFunction,
         known: EarlierBuild,
-    ) -> BackendFuture<'a, Result<Result<Arc<dyn ServableVersion>, ImageError>, SeedError>> {
+    ) -> BackendFuture<'a, RestoreResult> {
         Box::pin(async move {
             let restored = Self::restore(self, spec, code, known).await?;
             Ok(restored.map(|version| PoolVersion::wrap(self, version)))

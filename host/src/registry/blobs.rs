@@ -66,7 +66,7 @@ impl Blobs {
                 return Ok(file.map(|file| Box::new(Cursor::new(file)) as Box<dyn BlobReader>));
             }
         };
-        let file = found(folder, name, |path| open_buffered(path))?;
+        let file = found(folder, name, open_buffered)?;
         Ok(file.map(|file| Box::new(file) as Box<dyn BlobReader>))
     }
 

@@ -87,8 +87,10 @@ impl FunctionOptions {
             .map(|options| serde_json::to_value(options).unwrap_or_default());
         let mut values = Vec::new();
         for definition in &OPTIONS {
-            let member = &members[definition.member];
-            if *member != defaults[definition.member] {
+            let [member, default] = [&members, &defaults].map(|all| all.get(definition.member));
+            if let Some(member) = member
+                && Some(member) != default
+            {
                 let texts = texts(definition, member).into_iter();
                 values.extend(texts.map(|text| OptionValue { definition, text }));
             }

@@ -81,7 +81,10 @@ impl Deployer {
             return Err("its language engine differs here".into());
         }
         input.files = match &note.record.files {
-            Some(_) => Some(PackedFiles::of(entry.bundle().clone()).await?).map(InputFiles::Packed),
+            Some(_) => {
+                let files = PackedFiles::of(entry.bundle().clone()).await?;
+                Some(InputFiles::Packed(files))
+            }
             None => None,
         };
         input.earlier = Some(EarlierVersion {

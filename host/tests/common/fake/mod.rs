@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw::backend::{Backend, BackendFuture, EgressProcesses, ServableVersion};
+use faasw::backend::{Backend, BackendFuture, EgressProcesses, RestoreResult, ServableVersion};
 use faasw::{FunctionKind, LogStream};
 use faasw_abi::files::upload;
 use faasw_abi::wire::RequestHead;
@@ -206,7 +206,7 @@ impl Backend for FakeBackend {
         _: &'a FunctionSpec,
         _: &'a CompiledFunction,
         _: EarlierBuild,
-    ) -> BackendFuture<'a, Result<Result<Arc<dyn ServableVersion>, ImageError>, SeedError>> {
+    ) -> BackendFuture<'a, RestoreResult> {
         Box::pin(async { Ok(Err(ImageError::Foreign)) })
     }
 

@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod fake_spawner;
+mod spawned_process;
 #[cfg(test)]
 mod tests;
 
@@ -22,21 +23,18 @@ use faasw_fri::messages::{
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_jail::{ConfinementLevel, Network, Obstacle, Step, egress};
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch as signal};
 use tokio::time::{sleep, timeout};
 
+use self::spawned_process::{BackgroundGroupState, SpawnedProcess};
 use crate::error::{PlatformError, errno_from_report};
 use crate::sandboxes::cpu_account::CpuAccount;
-use crate::sandboxes::cpu_clock::{clock_of, cpu_time};
 use crate::sandboxes::group_account::GroupAccount;
 use crate::sandboxes::launcher::{Launcher, SpawnerProcess};
-use crate::sandboxes::process::{
-    Exit, FORBIDDEN_CALL, Process, ProcessCreationTimes, ProcessHandle,
-};
+use crate::sandboxes::process::{Exit, FORBIDDEN_CALL, Process};
 use crate::sandboxes::watch::{into_io, send_when_writable, watch};
 
 /// The record of a requested process.
@@ -47,115 +45,12 @@ struct ProcessRecord {
     background_group: Arc<BackgroundGroupState>,
 }
 
-/// Whether a process is in the background group: all others that want a processor run before it.
-#[derive(Debug, Default)]
-struct BackgroundGroupState {
-    /// The last order was to put it there.
-    is_requested: AtomicBool,
-    /// The spawner has reported that it is there.
-    is_in_effect: AtomicBool,
-}
-
 /// An order without an answer. No order is lost: if the socket is full, orders are queued.
 enum QueuedOrder {
     Kill(Kill),
     Limit(Limit),
     SetPriority(SetPriority),
     SetBackgroundGroup(SetBackgroundGroup),
-}
-
-/// A requested process; it keeps the spawner alive.
-#[derive(Debug)]
-struct SpawnedProcess {
-    spawner: Arc<Spawner>,
-    token: u64,
-    background_group: Arc<BackgroundGroupState>,
-    /// Set once the process was made. The clock of its CPU time is `None` if it had ended by then.
-    spawned: OnceLock<(Option<libc::clockid_t>, ProcessCreationTimes)>,
-}
-
-impl SpawnedProcess {
-    fn record_spawned(&self, spawned: &Spawned) {
-        let times = ProcessCreationTimes {
-            group: Duration::from_nanos(spawned.group_nanoseconds),
-            fork: Duration::from_nanos(spawned.fork_nanoseconds),
-        };
-        let _ = self.spawned.set((clock_of(spawned.pid), times));
-    }
-}
-
-impl ProcessHandle for SpawnedProcess {
-    fn kill(&self) {
-        self.spawner.kill(self.token);
-    }
-
-    fn is_orphan(&self) -> bool {
-        self.spawner.is_gone()
-    }
-
-    fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
-        self.spawner.assign(self.token, bytes, function);
-    }
-
-    fn set_background(&self, background: bool) {
-        let order = QueuedOrder::SetPriority(SetPriority {
-            token: self.token,
-            background: background.into(),
-        });
-        // Sending fails if the spawner ends, and its processes with it.
-        let _ = self.spawner.orders.send(order);
-    }
-
-    fn set_background_group(&self, background: bool) {
-        if background
-            && self
-                .spawner
-                .refuses_background_group
-                .load(Ordering::Relaxed)
-        {
-            return;
-        }
-        if self
-            .background_group
-            .is_requested
-            .swap(background, Ordering::AcqRel)
-            == background
-        {
-            return;
-        }
-        if !background {
-            // The spawner reports when it is in the group again.
-            self.background_group
-                .is_in_effect
-                .store(false, Ordering::Release);
-        }
-        let order = QueuedOrder::SetBackgroundGroup(SetBackgroundGroup {
-            token: self.token,
-            background: background.into(),
-        });
-        let _ = self.spawner.orders.send(order);
-    }
-
-    fn is_in_background_group(&self) -> bool {
-        self.background_group.is_requested.load(Ordering::Acquire)
-            && self.background_group.is_in_effect.load(Ordering::Acquire)
-    }
-
-    fn may_be_in_background_group(&self) -> bool {
-        self.background_group.is_requested.load(Ordering::Acquire)
-    }
-
-    fn cpu_time(&self) -> Result<Duration, Errno> {
-        let clock = self.spawned.get().and_then(|(clock, _)| *clock);
-        cpu_time(clock.ok_or(Errno::SRCH)?)
-    }
-
-    fn creation_times(&self) -> ProcessCreationTimes {
-        self.spawned
-            .get()
-            .map(|(_, times)| *times)
-            .unwrap_or_default()
-    }
 }
 
 /// The running spawner.

@@ -25,7 +25,7 @@ pub use self::read::{CodeError, CodeFill, LoadedCode};
 use super::large_pages::gather;
 
 /// Compiled code, in a file that guests cannot write. As long as some of it is being read, only
-/// its [`CodeFill`] writes to the file; once all of it is present, the file is sealed.
+/// its `CodeFill` writes to the file; once all of it is present, the file is sealed.
 #[derive(Debug)]
 pub struct Code {
     file: OwnedFd,
