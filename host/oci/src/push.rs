@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     OciError, Registry,
-    artifact::{FILES_LAYER, WASM_CONFIG, WASM_LAYER},
+    artifact::{FILES_LAYER, WASM_CONFIG, WASM_LAYER, os_of},
     reference::digest_text,
 };
 
@@ -75,18 +75,6 @@ fn descriptor<'a>(media_type: &'a str, bytes: &Bytes, title: Option<&'a str>) ->
         digest: digest_text(Digest::of(bytes)),
         size: bytes.len(),
         annotations: title.map(|title| (TITLE, title)).into_iter().collect(),
-    }
-}
-
-/// Returns the system for which a module is: that of components or that of core modules. Returns
-/// `None` for anything else.
-#[must_use]
-pub fn os_of(module: &[u8]) -> Option<&'static str> {
-    // The layer field (core module or component) follows the version field.
-    match module.get(..8)? {
-        [b'\0', b'a', b's', b'm', _, _, 1, 0] => Some("wasip2"),
-        [b'\0', b'a', b's', b'm', 1, 0, 0, 0] => Some("wasip1"),
-        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use faasw_client::Digest;
 use faasw_oci::{Registry, reference::TagOrDigest};
 use tokio::time::sleep;
 
-use super::deploy::Target;
+use super::target::Target;
 use crate::{
     exit::Exit,
     output::{duration, say},

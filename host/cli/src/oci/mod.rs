@@ -9,6 +9,7 @@ mod follow;
 mod permissions;
 mod pull;
 mod push;
+mod target;
 
 use std::{fs, path::Path};
 

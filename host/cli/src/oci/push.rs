@@ -6,8 +6,8 @@ use bytes::Bytes;
 use faasw::files::Kind;
 use faasw_client::FunctionOptions;
 use faasw_oci::{
-    artifact::{FileKind, FilesEntry, write_files},
-    push::{Pushed, os_of},
+    artifact::{FileKind, FilesEntry, os_of, write_files},
+    push::Pushed,
     reference::TagOrDigest,
     registry::Action,
 };

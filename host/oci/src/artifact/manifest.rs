@@ -209,6 +209,18 @@ impl Descriptor {
     }
 }
 
+/// Returns the system for which a module is: that of components or that of core modules. Returns
+/// `None` for anything else.
+#[must_use]
+pub fn os_of(module: &[u8]) -> Option<&'static str> {
+    // The layer field (core module or component) follows the version field.
+    match module.get(..8)? {
+        [b'\0', b'a', b's', b'm', _, _, 1, 0] => Some("wasip2"),
+        [b'\0', b'a', b's', b'm', 1, 0, 0, 0] => Some("wasip1"),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

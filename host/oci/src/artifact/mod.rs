@@ -15,11 +15,9 @@ use faasw_client::Digest;
 
 pub use layer::{FileKind, FilesEntry, FilesLimits, read_files, write_files};
 use manifest::{Content, Document};
-pub use manifest::{FILES_LAYER, WASM_CONFIG, WASM_LAYER};
+pub use manifest::{FILES_LAYER, WASM_CONFIG, WASM_LAYER, os_of};
 
-use crate::{
-    OciError, Reference, Registry, push::os_of, reference::TagOrDigest, registry::Manifest,
-};
+use crate::{OciError, Reference, Registry, reference::TagOrDigest, registry::Manifest};
 
 /// An artifact as its manifest describes it. Its layers are not downloaded yet.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     Blob, Registry,
-    exchange::{broken, host_of},
+    failure::{broken, host_of},
 };
 use crate::{OciError, access::RATE_MIN, reference::digest_text};
 

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use reqwest::Url;
 
-use super::{Action, Registry, exchange::host_of};
+use super::{Action, Registry, failure::host_of};
 use crate::{
     OciError,
     authorization::{Challenge, TokenAnswer},

@@ -1,10 +1,11 @@
 //! The part of the distribution protocol that transfers of modules need.
 //!
 //! `exchange` sends requests and follows redirects, `body` transfers bodies, `log_in` obtains
-//! authorization, and `upload` pushes.
+//! authorization, and `upload` pushes. `failure` has the errors of connections.
 
 mod body;
 mod exchange;
+mod failure;
 mod log_in;
 mod upload;
 

@@ -4,11 +4,7 @@ use bytes::Bytes;
 use faasw_client::Digest;
 use http::{Method, StatusCode};
 
-use super::{
-    Registry, digest_of,
-    exchange::{RegistryRequest, host_of},
-    location,
-};
+use super::{Registry, digest_of, exchange::RegistryRequest, failure::host_of, location};
 use crate::{OciError, reference::digest_text};
 
 impl Registry {
