@@ -17,6 +17,7 @@ use faasw::{
     StoreName,
     admin::{Client, ClientError},
 };
+use faasw_client::{CONFIGURATION_BYTES, OPTIONS_BYTES};
 use http::{Request, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -424,6 +425,34 @@ async fn options_of_a_deployment_are_checked() {
         let is_named = answer.contains("urn:faasw:problem:bad-options") && answer.contains(part);
         assert!(is_named, "{options}: {answer}");
     }
+    // A misspelt field must not deploy the function with the default options.
+    for field in ["x-faasw-option", "X-Faasw-Memory"] {
+        let line = format!("{field}: {{}}\r\n");
+        let answer = raw_with(folder.path(), "PUT /v1/functions/g", &line).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        let unknown = field.to_lowercase();
+        for part in ["bad-options", &format!("{unknown};"), "x-faasw-options"] {
+            assert!(answer.contains(part), "{part}: {answer}");
+        }
+    }
+    assert_eq!(node.list().len(), 1);
+    node.shutdown().await;
+}
+
+/// The node's limit of a request's head must have room for the largest options.
+#[tokio::test]
+async fn large_options_reach_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let client = Client::new(folder.path());
+    assert_eq!(client.node().await.unwrap().options_limit, OPTIONS_BYTES);
+    let value = "b".repeat(OPTIONS_BYTES - 1000);
+    let options = FunctionOptions::default().config("a", value);
+    let deployed = client.deploy(&name("g"), Bytes::new(), &options).await;
+    let (status, detail) = refused(deployed.unwrap_err());
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{detail}");
+    let limit = CONFIGURATION_BYTES.to_string();
+    assert!(detail.contains(&limit), "{detail}");
     node.shutdown().await;
 }
 

@@ -143,6 +143,8 @@ impl StepTree {
     ) -> Result<Self, SeedError> {
         let ram = ram_of(spec)?;
         let zygote_pool = pool.zygote_pool();
+        // Zygotes are specialised from then on.
+        pool.linked().await?;
         let slots = SeedSlots::new(1, 1);
         let seeds = Seeds::new(&zygote_pool, slots, u64::MAX.into(), None);
         let booted = seeds.define(None, Owner::Shared, SeedStep::Boot)?.key;

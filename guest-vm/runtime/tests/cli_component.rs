@@ -154,7 +154,7 @@ fn requesting_too_many_random_bytes_traps_with_a_message() {
     );
     let report = answer.failure(Outcome::Trap);
     assert!(report.contains("get-random-bytes"), "{report}");
-    assert!(report.contains("at most 1048576"), "{report}");
+    assert!(report.contains("maximum per call is 1048576"), "{report}");
 }
 
 #[test]

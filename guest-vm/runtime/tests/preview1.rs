@@ -249,3 +249,17 @@ fn a_module_without_memory_traps_instead_of_reading_another() {
     let answer = get(CgiModule, "/").run(&compile(CgiModule, wat.as_bytes()));
     assert!(answer.failure(Outcome::Trap).contains("exports no memory"));
 }
+
+#[test]
+fn refused_functions_need_no_memory() {
+    let wat = format!(
+        "(module
+           (import \"{PREVIEW1_MODULE}\" \"sock_shutdown\"
+             (func $call (param i32 i32) (result i32)))
+           (func (export \"_start\")
+             (if (i32.ne (call $call (i32.const 0) (i32.const 0)) (i32.const {NOTSOCK}))
+               (then (unreachable)))))"
+    );
+    let answer = get(CgiModule, "/").run(&compile(CgiModule, wat.as_bytes()));
+    answer.failure(Outcome::NoResponse);
+}

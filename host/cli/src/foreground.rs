@@ -124,6 +124,7 @@ pub async fn up(
     } = prepared;
     let log = args.serving.log_format;
     let _summaries = start_tracing(log, "warn,faasw::progress=info");
+    let hangup = hangup(&args.addresses)?;
     let is_followed = args.watch && args.format.json;
     let printer = is_followed.then(Printer::of_stdout).transpose()?;
     let access_log = access_log(&args.serving)?;
@@ -149,7 +150,7 @@ pub async fn up(
         }
         (None, None) => return Err(Exit::failure("the admin socket has no folder")),
     };
-    let Some(node) = start(builder, &args.addresses, &confinement, &mut stop).await? else {
+    let Some(node) = start(builder, hangup, &confinement, &mut stop).await? else {
         return Ok(());
     };
     let folder = args.folder().map(Path::to_path_buf);
@@ -201,6 +202,7 @@ pub async fn serve(
 ) -> Result<(), Exit> {
     let log = args.serving.log_format;
     let _summaries = start_tracing(log, "info");
+    let hangup = hangup(&args.addresses)?;
     let access_log = access_log(&args.serving)?;
     let builder = builder(&args.serving, Limits::from(args.own), inputs, &confinement);
     let builder = args
@@ -211,7 +213,7 @@ pub async fn serve(
         .data_dir(args.node.path()?)
         .admin(true);
     let builder = with_event_output(builder, None, access_log.as_ref());
-    let Some(node) = start(builder, &args.addresses, &confinement, &mut stop).await? else {
+    let Some(node) = start(builder, hangup, &confinement, &mut stop).await? else {
         return Ok(());
     };
     let data_dir = node.data_dir().unwrap_or("".as_ref());
@@ -219,16 +221,20 @@ pub async fn serve(
     run_until_stopped(&node, Duration::ZERO, stop, log, &confinement).await
 }
 
+/// Starts to handle SIGHUP if there are certificates. This happens before the node starts, so that
+/// an early signal does not end the process.
+fn hangup(addresses: &Addresses) -> Result<Option<Hangup>, Exit> {
+    let has_certificates = !addresses.tls_cert.is_empty();
+    has_certificates.then(Hangup::new).transpose()
+}
+
 /// Starts a node and what runs beside it. Returns `None` if a signal stops the program first.
 async fn start(
     builder: NodeBuilder,
-    addresses: &Addresses,
+    hangup: Option<Hangup>,
     confinement: &Confinement,
     stop: &mut Stop,
 ) -> Result<Option<Node>, Exit> {
-    // SIGHUP is handled before the node starts, so that an early signal does not end the process.
-    let has_certificates = !addresses.tls_cert.is_empty();
-    let hangup = has_certificates.then(Hangup::new).transpose()?;
     let node = tokio::select! {
         node = builder.start() => node?,
         () = stop.requested() => return Ok(None),

@@ -1,7 +1,7 @@
 //! `--image-key` and `--secret-key`: the operator's files with the keys that seal images and
 //! functions' secrets.
 
-use std::{fs, path::Path};
+use std::{fmt, fs, ops::Deref, path::Path};
 
 use zeroize::Zeroizing;
 
@@ -10,8 +10,23 @@ use super::{exit::Exit, private_file::PrivateFile};
 /// The size of a key in bytes.
 const BYTES: usize = 32;
 
-/// A key, which is zeroed when it is dropped.
-pub type SealingKey = Zeroizing<[u8; BYTES]>;
+/// A key, which is never printed, and which is zeroed when it is dropped.
+#[derive(Clone)]
+pub struct SealingKey(Zeroizing<[u8; BYTES]>);
+
+impl Deref for SealingKey {
+    type Target = [u8; BYTES];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SealingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealingKey")
+    }
+}
 
 /// Reads the key for `what` from a private file. The file must not be among the images of
 /// `data_dir`.
@@ -35,8 +50,8 @@ pub fn read(what: &str, path: &Path, data_dir: Option<&Path>) -> Result<SealingK
             .wrong("is inside the folder of func-images")
             .hint("keep it where copies of the data directory do not include it"));
     }
-    let bytes = bytes.as_slice().try_into().map(Zeroizing::new);
-    bytes.map_err(|_| {
+    let key = bytes.as_slice().try_into().map(Zeroizing::new);
+    key.map(SealingKey).map_err(|_| {
         file.wrong(format_args!("does not have {BYTES} bytes"))
             .hint(&hint)
     })
@@ -61,6 +76,7 @@ mod tests {
         };
         write(&path, &[7; 32], 0o600);
         assert_eq!(*read(&path).unwrap(), [7; 32]);
+        assert_eq!(format!("{:?}", read(&path).unwrap()), "SealingKey");
         for mode in [0o640, 0o604, 0o620] {
             write(&path, &[7; 32], mode);
             assert!(refused(&path).contains("to other users"));

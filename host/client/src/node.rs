@@ -21,6 +21,9 @@ pub struct NodeInfo {
     pub functions: usize,
     /// The maximum size of a module in bytes.
     pub module_limit: usize,
+    /// The maximum size of a deployment's options in bytes of JSON. Required: a node without it
+    /// would ignore the field that carries the options.
+    pub options_limit: usize,
     /// The limits of functions that do not set their own.
     pub defaults: FunctionLimits,
 }

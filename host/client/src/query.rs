@@ -36,7 +36,9 @@ fn read<'a, const N: usize>(
         let mut places = names.iter().zip(&mut values);
         let place = places.find(|(name, _)| **name == parameter);
         let (_, place) = place.ok_or_else(|| unknown(&parameter))?;
-        *place = Some(value);
+        if place.replace(value).is_some() {
+            return Err(format!("the parameter {parameter:?} occurs twice"));
+        }
     }
     Ok(values)
 }
@@ -190,5 +192,19 @@ mod tests {
         assert_eq!(name(None), Ok(None));
         assert!(name(Some("name=F")).unwrap_err().contains("name=F"));
         assert!(name(Some("nam=f")).is_err());
+    }
+
+    #[test]
+    fn a_parameter_occurs_once() {
+        for (query, parameter) in [
+            ("lines=x&lines=1", "lines"),
+            ("lines=1&after=2&lines=1", "lines"),
+            ("after=&after=", "after"),
+        ] {
+            let expected = format!("the parameter {parameter:?} occurs twice");
+            assert_eq!(read_lines(Some(query)), Err(expected), "{query}");
+        }
+        assert!(read_parameter::<u64>(Some("version=1&version=2"), "version").is_err());
+        assert!(read_invocation(Some("path=/a&path=/b")).is_err());
     }
 }

@@ -5,9 +5,12 @@ use std::{net::SocketAddr, pin::pin, time::Duration};
 use bytes::Bytes;
 use faasw_abi::files::upload;
 use faasw_client::{
-    FunctionLimits, FunctionOptions, LogPage, NodeInfo, OPTIONS_FIELD, Problem, query,
+    FunctionLimits, FunctionOptions, LogPage, NodeInfo, OPTIONS_BYTES, OPTIONS_FIELD, Problem,
+    query,
 };
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
+use http::{
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts,
+};
 use http_body::Body as _;
 use serde::Serialize;
 
@@ -28,6 +31,9 @@ const MODULE_TIME: Duration = Duration::from_secs(600);
 
 /// Maximum number of bytes of files in front of a module.
 const FILES_MAX: usize = upload::FILES_MAX as usize + 64;
+
+/// The prefix of faasw's own header fields.
+const FIELD_PREFIX: &str = "x-faasw-";
 
 /// Time for which a request waits for a log line. The client then sends the request again.
 const LOG_WAIT: Duration = Duration::from_secs(30);
@@ -173,6 +179,7 @@ impl Api {
             data_dir: self.node.data_dir().unwrap_or(".".as_ref()).into(),
             functions: self.node.function_count(),
             module_limit: limits.module,
+            options_limit: OPTIONS_BYTES,
             defaults: FunctionLimits {
                 memory: limits.memory,
                 times: limits.of_request(&FunctionOptions::default()),
@@ -307,20 +314,31 @@ fn options_of(parts: &Parts) -> Result<FunctionOptions, Problem> {
         let detail = format!("options of a deployment are in the field {OPTIONS_FIELD}");
         return Err(bad_query(detail));
     }
+    // Without this check, a misspelt name would deploy the function with the default options.
+    let is_unknown =
+        |name: &&HeaderName| name.as_str().starts_with(FIELD_PREFIX) && **name != OPTIONS_FIELD;
+    if let Some(unknown) = parts.headers.keys().find(is_unknown) {
+        let unknown = unknown.as_str();
+        return Err(bad_options(format!(
+            "a deployment has no field {unknown:.80}; its options are in the field {OPTIONS_FIELD}"
+        )));
+    }
     let mut fields = parts.headers.get_all(OPTIONS_FIELD).iter();
     let options = match (fields.next(), fields.next()) {
         (None, _) => Ok(FunctionOptions::default()),
         (Some(json), None) => FunctionOptions::from_json(json.as_bytes()),
         (Some(_), Some(_)) => Err("it occurs twice".to_owned()),
     };
-    options.map_err(|why| {
-        Problem::new(
-            StatusCode::BAD_REQUEST,
-            "bad-options",
-            "Not valid options",
-            format!("{OPTIONS_FIELD}: {why}"),
-        )
-    })
+    options.map_err(|why| bad_options(format!("{OPTIONS_FIELD}: {why}")))
+}
+
+fn bad_options(detail: String) -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "bad-options",
+        "Not valid options",
+        detail,
+    )
 }
 
 pub(super) fn no_content() -> Response<Body> {

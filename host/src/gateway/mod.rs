@@ -69,29 +69,29 @@ impl Handler for Gateway {
         let follow = self.follow(&request, &correlation);
         let head_only = request.method() == Method::HEAD;
         let refused = |problem: Problem| problem.response(correlation.request_id, head_only);
-        let rejection = rejection(&request).map(refused);
-        let fate = match rejection {
-            Some(_) => ConnectionFate::Close,
-            None => ConnectionFate::GoOn,
-        };
+        // Rejected requests return early, so that the future of an invocation does not contain a
+        // rejection.
+        if let Some(problem) = rejection(&request) {
+            let (response, fate) = (refused(problem), ConnectionFate::Close);
+            let response = Box::pin(answer_without_function(request, response, fate)).await;
+            return Body::record(follow, response);
+        }
         let owner = |host: &str| self.node.parts.functions.of_host(host);
-        let response = match rejection {
-            Some(response) => response,
-            None => match self.sites.route(&request, owner) {
-                Route::Function {
-                    site: Site::Path { is_bare: true, .. },
-                    ..
-                } if request.headers().contains_key(SERVICE_WORKER) => refused(no_service_worker()),
-                Route::Function { name, site } => {
-                    return self
-                        .invoke_function(&name, site, request, &correlation, follow)
-                        .await;
-                }
-                Route::Health => health(),
-                Route::Asterisk => no_content(),
-                Route::Nothing(detail) => refused(no_function(detail)),
-            },
+        let response = match self.sites.route(&request, owner) {
+            Route::Function {
+                site: Site::Path { is_bare: true, .. },
+                ..
+            } if request.headers().contains_key(SERVICE_WORKER) => refused(no_service_worker()),
+            Route::Function { name, site } => {
+                return self
+                    .invoke_function(&name, site, request, &correlation, follow)
+                    .await;
+            }
+            Route::Health => health(),
+            Route::Asterisk => no_content(),
+            Route::Nothing(detail) => refused(no_function(detail)),
         };
+        let fate = ConnectionFate::GoOn;
         let response = Box::pin(answer_without_function(request, response, fate)).await;
         Body::record(follow, response)
     }

@@ -36,6 +36,7 @@ use zerocopy::FromBytes;
 pub(crate) use self::identity::SHARED;
 pub use self::identity::{ImageId, ImageIdentity};
 pub use self::transfer::{ExportError, ImageImport, ImageOrigin};
+pub(crate) use self::write::ImageWrite;
 
 use self::disk::{Disk, DiskFile, Status, SystemDisk};
 use self::identity::{ImageKind, UNFINISHED, WantedImages};

@@ -47,36 +47,59 @@ fn left_free(space: DiskSpace) -> u64 {
     (space.all / LEFT_FREE).min(LEFT_FREE_MAX)
 }
 
+/// The outcome of [`Images::write_image`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ImageWrite {
+    /// The image was written; this is its size in bytes.
+    Written(u64),
+    /// The image was not written because its parent has no image, its version is gone, or there was
+    /// no room for it.
+    NotTried,
+    /// The attempt failed. It may have written as many bytes as the image has.
+    Failed,
+}
+
+#[cfg(test)]
+impl ImageWrite {
+    /// Returns the size in bytes of the image if it was written.
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            Self::Written(bytes) => Some(bytes),
+            Self::NotTried | Self::Failed => None,
+        }
+    }
+}
+
 impl Images {
-    /// Writes the image of a snapshot atomically, replacing an existing one, and returns its size
-    /// in bytes. If the parent has no image, or if there is no room, no image is written.
-    pub(crate) fn write_image(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> Option<u64> {
+    /// Writes the image of a snapshot atomically, replacing an existing one. If the parent has no
+    /// image, or if there is no room, no image is written.
+    pub(crate) fn write_image(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> ImageWrite {
         let _writing = self.writing.lock();
         let has_image = |parent: &SeedSnapshot| parent.content().is_some();
         if frozen.parent().is_some_and(|parent| !has_image(parent)) {
-            return None;
+            return ImageWrite::NotTried;
         }
         match self.write(of, frozen) {
-            Ok(bytes) => bytes,
+            Ok(outcome) => outcome,
             Err(error) => {
                 // On a full disk, an unfinished file would take the space that the next attempt
                 // needs.
                 self.remove_unfinished();
                 tracing::warn!(error = %Line(&error), "a func-image was not written");
-                None
+                ImageWrite::Failed
             }
         }
     }
 
-    fn write(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> Result<Option<u64>, ImageError> {
+    fn write(&self, of: &ImageIdentity, frozen: &SeedSnapshot) -> Result<ImageWrite, ImageError> {
         self.tidy_up()?;
         let (name, most) = (of.kind.file_name(&self.key), frozen.layer().data_bytes());
         if self.is_gone(of) {
-            return Ok(None);
+            return Ok(ImageWrite::NotTried);
         }
         if !self.make_room_for(&name, most)? {
             tracing::debug!(bytes = most, "no disk space for a func-image");
-            return Ok(None);
+            return Ok(ImageWrite::NotTried);
         }
         // A file that an earlier attempt could not remove.
         self.remove_unfinished();
@@ -90,13 +113,13 @@ impl Images {
         if !self.evict_to(self.budget.saturating_sub(bytes), &name) {
             self.remove_unfinished();
             tracing::debug!(bytes, "no disk space for a func-image");
-            return Ok(None);
+            return Ok(ImageWrite::Failed);
         }
         {
             let gone = self.gone.lock();
             if matches!(&of.kind, ImageKind::Function(id) if gone.contains(id)) {
                 self.remove_unfinished();
-                return Ok(None);
+                return Ok(ImageWrite::NotTried);
             }
             self.disk.replace(&self.unfinished, &self.path(&of.kind))?;
             self.account.lock().note(&name, bytes);
@@ -108,7 +131,7 @@ impl Images {
             let error = Line(&error);
             tracing::warn!(%error, "a func-image may not outlive a power failure");
         }
-        Ok(Some(bytes))
+        Ok(ImageWrite::Written(bytes))
     }
 
     fn is_gone(&self, of: &ImageIdentity) -> bool {

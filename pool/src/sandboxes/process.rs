@@ -11,7 +11,7 @@ use std::time::Duration;
 use faasw_fri::messages::FunctionNumber;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::cpu_account::CpuAccount;
 use crate::error::PlatformError;
@@ -121,6 +121,8 @@ pub struct Process {
     ended: oneshot::Receiver<Exit>,
     /// How it ended, once that is known; the inner `None` means that this cannot be known.
     exit: Option<Option<Exit>>,
+    /// When [`Process::closed`] kills it, once that was called.
+    closed_due: Option<Instant>,
 }
 
 impl Process {
@@ -135,6 +137,7 @@ impl Process {
             account,
             ended,
             exit: None,
+            closed_due: None,
         }
     }
 
@@ -198,12 +201,16 @@ impl Process {
     }
 
     /// As [`Process::ended`], for a process that has closed its socket, as at its end. An attacker
-    /// who has taken it over could close the socket only, so it is killed if it lives on.
+    /// who has taken it over could close the socket only, so it is killed if it lives on. The time
+    /// limit starts with the first call, even if the caller drops the future and calls again.
     ///
     /// # Errors
     /// Returns the error of [`Process::ended`].
     pub async fn closed(&mut self) -> Result<Exit, PlatformError> {
-        match timeout(CLOSED_TIMEOUT, self.ended()).await {
+        let due = *self
+            .closed_due
+            .get_or_insert_with(|| Instant::now() + CLOSED_TIMEOUT);
+        match timeout_at(due, self.ended()).await {
             Ok(ended) => ended,
             Err(_) => {
                 self.kill();

@@ -103,10 +103,11 @@ impl SpawnerSlot {
         self.forbidden_calls.load(Ordering::Relaxed)
     }
 
-    /// Starts no other spawner from now on. Returns the last one, for the caller to stop.
+    /// Starts no other spawner from now on. Returns the last one, for the caller to stop; later
+    /// calls return the same one, so that each caller can wait for its end.
     pub fn close(&self) -> Option<Arc<Spawner>> {
         let mut state = self.state.lock();
         state.is_closed = true;
-        state.spawner.take()
+        state.spawner.clone()
     }
 }

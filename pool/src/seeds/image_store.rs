@@ -11,7 +11,7 @@ use faasw_seedtree::{Content, Owner};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::seed_step::SeedStep;
-use crate::images::{ImageFile, ImageId, ImageUses, Images, LayerLabel, Restored};
+use crate::images::{ImageFile, ImageId, ImageUses, ImageWrite, Images, LayerLabel, Restored};
 use crate::snapshots::SeedSnapshot;
 
 /// An order for the image writer.
@@ -196,28 +196,37 @@ fn write_all(images: &Images, orders: &Receiver<WriterOrder>, holder_dropped: im
             }
         };
         let frozen = frozen.upgrade();
-        let written = frozen.as_ref().and_then(|frozen| {
-            if !frozen.layer().progress().is_fully_loaded() {
-                return None;
-            }
-            images.write_image(&recipe.image().ok()??, frozen)
+        let outcome = frozen.as_ref().map_or(ImageWrite::NotTried, |frozen| {
+            write(images, &recipe, frozen)
         });
-        match (written, recipe.function_step()) {
-            (Some(bytes), version) => {
-                tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
-                if let Some(version) = version {
-                    version.note_image(written);
-                }
+        if let ImageWrite::Written(bytes) = outcome {
+            tracing::debug!(seed = recipe.name(), bytes, "a func-image was written");
+        }
+        if let Some(version) = recipe.function_step() {
+            match outcome {
+                ImageWrite::Written(bytes) => version.note_image(Some(bytes)),
+                // Later, the disk may have room.
+                ImageWrite::NotTried => version.return_image_write(),
+                // The version must not write to a failing disk without bound.
+                ImageWrite::Failed => {}
             }
-            // Later, the disk may have room.
-            (None, Some(version)) => version.return_image_write(),
-            (None, None) => {}
         }
         if let Some(frozen) = frozen {
             let owner = frozen.owner();
             drop(frozen);
             holder_dropped(owner);
         }
+    }
+}
+
+/// Writes a seed's image, unless the seed is not fully loaded or is to have no image.
+fn write(images: &Images, recipe: &SeedStep, frozen: &SeedSnapshot) -> ImageWrite {
+    if !frozen.layer().progress().is_fully_loaded() {
+        return ImageWrite::NotTried;
+    }
+    match recipe.image() {
+        Ok(Some(of)) => images.write_image(&of, frozen),
+        Ok(None) | Err(_) => ImageWrite::NotTried,
     }
 }
 
@@ -263,14 +272,18 @@ mod tests {
         Arc::new(SeedStep::function(&spec, kind, &code, limit, None, 1).unwrap())
     }
 
-    #[tokio::test]
-    async fn writes_without_room_do_not_use_up_those_of_a_version() {
-        let folder = tempfile::tempdir().unwrap();
+    fn frozen() -> Arc<SeedSnapshot> {
         let layer = LayerBuilder::new("test", 64 << 20).unwrap();
         layer.write(RODATA_END, b"here").unwrap();
         let layer = layer.freeze(1).unwrap();
         let state = Box::new(VcpuState::new_zeroed()).into();
-        let frozen = Arc::new(SeedSnapshot::new(None, layer, state, 5).unwrap());
+        Arc::new(SeedSnapshot::new(None, layer, state, 5).unwrap())
+    }
+
+    #[tokio::test]
+    async fn writes_without_room_do_not_use_up_those_of_a_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let frozen = frozen();
         let id = [1; 32];
         let recipe = step(id);
         for (budget, is_written) in [(0, false), (1 << 30, true)] {
@@ -285,6 +298,25 @@ mod tests {
                 .function_step()
                 .is_some_and(|version| version.has_image());
             assert_eq!(is_known, is_written);
+        }
+    }
+
+    #[tokio::test]
+    async fn failed_writes_use_up_those_of_a_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let frozen = frozen();
+        let id = [1; 32];
+        let recipe = step(id);
+        // The folder's parent is missing, so that the folder cannot be created.
+        let missing = folder.path().join("missing/images");
+        for path in [missing, folder.path().into()] {
+            let images = Images::new(path, &[3; Images::SECRET], 1 << 30);
+            let store = ImageStore::open(Arc::new(images), |_| ());
+            for _ in 0..10 {
+                store.queue_write(&recipe, &frozen);
+            }
+            store.flush().await;
+            assert_eq!(store.bytes_of(&id), None);
         }
     }
 }

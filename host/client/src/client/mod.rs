@@ -70,7 +70,8 @@ impl Client {
     /// # Errors
     /// Returns an error if no node answers, [`ClientError::Refused`] if the node rejects the name,
     /// the options or the module, and [`ClientError::TooLong`] if the options exceed
-    /// [`OPTIONS_BYTES`].
+    /// [`OPTIONS_BYTES`]. A node that does not report [`NodeInfo::options_limit`] would ignore the
+    /// options, so that nothing is sent to it and the error is [`ClientError::Answer`].
     pub async fn deploy(
         &self,
         name: &FunctionName,
@@ -81,28 +82,14 @@ impl Client {
         if options.len() > OPTIONS_BYTES {
             return Err(ClientError::TooLong(options.len()));
         }
+        let node = self.node().await?;
+        check_options(&options, &node)?;
+        check_module(&module, &node)?;
         let options = HeaderValue::try_from(options).map_err(http::Error::from)?;
-        self.check_module(&module).await?;
         let path = format!("functions/{name}");
         let mut request = request(Method::PUT, &path, Full::new(module))?;
         request.headers_mut().insert(OPTIONS_FIELD, options);
         self.answer(request).await
-    }
-
-    /// Checks the size of a module before any of it is sent. A node stops reading a module that is
-    /// too large, and the connection would break before its answer arrives.
-    async fn check_module(&self, module: &Bytes) -> Result<(), ClientError> {
-        let limit = self.node().await?.module_limit;
-        // Files in front of the module have limits of their own.
-        let parts = upload::split(module).ok().flatten();
-        let bytes = parts.map_or(module.len(), |(_, module)| module.len());
-        if bytes > limit {
-            return Err(ClientError::Refused {
-                status: StatusCode::PAYLOAD_TOO_LARGE,
-                detail: format!("the module is {bytes} bytes; at most {limit} are taken"),
-            });
-        }
-        Ok(())
     }
 
     /// Lists the deployments in progress.
@@ -135,7 +122,7 @@ impl Client {
     ) -> Result<EngineInfo, ClientError> {
         let extensions = extensions.iter().map(|one| ("extension", one.as_str()));
         let path = format!("engines/{name}?{}", query::write(extensions));
-        self.check_module(&component).await?;
+        check_module(&component, &self.node().await?)?;
         self.ask(Method::PUT, path, component).await
     }
 
@@ -352,6 +339,36 @@ impl Client {
         let body = accepted(self.send(request).await?)?;
         Ok(serde_json::from_slice(&body)?)
     }
+}
+
+/// Checks the size of options against the node's own limit.
+fn check_options(json: &str, node: &NodeInfo) -> Result<(), ClientError> {
+    let (bytes, limit) = (json.len(), node.options_limit);
+    if bytes > limit {
+        return Err(ClientError::Refused {
+            status: StatusCode::BAD_REQUEST,
+            detail: format!(
+                "the options are {bytes} bytes of JSON; the node takes {limit} at most"
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Checks the size of a module before any of it is sent. A node stops reading a module that is too
+/// large, and the connection would break before its answer arrives.
+fn check_module(module: &Bytes, node: &NodeInfo) -> Result<(), ClientError> {
+    let limit = node.module_limit;
+    // Files in front of the module have limits of their own.
+    let parts = upload::split(module).ok().flatten();
+    let bytes = parts.map_or(module.len(), |(_, module)| module.len());
+    if bytes > limit {
+        return Err(ClientError::Refused {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            detail: format!("the module is {bytes} bytes; at most {limit} are taken"),
+        });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

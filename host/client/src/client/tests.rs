@@ -59,6 +59,27 @@ fn node(what: &str, times: usize, does: fn(UnixStream)) -> (Client, std::thread:
     (client, node)
 }
 
+/// A node of an earlier version would ignore the field that carries the options.
+#[tokio::test]
+async fn nothing_is_deployed_on_a_node_without_a_limit_of_options() {
+    let (client, node) = node("earlier", 1, |mut client| {
+        let _ = client.read(&mut [0; 10_000]);
+        let said = concat!(
+            r#"{"version":"0.1.0","pid":1,"address":null,"data_dir":"/","functions":0,"#,
+            r#""module_limit":1000,"defaults":{"memory":1,"times":{"cpu_time_us":1,"#,
+            r#""first_byte_us":1,"idle_client_us":1,"idle_guest_us":1,"total_time_us":null}}}"#,
+        );
+        let head = "HTTP/1.1 200 OK\r\ncontent-length";
+        let answer = format!("{head}: {}\r\n\r\n{said}", said.len());
+        client.write_all(answer.as_bytes()).unwrap();
+    });
+    let options = FunctionOptions::default();
+    let error = client.deploy(&name(), Bytes::new(), &options).await;
+    let error = error.unwrap_err();
+    assert!(error.to_string().contains("`options_limit`"), "{error}");
+    node.join().unwrap();
+}
+
 /// A reader that never becomes ready, like a pipe whose writer pauses.
 struct PausingReader;
 

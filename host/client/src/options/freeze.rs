@@ -3,7 +3,7 @@
 use faasw_abi::files::is_mount;
 use faasw_common::FreezePolicy;
 
-use super::{FunctionOptions, OptionsError};
+use super::{FunctionOptions, OptionsError, inputs::excerpt};
 use crate::WarmUpRequest;
 
 /// Maximum length of the name of an initialising export in bytes.
@@ -79,7 +79,7 @@ impl FunctionOptions {
     pub(super) fn check_freezing(&self) -> Result<(), OptionsError> {
         let is_file = |path: &&String| path.as_str() != "/" && is_mount(path);
         if let Some(path) = self.freeze_at.as_ref().filter(|path| !is_file(path)) {
-            return Err(OptionsError::FreezeAt(path.clone()));
+            return Err(OptionsError::FreezeAt(excerpt(path)));
         }
         let warm_ups = self.warm_ups.iter().map(|request| request.as_str().len());
         if warm_ups.sum::<usize>() > LARGEST_WARM_UPS {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use faasw_abi::files::is_mount;
 
-use super::{FunctionOptions, OptionsError};
+use super::{FunctionOptions, OptionsError, json::MESSAGE_CHARACTERS};
 
 /// Maximum length of a key of a configuration in bytes.
 pub(super) const LONGEST_KEY: usize = 256;
@@ -23,6 +23,11 @@ pub(super) const ARGUMENT_BYTES: usize = 8 << 10;
 pub(crate) fn is_key(text: &str) -> bool {
     let is_long = text.len() > LONGEST_KEY;
     !text.is_empty() && !is_long && !text.contains(|c: char| c == '=' || c.is_control())
+}
+
+/// Returns the beginning of a text for an error message.
+pub(super) fn excerpt(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARACTERS).collect()
 }
 
 impl FunctionOptions {
@@ -87,12 +92,14 @@ impl FunctionOptions {
     pub(super) fn check_given(&self) -> Result<(), OptionsError> {
         for (name, value) in &self.environment {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Err(OptionsError::Environment(name.clone()));
+                // What follows = is probably a value, which may be secret.
+                let without_value = name.split('=').next().unwrap_or_default();
+                return Err(OptionsError::Environment(excerpt(without_value)));
             }
         }
         for key in self.configuration.keys() {
             if !is_key(key) {
-                return Err(OptionsError::Key(key.clone()));
+                return Err(OptionsError::Key(excerpt(key)));
             }
         }
         let pairs = self.configuration.iter();
@@ -101,7 +108,7 @@ impl FunctionOptions {
             return Err(OptionsError::Configuration(bytes));
         }
         if let Some(argument) = self.arguments.iter().find(|one| one.contains('\0')) {
-            return Err(OptionsError::Argument(argument.clone()));
+            return Err(OptionsError::Argument(excerpt(argument)));
         }
         let argument_bytes = self.arguments.iter().map(String::len).sum();
         if self.arguments.len() > MOST_ARGUMENTS || argument_bytes > ARGUMENT_BYTES {
@@ -109,7 +116,7 @@ impl FunctionOptions {
             return Err(OptionsError::Arguments(count, argument_bytes));
         }
         if let Some(path) = self.files_at.as_ref().filter(|path| !is_mount(path)) {
-            return Err(OptionsError::FilesAt(path.clone()));
+            return Err(OptionsError::FilesAt(excerpt(path)));
         }
         Ok(())
     }

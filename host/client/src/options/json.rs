@@ -1,9 +1,16 @@
 //! Options as JSON, the form in which they travel to a node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use faasw_common::{options::OPTIONS, text::Json};
-use serde::{Deserialize as _, Deserializer, de::IgnoredAny};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
 
 use super::FunctionOptions;
 
@@ -16,6 +23,13 @@ pub const OPTIONS_BYTES: usize = 112 << 10;
 
 /// Members of the JSON that are not in the table of options.
 const OTHER_MEMBERS: [&str; 1] = ["source"];
+
+/// Members whose values are not repeated in error messages: they are secret, or a secret can be in
+/// them by mistake.
+const PRIVATE_MEMBERS: [&str; 4] = ["environment", "warm_ups", "bound_secrets", "secrets"];
+
+/// Maximum length of an error message in characters. The client sent what the message repeats.
+pub(super) const MESSAGE_CHARACTERS: usize = 300;
 
 impl FunctionOptions {
     /// Returns the options as JSON without control characters.
@@ -57,7 +71,8 @@ impl FunctionOptions {
     ///
     /// # Errors
     /// Returns a sentence that names the mistake if the JSON is too large, an option is unknown or
-    /// occurs twice, or a value is invalid.
+    /// occurs twice, or a value is invalid. The sentence never repeats values of the environment,
+    /// of warm-up requests, and of secrets and their bindings.
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
         if json.len() > OPTIONS_BYTES {
             let bytes = json.len();
@@ -65,16 +80,68 @@ impl FunctionOptions {
                 "options take {OPTIONS_BYTES} bytes of JSON at most, not {bytes}"
             ));
         }
-        let refused = |error: serde_json::Error| error.to_string();
-        let members: BTreeMap<String, IgnoredAny> =
-            serde_json::from_slice(json).map_err(refused)?;
+        let Members(members) = serde_json::from_slice(json).map_err(shortened)?;
         let is_known = |member: &str| {
             OPTIONS.iter().any(|option| option.member == member) || OTHER_MEMBERS.contains(&member)
         };
-        match members.keys().find(|member| !is_known(member)) {
-            Some(unknown) => Err(format!("there is no option {unknown:?}")),
-            None => serde_json::from_slice(json).map_err(refused),
+        if let Some(unknown) = members.keys().find(|member| !is_known(member)) {
+            return Err(shortened(format_args!("there is no option {unknown:?}")));
         }
+        serde_json::from_slice(json).map_err(|error| {
+            let is_invalid = |member: &&str| {
+                let value = members.get(*member);
+                value.is_some_and(|value| !is_valid(member, value))
+            };
+            match PRIVATE_MEMBERS.iter().copied().find(is_invalid) {
+                Some(member) => format!("{member} is invalid; its values are not repeated here"),
+                None => shortened(error),
+            }
+        })
+    }
+}
+
+/// Returns whether options can have this value of a member.
+fn is_valid(member: &str, value: &RawValue) -> bool {
+    let options = serde_json::to_string(&BTreeMap::from([(member, value)]));
+    options.is_ok_and(|json| serde_json::from_str::<FunctionOptions>(&json).is_ok())
+}
+
+fn shortened(message: impl fmt::Display) -> String {
+    let mut message = message.to_string();
+    if let Some((end, _)) = message.char_indices().nth(MESSAGE_CHARACTERS) {
+        message.truncate(end);
+        message.push('\u{2026}');
+    }
+    message
+}
+
+/// The members of an object, each of which occurs once.
+struct Members<'a>(BTreeMap<String, &'a RawValue>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = BTreeMap::new();
+        while let Some((member, value)) = map.next_entry::<String, &RawValue>()? {
+            if members.contains_key(&member) {
+                return Err(A::Error::custom(format_args!("duplicate field `{member}`")));
+            }
+            members.insert(member, value);
+        }
+        Ok(Members(members))
     }
 }
 

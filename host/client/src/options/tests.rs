@@ -169,6 +169,20 @@ fn impossible_options_are_refused() {
         ));
     }
     assert!(default().env("A", "x\0").check().is_err());
+    // A value in the place of a name is not repeated, nor is a long text.
+    let mistaken = default().env("A=sk_live", "").check().unwrap_err();
+    assert!(!mistaken.to_string().contains("sk_live"), "{mistaken}");
+    let long = "a".repeat(50_000) + "\0";
+    for options in [
+        default().env(long.clone(), ""),
+        default().config(long.clone(), ""),
+        default().argument(long.clone()),
+        default().files_at(long.clone()),
+        default().freeze_at(long.clone()),
+    ] {
+        let error = options.check().unwrap_err().to_string();
+        assert!(error.len() < 500, "{error}");
+    }
     assert_eq!(default().memory(1).check(), Err(OptionsError::Memory(1)));
     assert_eq!(
         default().concurrency(0).check(),
@@ -332,6 +346,48 @@ fn mistakes_in_json_are_named() {
     let last = read(r#"{"environment": [["A", "1"], ["B", "2"], ["A", "3"]]}"#);
     let expected = FunctionOptions::default().env("B", "2").env("A", "3");
     assert_eq!(last, Ok(expected));
+}
+
+#[test]
+fn mistakes_in_json_do_not_repeat_secrets() {
+    let secret = "sk_live=0123456789";
+    for (member, value) in [
+        ("environment", r#"["A", "SECRET"]"#),
+        ("environment", r#"[["SECRET"]]"#),
+        ("environment", r#""SECRET""#),
+        ("warm_ups", r#"["SECRET"]"#),
+        ("warm_ups", r#"["/\nauthorization SECRET"]"#),
+        ("bound_secrets", r#"{"api_key": ["SECRET"]}"#),
+        ("bound_secrets", r#"{"SECRET": []}"#),
+        ("bound_secrets", r#"{"api_key": "SECRET"}"#),
+        ("secrets", r#"["SECRET"]"#),
+        ("secrets", r#""SECRET""#),
+    ] {
+        let value = value.replace("SECRET", secret);
+        let json = format!(r#"{{"memory": 65536, "{member}": {value}}}"#);
+        let error = FunctionOptions::from_json(json.as_bytes()).unwrap_err();
+        let expected = format!("{member} is invalid; its values are not repeated here");
+        assert_eq!(error, expected, "{json}");
+    }
+    // Only the first of these lists is invalid.
+    let twice = format!(r#"{{"secrets": ["{secret}"], "secrets": []}}"#);
+    let error = FunctionOptions::from_json(twice.as_bytes()).unwrap_err();
+    assert!(error.contains("duplicate field `secrets`"), "{error}");
+    assert!(!error.contains(secret), "{error}");
+}
+
+#[test]
+fn mistakes_in_json_are_short() {
+    let long = "\u{fc}".repeat(25_000);
+    for json in [
+        format!(r#"{{"memory": "{long}"}}"#),
+        format!(r#"{{"{long}": 1}}"#),
+        format!(r#"{{"{long}": 1, "{long}": 1}}"#),
+        format!(r#""{long}""#),
+    ] {
+        let error = FunctionOptions::from_json(json.as_bytes()).unwrap_err();
+        assert!(error.chars().count() < 310, "{error}");
+    }
 }
 
 /// Fails with the names of the fields that a structure has in JSON.

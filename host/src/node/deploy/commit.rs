@@ -8,7 +8,10 @@ use std::sync::Arc;
 use faasw_client::{DeployOutcome, DeployStage};
 use faasw_pool::Images;
 
-use super::{Deployer, compile::CompiledModule, current::OF_A_DEPLOYMENT, seed::SeededFunction};
+use super::{
+    Deployer, compile::CompiledModule, current::OF_A_DEPLOYMENT, prepare::PreparedInput,
+    seed::SeededFunction,
+};
 use crate::{
     error::DeployError,
     node::{code::CodeOwner, functions::Function, info::notice, storage::uninterrupted},
@@ -59,11 +62,19 @@ impl Deployer {
             compiled,
             ..
         } = seeded;
+        let CompiledModule { input, ready, .. } = compiled;
+        // The slot stays taken until the version serves.
+        let PreparedInput {
+            slot: _slot,
+            module,
+            files,
+            ..
+        } = input;
         function.version = number;
         let owner = CodeOwner::Function(function.name.clone());
         let digest = function.record.digest;
-        self.code.note_stored(digest, &compiled.ready, &owner);
-        drop(compiled.ready);
+        self.code.note_stored(digest, &ready, &owner);
+        drop((ready, module, files));
         // The code may leave memory from now on, so the function's memory use is counted again.
         if let Some(version) = function.version_cell.get() {
             version.shrink_to_budget();

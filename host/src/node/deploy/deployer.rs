@@ -70,7 +70,11 @@ impl Deployer {
     ) -> Result<DeployOutcome, DeployError> {
         let shared = self.build_shared(name, &upload, &options, log).await;
         let seeded = match shared {
-            Some(seeded) => seeded,
+            Some(seeded) => {
+                // The upload is not needed any more, so it leaves memory before the commit.
+                drop(upload);
+                seeded
+            }
             None => {
                 let input = DeploymentInput::of_upload(name.clone(), upload, options)?;
                 self.build(input, log).await?

@@ -72,7 +72,7 @@ impl Deployer {
         mut compiled: CompiledModule,
         log: &Arc<FunctionLog>,
     ) -> Result<SeededFunction, DeployError> {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         compiled.input.slot.enter(DeployStage::Initialising);
         let restored = match compiled.input.earlier.take() {
             Some(earlier) => self.restore(&compiled, earlier, log).await?.map(Some),
@@ -81,10 +81,14 @@ impl Deployer {
         let ready = match restored {
             Ok(Some(restored)) => restored,
             Ok(None) => self.make_seed(&compiled, log).await?,
-            Err(why) => ReadyVersion {
-                rebuilt: Some(why),
-                ..self.make_seed(&compiled, log).await?
-            },
+            Err(why) => {
+                // The reported time does not include the attempt to use the image.
+                begun = Instant::now();
+                ReadyVersion {
+                    rebuilt: Some(why),
+                    ..self.make_seed(&compiled, log).await?
+                }
+            }
         };
         let (number, version) = (0, VersionCell::filled(ready.version));
         let (name, record, log) = (&compiled.input.name, ready.record, log.clone());

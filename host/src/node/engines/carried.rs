@@ -12,6 +12,7 @@ use super::{Engines, first_file};
 use crate::{
     error::{DeployError, EngineError},
     node::carried_engine::{CARRIED, CarriedEngine},
+    registry::RegistryError,
 };
 
 impl Engines {
@@ -75,19 +76,22 @@ impl Engines {
         if is_there() {
             return Ok(());
         }
-        let Ok(component) = carried.component().await else {
-            return Ok(());
+        let component = match carried.component().await {
+            Ok(component) => component,
+            // This was logged. The script is rejected for lack of an engine.
+            Err(RegistryError::Engine(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
         };
         let (name, extensions) = (carried.name.as_str(), carried.extensions.clone());
         let adding = self.add(name, component.into(), extensions, true);
         adding.await.map(drop)
     }
 
-    /// Returns the carried engines that no script has needed yet.
-    pub(super) fn carried_infos(&self) -> Vec<EngineInfo> {
+    /// Returns the carried engines that are not among the `added` engines.
+    pub(super) fn carried_infos(&self, added: &[EngineInfo]) -> Vec<EngineInfo> {
         let resting = self
             .carried()
-            .filter(|carried| self.record(&carried.name).is_none());
+            .filter(|carried| added.iter().all(|engine| engine.name != carried.name));
         let infos = resting.map(|carried| EngineInfo {
             name: carried.name.clone(),
             extensions: carried.extensions.clone(),

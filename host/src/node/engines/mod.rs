@@ -284,7 +284,9 @@ impl Engines {
         let mut infos: Vec<_> = engines
             .map(|(name, record)| self.describe(name, record))
             .collect();
-        infos.extend(self.carried_infos());
+        // The table may have changed since it was read, so the names in the list decide.
+        let carried = self.carried_infos(&infos);
+        infos.extend(carried);
         infos.sort_by(|a, b| a.name.cmp(&b.name));
         infos
     }

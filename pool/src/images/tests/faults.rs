@@ -247,17 +247,25 @@ fn a_failed_write_leaves_the_old_image_in_place() {
         for at in 0.. {
             let folder = tempfile::tempdir().unwrap();
             let healthy = images(&folder, 1 << 30);
-            assert!(healthy.write_image(&of, &frozen_with(b"old")).is_some());
+            assert!(
+                healthy
+                    .write_image(&of, &frozen_with(b"old"))
+                    .bytes()
+                    .is_some()
+            );
             assert!(
                 healthy
                     .write_image(&other, &frozen_with(b"stray"))
+                    .bytes()
                     .is_some()
             );
             let calls = Calls::new(fault, at);
             let node = faulty(&folder, &calls);
             node.retain([&ID]);
             let new = frozen_with(b"new");
-            let (kept, warnings) = warned(|| node.write_image(&of, &new));
+            let (outcome, warnings) = warned(|| node.write_image(&of, &new));
+            assert_ne!(outcome, ImageWrite::NotTried);
+            let kept = outcome.bytes();
             let Some(call) = calls.happened_to() else {
                 assert!(kept.is_some() && warnings == 0);
                 break;
@@ -289,7 +297,9 @@ fn a_failed_write_leaves_the_old_image_in_place() {
             // The node that met the fault continues to work.
             if fault != Fault::Stops {
                 assert!(
-                    node.write_image(&of, &frozen_with(b"newer")).is_some(),
+                    node.write_image(&of, &frozen_with(b"newer"))
+                        .bytes()
+                        .is_some(),
                     "{what}"
                 );
                 assert_eq!(restored(&again, &of).as_deref(), Some("newer"));
@@ -324,6 +334,7 @@ fn an_image_is_durable_before_it_gets_its_name() {
     let node = faulty(&folder, &calls);
     assert!(
         node.write_image(&ImageIdentity::function(&ID, &[]), &frozen())
+            .bytes()
             .is_some()
     );
     let made = calls.made();
@@ -342,7 +353,12 @@ fn a_failed_read_gives_the_original_snapshot_or_none() {
         for at in 0.. {
             let folder = tempfile::tempdir().unwrap();
             let healthy = images(&folder, 1 << 30);
-            assert!(healthy.write_image(&of, &frozen_with(b"old")).is_some());
+            assert!(
+                healthy
+                    .write_image(&of, &frozen_with(b"old"))
+                    .bytes()
+                    .is_some()
+            );
             let calls = Calls::new(fault, at);
             let node = faulty(&folder, &calls);
             let (found, warnings) = warned(|| restored(&node, &of));
@@ -366,7 +382,12 @@ fn a_failed_read_gives_the_original_snapshot_or_none() {
             assert_eq!(names(&folder), usize::from(!is_gone), "{what}");
             let now = restored(&healthy, &of);
             assert_eq!(now.is_none(), is_gone, "{what}");
-            assert!(healthy.write_image(&of, &frozen_with(b"new")).is_some());
+            assert!(
+                healthy
+                    .write_image(&of, &frozen_with(b"new"))
+                    .bytes()
+                    .is_some()
+            );
             assert_eq!(restored(&healthy, &of).as_deref(), Some("new"));
         }
     }
@@ -384,13 +405,14 @@ fn an_image_that_cannot_be_removed_is_logged_and_removed_at_the_next_start() {
     assert!(
         images(&folder, 1 << 30)
             .write_image(&of, &frozen())
+            .bytes()
             .is_some()
     );
     let calls = Calls::new(Fault::Fails(EROFS), 0);
     let node = faulty(&folder, &calls);
     let ((), warnings) = warned(|| node.serve(None, &[ID]));
     assert_eq!((warnings, names(&folder)), (1, 1));
-    assert_eq!(node.write_image(&of, &frozen()), None);
+    assert_eq!(node.write_image(&of, &frozen()).bytes(), None);
     let again = images(&folder, 1 << 30);
     again.retain([]);
     again.tidy();
@@ -405,6 +427,7 @@ fn an_image_that_cannot_be_removed_does_not_block_the_removal_of_others() {
         assert!(
             images(&folder, 1 << 30)
                 .write_image(&of(number), &frozen())
+                .bytes()
                 .is_some()
         );
     }
@@ -425,14 +448,18 @@ fn a_short_disk_is_logged_once_until_it_has_more_space() {
     let of = ImageIdentity::function(&ID, &[]);
     let folder = tempfile::tempdir().unwrap();
     let enough = Calls::new(Fault::HasFree(5 << 30), 0);
-    let (kept, warnings) = warned(|| faulty(&folder, &enough).write_image(&of, &frozen_with(b"a")));
+    let (kept, warnings) = warned(|| {
+        faulty(&folder, &enough)
+            .write_image(&of, &frozen_with(b"a"))
+            .bytes()
+    });
     assert!(kept.is_some() && warnings == 0, "{kept:?}, {warnings}");
 
     let before = names(&folder);
     let node = faulty(&folder, &Calls::new(Fault::HasFree(4 << 30), 0));
-    let (kept, warnings) = warned(|| node.write_image(&of, &frozen_with(b"b")));
+    let (kept, warnings) = warned(|| node.write_image(&of, &frozen_with(b"b")).bytes());
     assert!(kept.is_none() && warnings == 1, "{kept:?}, {warnings}");
-    let (kept, warnings) = warned(|| node.write_image(&of, &frozen_with(b"b")));
+    let (kept, warnings) = warned(|| node.write_image(&of, &frozen_with(b"b")).bytes());
     assert!(kept.is_none() && warnings == 0, "{kept:?}, {warnings}");
     assert_eq!(names(&folder), before);
     assert_eq!(restored(&node, &of).as_deref(), Some("a"));

@@ -23,10 +23,10 @@ fn a_removed_folder_is_created_again() {
     let path = folder.path().join("images");
     fs::create_dir(&path).unwrap();
     let images = Images::new(path.clone(), &[3; Images::SECRET], 1 << 30);
-    let bytes = images.write_image(&of(1), &frozen()).unwrap();
+    let bytes = images.write_image(&of(1), &frozen()).bytes().unwrap();
     fs::remove_dir_all(&path).unwrap();
     assert_eq!(restored(&images, &of(1)), None);
-    assert_eq!(images.write_image(&of(2), &frozen()), Some(bytes));
+    assert_eq!(images.write_image(&of(2), &frozen()).bytes(), Some(bytes));
     assert_eq!(restored(&images, &of(2)).as_deref(), Some("here"));
     assert_eq!(images.account.lock().bytes_beside(""), bytes);
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
@@ -36,11 +36,11 @@ fn a_removed_folder_is_created_again() {
     fs::rename(&path, &aside).unwrap();
     symlink(&aside, &path).unwrap();
     assert_eq!(restored(&images, &of(2)).as_deref(), Some("here"));
-    assert!(images.write_image(&of(3), &frozen()).is_some());
+    assert!(images.write_image(&of(3), &frozen()).bytes().is_some());
     // A file in its place: no image can be written, and the file is not touched.
     fs::remove_file(&path).unwrap();
     fs::write(&path, "mine").unwrap();
-    assert_eq!(images.write_image(&of(4), &frozen()), None);
+    assert_eq!(images.write_image(&of(4), &frozen()).bytes(), None);
     assert_eq!(restored(&images, &of(2)), None);
     images.serve(None, &[ID]);
     assert!(!images.clear());
@@ -49,7 +49,7 @@ fn a_removed_folder_is_created_again() {
     fs::remove_file(&path).unwrap();
     let nowhere = folder.path().join("nowhere/images");
     let images = Images::new(nowhere, &[3; Images::SECRET], 1 << 30);
-    assert_eq!(images.write_image(&of(4), &frozen()), None);
+    assert_eq!(images.write_image(&of(4), &frozen()).bytes(), None);
 }
 
 #[test]
@@ -92,13 +92,13 @@ fn a_folder_in_an_images_place_is_no_image() {
     assert_eq!(images.bytes_of(&[1; 32]), None);
     assert_eq!(restored(&images, &of(1)), None);
     fs::write(path.join("mine"), "mine").unwrap();
-    assert_eq!(images.write_image(&of(1), &frozen()), None);
+    assert_eq!(images.write_image(&of(1), &frozen()).bytes(), None);
     assert_eq!(
         (names(&folder), fs::read(path.join("mine")).unwrap()),
         (1, b"mine".to_vec())
     );
     fs::remove_file(path.join("mine")).unwrap();
-    assert!(images.write_image(&of(1), &frozen()).is_some());
+    assert!(images.write_image(&of(1), &frozen()).bytes().is_some());
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
 }
 
@@ -107,7 +107,7 @@ fn a_folder_in_an_images_place_is_no_image() {
 fn an_image_under_another_name_is_rejected_and_the_original_stays_valid() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(&folder, 1 << 30);
-    assert!(images.write_image(&of(1), &frozen()).is_some());
+    assert!(images.write_image(&of(1), &frozen()).bytes().is_some());
     let [own, other] = [1, 2].map(|number| images.path(&of(number).kind));
     fs::hard_link(&own, &other).unwrap();
     assert_eq!(restored(&images, &of(2)), None);
@@ -118,6 +118,7 @@ fn an_image_under_another_name_is_rejected_and_the_original_stays_valid() {
     assert!(
         images
             .write_image(&of(2), &frozen_with(b"another"))
+            .bytes()
             .is_some()
     );
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
@@ -138,7 +139,7 @@ fn two_nodes_in_one_folder_never_read_partial_images() {
                 scope.spawn(move || {
                     let frozen = frozen_with(text.as_bytes());
                     (0..TIMES)
-                        .filter(|_| node.write_image(&of(1), &frozen).is_some())
+                        .filter(|_| node.write_image(&of(1), &frozen).bytes().is_some())
                         .count()
                 })
             })
@@ -168,7 +169,7 @@ fn two_nodes_in_one_folder_never_read_partial_images() {
 fn images_of_another_key_are_neither_read_nor_retained() {
     let folder = tempfile::tempdir().unwrap();
     let before = images(&folder, 1 << 30);
-    assert!(before.write_image(&of(1), &frozen()).is_some());
+    assert!(before.write_image(&of(1), &frozen()).bytes().is_some());
     let after = Images::new(folder.path().into(), &[4; Images::SECRET], 1 << 30);
     assert_eq!(
         (after.bytes_of(&[1; 32]), restored(&after, &of(1))),
@@ -179,7 +180,7 @@ fn images_of_another_key_are_neither_read_nor_retained() {
     assert!(after.bytes_of(&[1; 32]).is_some());
     assert_eq!(restored(&after, &of(1)), None);
     assert_eq!(names(&folder), 0);
-    assert!(before.write_image(&of(1), &frozen()).is_some());
+    assert!(before.write_image(&of(1), &frozen()).bytes().is_some());
     after.retain([&ID]);
     after.tidy();
     assert_eq!(names(&folder), 0);
@@ -190,11 +191,11 @@ fn an_image_that_is_not_written_evicts_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let frozen = frozen();
     let images = images(&folder, SHARE * frozen.layer().data_bytes());
-    assert!(images.write_image(&of(1), &frozen).is_some());
+    assert!(images.write_image(&of(1), &frozen).bytes().is_some());
     // The shared seeds' images take the whole budget.
     let shared = ImageKind::Shared(SHARED[0].to_owned()).file_name(&images.key);
     images.account.lock().note(&shared, images.budget);
-    assert_eq!(images.write_image(&of(2), &frozen), None);
+    assert_eq!(images.write_image(&of(2), &frozen), ImageWrite::NotTried);
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
     // An image without a parent on the disk, or of a removed version, displaces none, either.
     let child = LayerBuilder::new("child", 64 << 20).unwrap();
@@ -203,10 +204,10 @@ fn an_image_that_is_not_written_evicts_no_other() {
     let child =
         SeedSnapshot::new(parent, child, Box::new(VcpuState::new_zeroed()).into(), 5).unwrap();
     images.account.lock().forget(&shared);
-    assert_eq!(images.write_image(&of(3), &child), None);
+    assert_eq!(images.write_image(&of(3), &child), ImageWrite::NotTried);
     images.serve(None, &[[4; 32]]);
     images.account.lock().note("of another", images.budget - 1);
-    assert_eq!(images.write_image(&of(4), &frozen), None);
+    assert_eq!(images.write_image(&of(4), &frozen), ImageWrite::NotTried);
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
 }
 
@@ -226,11 +227,11 @@ fn clock_jumps_do_not_change_the_order_of_eviction() {
     let engines = [1, 2, 3].map(|code| ImageIdentity::engine(&[code; 32], b"commands"));
     let times = [now + years(20), now, now - years(1)];
     for (engine, when) in engines.iter().zip(times) {
-        assert!(first.write_image(engine, &frozen()).is_some());
+        assert!(first.write_image(engine, &frozen()).bytes().is_some());
         used(engine, when);
     }
-    let bytes = first.write_image(&of(1), &frozen()).unwrap();
-    assert!(first.write_image(&of(2), &frozen()).is_some());
+    let bytes = first.write_image(&of(1), &frozen()).bytes().unwrap();
+    assert!(first.write_image(&of(2), &frozen()).bytes().is_some());
     used(&of(1), now + years(20));
     used(&of(2), now - years(1));
     let images = images(&folder, 4 * bytes);

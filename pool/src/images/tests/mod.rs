@@ -79,15 +79,18 @@ fn an_image_of_a_removed_version_is_not_written() {
     let images = images(&folder, 1 << 30);
     let (id, frozen) = ([1; 32], frozen());
     let of = ImageIdentity::function(&id, &[b"code"]);
-    assert!(images.write_image(&of, &frozen).is_some() && frozen.content().is_some());
-    assert_eq!(images.bytes_of(&id), images.write_image(&of, &frozen));
+    assert!(images.write_image(&of, &frozen).bytes().is_some() && frozen.content().is_some());
+    assert_eq!(
+        images.bytes_of(&id),
+        images.write_image(&of, &frozen).bytes()
+    );
     images.serve(None, &[id]);
     assert_eq!((images.bytes_of(&id), names(&folder)), (None, 0));
-    assert_eq!(images.write_image(&of, &frozen), None);
+    assert_eq!(images.write_image(&of, &frozen).bytes(), None);
     assert_eq!(names(&folder), 0);
     // The version was rolled back to.
     images.serve(Some(id), &[[2; 32]]);
-    assert!(images.write_image(&of, &frozen).is_some());
+    assert!(images.write_image(&of, &frozen).bytes().is_some());
     let again = restored(&images, &of).unwrap();
     assert_eq!(again.content(), frozen.content());
     let other = ImageIdentity::function(&id, &[b"other code"]);
@@ -102,14 +105,15 @@ fn an_oversized_image_evicts_no_other() {
     let of = |number| ImageIdentity::function(&[number; 32], &[]);
     let kept = images(&folder, 1 << 30)
         .write_image(&of(1), &frozen)
+        .bytes()
         .unwrap();
     let small = images(&folder, frozen.layer().data_bytes() * SHARE - 1);
-    assert_eq!(small.write_image(&of(2), &frozen), None);
+    assert_eq!(small.write_image(&of(2), &frozen).bytes(), None);
     assert_eq!(small.bytes_of(&[1; 32]), Some(kept));
     // Without room for two images, the first one is evicted.
     let room = images(&folder, frozen.layer().data_bytes() * SHARE);
     for number in 2..20 {
-        assert!(room.write_image(&of(number), &frozen).is_some());
+        assert!(room.write_image(&of(number), &frozen).bytes().is_some());
     }
     assert!(room.bytes_of(&[19; 32]).is_some() && room.bytes_of(&[1; 32]).is_none());
 }
@@ -129,7 +133,7 @@ fn a_fifo_in_an_images_place_blocks_nothing() {
     fifo(&path);
     fifo(&images.unfinished);
     assert!(restored(&images, &of).is_none());
-    assert!(images.write_image(&of, &frozen).is_some());
+    assert!(images.write_image(&of, &frozen).bytes().is_some());
     assert!(restored(&images, &of).is_some());
     fs::remove_file(&path).unwrap();
     let aside = folder.path().join("aside");
@@ -137,7 +141,7 @@ fn a_fifo_in_an_images_place_blocks_nothing() {
     std::os::unix::fs::symlink(&aside, &path).unwrap();
     std::os::unix::fs::symlink(&aside, &images.unfinished).unwrap();
     assert!(restored(&images, &of).is_none());
-    assert!(images.write_image(&of, &frozen).is_some());
+    assert!(images.write_image(&of, &frozen).bytes().is_some());
     assert_eq!(fs::read(aside).unwrap(), b"mine");
 }
 
@@ -148,7 +152,7 @@ fn sizes_are_known_without_disk_access() {
     let (id, frozen) = ([1; 32], frozen());
     let of = ImageIdentity::function(&id, &[]);
     assert_eq!(images.known_bytes_of(&id), None);
-    let bytes = images.write_image(&of, &frozen);
+    let bytes = images.write_image(&of, &frozen).bytes();
     assert!(bytes.is_some());
     assert_eq!(images.known_bytes_of(&id), bytes);
     let path = images.path(&of.kind);
@@ -165,7 +169,7 @@ fn sizes_are_known_without_disk_access() {
     assert!(restored(&images, &of).is_none());
     assert_eq!(images.known_bytes_of(&id), None);
     // The account of the next start.
-    assert_eq!(images.write_image(&of, &frozen), bytes);
+    assert_eq!(images.write_image(&of, &frozen).bytes(), bytes);
     let next = self::images(&folder, 1 << 30);
     next.retain([&id]);
     next.tidy();
@@ -173,7 +177,7 @@ fn sizes_are_known_without_disk_access() {
     next.serve(None, &[id]);
     assert_eq!(next.known_bytes_of(&id), None);
     let of = ImageIdentity::function(&[2; 32], &[]);
-    assert!(next.write_image(&of, &frozen).is_some());
+    assert!(next.write_image(&of, &frozen).bytes().is_some());
     next.clear();
     assert_eq!(next.known_bytes_of(&[2; 32]), None);
 }
@@ -184,7 +188,7 @@ fn an_image_is_valid_over_its_own_parent_only() {
     let images = images(&folder, 1 << 30);
     let (parent, other) = (Arc::new(frozen()), Arc::new(frozen()));
     let shared = ImageIdentity::shared("linkers");
-    images.write_image(&shared, &parent).unwrap();
+    images.write_image(&shared, &parent).bytes().unwrap();
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END + 4096, b"more").unwrap();
     let layer = layer.freeze(1).unwrap();
@@ -198,7 +202,7 @@ fn an_image_is_valid_over_its_own_parent_only() {
     let id = [1; 32];
     let of = ImageIdentity::function(&id, &[b"code"]);
     assert!(matches!(images.check(&of, &parent), Err(ImageError::Io(_))));
-    images.write_image(&of, &child).unwrap();
+    images.write_image(&of, &child).bytes().unwrap();
     images.check(&of, &parent).unwrap();
     assert!(matches!(images.check(&of, &other), Err(ImageError::Parent)));
     let changed = ImageIdentity::function(&id, &[b"other code"]);

@@ -39,7 +39,10 @@ fn pieces(images: &Images, note: &[u8]) -> Result<Vec<Vec<u8>>, ExportError> {
 fn image_of(folder: &tempfile::TempDir, pages: usize) -> Vec<u8> {
     let images = images(folder, 1 << 40);
     let content: Vec<u8> = (0..pages * 4096).map(|at| (at % 251) as u8 + 1).collect();
-    images.write_image(&of(), &frozen_with(&content)).unwrap();
+    images
+        .write_image(&of(), &frozen_with(&content))
+        .bytes()
+        .unwrap();
     fs::read(images.path(&of().kind)).unwrap()
 }
 
@@ -69,7 +72,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     let from = images(&there, 1 << 30);
     let frozen = frozen();
     assert!(matches!(pieces(&from, b"note"), Err(ExportError::NoImage)));
-    let bytes = from.write_image(&of(), &frozen).unwrap();
+    let bytes = from.write_image(&of(), &frozen).bytes().unwrap();
     let export = pieces(&from, b"note").unwrap();
     let to = shared(&here, 1 << 30);
     assert_eq!(to.origin(), from.origin());
@@ -94,7 +97,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     assert_eq!(to.known_bytes_of(&ID), Some(bytes));
     let again = restored(&to, &of()).unwrap();
     assert_eq!(again.content(), frozen.content());
-    assert_eq!(to.write_image(&of(), &frozen), Some(bytes));
+    assert_eq!(to.write_image(&of(), &frozen).bytes(), Some(bytes));
     assert_eq!(names(&here), 1);
     let stranger = Images::new(here.path().into(), &[4; Images::SECRET], 1 << 30);
     let error = stranger.open_export(begin).unwrap_err();

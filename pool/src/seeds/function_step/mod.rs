@@ -271,7 +271,7 @@ impl FunctionStep {
             .is_ok()
     }
 
-    /// Returns a write that was taken, because no image was written.
+    /// Returns a write that was taken, because writing the image was not tried.
     pub fn return_image_write(&self) {
         self.image_writes.fetch_add(1, Ordering::Relaxed);
     }
