@@ -14,7 +14,7 @@ pub struct OptionDefinition {
     pub member: &'static str,
     /// How texts become JSON.
     pub form: OptionForm,
-    /// What an artifact needs so that the option takes effect.
+    /// The permission that an artifact needs so that the option takes effect.
     pub permission: OptionPermission,
 }
 
@@ -58,8 +58,8 @@ impl OptionForm {
     }
 }
 
-/// What an artifact needs so that one of its options takes effect. An artifact's author is not the
-/// user who deploys it.
+/// The permission that an artifact needs so that one of its options takes effect. An artifact's
+/// author is not the user who deploys it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OptionPermission {
     /// Nothing: the option affects only the function itself, or restricts it.

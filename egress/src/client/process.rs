@@ -82,7 +82,7 @@ pub trait Process: Send + Sync + 'static {
 /// Whether a process is alive and still of use.
 #[derive(Debug, Default)]
 pub struct ProcessLink {
-    /// What the process has sent.
+    /// An event that the process has sent.
     pub liveness: Arc<Liveness>,
     closed: watch::Sender<bool>,
 }

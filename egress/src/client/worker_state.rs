@@ -48,7 +48,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What the handle of a worker, its calls and its task share.
+/// The state that the handle of a worker, its calls and its task share.
 #[derive(Debug)]
 pub struct WorkerState {
     pub number: u64,

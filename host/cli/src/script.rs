@@ -73,7 +73,7 @@ fn is_module_text(mut text: &[u8]) -> bool {
 /// Returns the given name of a function, or the one that its file or folder suggests.
 ///
 /// # Errors
-/// Returns a usage error if no name is given and the path suggests no valid one.
+/// Returns a usage error if there is no name and the path suggests no valid one.
 pub fn name_of(given: Option<FunctionName>, path: &Path) -> Result<FunctionName, Exit> {
     if let Some(name) = given {
         return Ok(name);

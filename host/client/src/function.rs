@@ -68,8 +68,8 @@ pub struct FunctionInfo {
     /// The warm-up requests that it answers whenever its seed is made: method and path of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_ups: Vec<String>,
-    /// Its options, without environment and warm-up requests. An option that is not set has the
-    /// node's default.
+    /// The function's options, without environment and warm-up requests. An option that is not set
+    /// has the node's default.
     pub options: FunctionOptions,
     /// The files of the function, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -21,7 +21,7 @@ use crate::{
     registry::RegistryError,
 };
 
-/// What an error means for a client.
+/// The meaning of an error for a client.
 struct Meaning {
     fault: (Fault, Manner),
     /// The status, if it does not follow from the fault.

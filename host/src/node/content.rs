@@ -1,4 +1,4 @@
-//! What a seed is made of besides code: a script for its engine, and the files of a function. Both
+//! The content of a seed besides code: a script for its engine, and the files of a function. Both
 //! are in memory, or stored in the registry and read when the seed is made.
 
 use std::sync::{Arc, Weak};

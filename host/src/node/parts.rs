@@ -33,7 +33,7 @@ use crate::{
 /// version.
 pub(crate) type RegisteredFunctions = Vec<(FunctionName, u64, VersionRecord)>;
 
-/// What a node is built from.
+/// The values that a node is built from.
 pub(crate) struct NodeInputs {
     /// Runs functions.
     pub(crate) backend: Arc<dyn Backend>,

@@ -22,12 +22,12 @@ use super::run::{Invocation, RunOutcome, StartOutcome, until_evicted};
 use crate::error::InvokeError;
 use crate::sink::Timing;
 
-/// What has become of a response so far.
+/// The state of a response's delivery.
 pub(super) enum Delivery {
-    /// It has not begun, or it is held back to leave as one message. `is_due` means that its end
-    /// was awaited long enough.
+    /// The response has not begun, or it is held back to leave as one message. `is_due` means that
+    /// its end was awaited long enough.
     Held { is_due: bool },
-    /// It leaves part by part. `is_end_due` means that its end was held back long enough.
+    /// The response leaves part by part. `is_end_due` means that its end was held back long enough.
     Streaming {
         client: PartSender,
         is_end_due: bool,
@@ -132,9 +132,9 @@ impl ReservedPart<'_> {
 
 /// How the response of an invocation is handed out from now on.
 pub enum ReplyForm {
-    /// As one message.
+    /// The response leaves as one message.
     Whole(FinishedRun),
-    /// Part by part. `done` is set if the function is done already.
+    /// The response leaves part by part. `done` is set if the function is done already.
     Stream {
         /// The head of the response.
         head: ResponseHead,

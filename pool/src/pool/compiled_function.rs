@@ -24,7 +24,8 @@ pub struct CompiledFunction {
     /// The result of making it initialisable by Wizer, if that was requested.
     pub initialising: Option<InitialisationPlan>,
     pub(crate) code: Arc<CodeHandle>,
-    /// What its scripts share, if it is an engine that was used. Kept as long as the code is.
+    /// The state that an engine's scripts share, once the engine was used. It is kept as long as
+    /// the code is.
     pub(super) engine: Arc<OnceLock<Arc<LanguageEngine>>>,
 }
 

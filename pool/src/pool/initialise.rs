@@ -43,7 +43,7 @@ pub enum InitialisationPlan {
 pub struct InitialisedModule {
     /// The module.
     pub module: Bytes,
-    /// What the initialisation drew.
+    /// The report of the initialisation's draws.
     pub report: FreezeReport,
 }
 

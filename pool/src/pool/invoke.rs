@@ -1,4 +1,4 @@
-//! One request on its way through the pool.
+//! The way of a request through the pool.
 
 use std::time::Instant;
 

@@ -32,7 +32,7 @@ fn slowest() -> Duration {
     time_limit(2)
 }
 
-/// What the threads of a process have had of the processors so far, in nanoseconds.
+/// The processor time that the threads of a process have had so far, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct ProcessorTime {
     /// The time for which they ran.

@@ -92,7 +92,7 @@ impl FunctionOptions {
     pub(super) fn check_given(&self) -> Result<(), OptionsError> {
         for (name, value) in &self.environment {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                // What follows = is probably a value, which may be secret.
+                // The text behind = is probably a value, which may be secret.
                 let without_value = name.split('=').next().unwrap_or_default();
                 return Err(OptionsError::Environment(excerpt(without_value)));
             }

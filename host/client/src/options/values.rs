@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::FunctionOptions;
 use crate::spelling;
 
-/// One value of an option as text. A repeatable option has several values.
+/// A value of an option as text. A repeatable option has several values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OptionValue {
     /// The option.

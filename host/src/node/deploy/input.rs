@@ -1,4 +1,4 @@
-//! What a deployment starts from, and the checks that cost next to nothing.
+//! The input of a deployment, and the checks that cost next to nothing.
 
 use bytes::Bytes;
 use faasw_abi::files::upload;
@@ -29,7 +29,7 @@ pub(super) struct DeploymentInput {
 /// The files of a function. The node reads only lengths. The compile helper and the guest that uses
 /// the files parse their contents.
 pub(super) enum InputFiles {
-    /// As they are in front of the module in an upload.
+    /// The files as they are in front of the module in an upload.
     Sent(Bytes),
     Packed(PackedFiles),
 }
@@ -43,7 +43,7 @@ pub(super) struct EarlierVersion {
 /// The func-image of a version that was made before.
 pub(super) enum EarlierImage {
     Exported(ExportedImage),
-    /// It is among the images of the host's shared entry, which the node reads.
+    /// The image is among those of the host's shared entry, which the node reads.
     Shared,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct PreparedInput {
     /// The engine, if this is a script.
     pub(super) engine: Option<EngineUse>,
     pub(super) options: FunctionOptions,
-    /// Its files, if it has any.
+    /// The function's files, if it has any.
     pub(super) files: Option<PackedFiles>,
     pub(super) earlier: Option<EarlierVersion>,
     pub(super) slot: Arc<DeploymentSlot>,
@@ -76,7 +76,7 @@ impl Deployer {
             None => digest_of(&input.module).await?,
         };
         let engine = match engine {
-            // It may have been replaced while this deployment waited for its slot.
+            // The engine may have been replaced while this deployment waited for its slot.
             Some(_) => self.engines.engine_for(&input.module, &input.options)?,
             None => None,
         };

@@ -32,7 +32,7 @@ pub(crate) struct Function {
     /// The service for the guests' store records, if the version imports a store interface.
     /// [`Function::store`] returns it as requests use it.
     pub(crate) stores: Option<Arc<dyn StoreService>>,
-    /// Its secrets, if it reads any.
+    /// The function's secrets, if it reads any.
     pub(crate) secrets: Option<VersionSecrets>,
     /// The destinations of its outbound calls, if it was granted any.
     pub(crate) outbound_grants: Option<OutboundGrants>,

@@ -132,7 +132,7 @@ impl VersionFactory {
                 let owner = CodeOwner::Function(name.clone());
                 match self.code.find(record.digest, &owner).await? {
                     Some(ready) => ready,
-                    // Another version of faasw compiled it.
+                    // A different version of faasw compiled the code.
                     None => {
                         let compiled = self.code.compile_stored(record.digest, &owner).await?;
                         compiled.without_bytes()
@@ -146,7 +146,7 @@ impl VersionFactory {
     }
 }
 
-/// What a seed is made of.
+/// The code and the specification that a seed is made of.
 struct SeedInput {
     ready: DeployableCode,
     spec: FunctionSpec,

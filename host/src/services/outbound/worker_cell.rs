@@ -39,7 +39,7 @@ pub(super) struct WorkerCandidate {
 /// Why a worker ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkerEnd {
-    /// It has no calls.
+    /// The worker has no calls.
     Unused,
     /// The worker's function has more than [`VERSIONS`] workers.
     Several,

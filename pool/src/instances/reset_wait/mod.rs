@@ -111,7 +111,7 @@ pub enum ResetOutcome {
     Claimed(ClaimedInstance),
 }
 
-/// What is known of an instance that was claimed for a request.
+/// An instance that was claimed for a request, and its state.
 #[derive(Debug)]
 pub struct ClaimedInstance {
     /// The effort of its reset, as the sandbox reported it.

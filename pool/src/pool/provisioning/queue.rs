@@ -43,7 +43,7 @@ pub struct ProvisionedVersion {
 #[derive(Debug)]
 pub struct LackingVersion {
     pub version: FunctionVersion,
-    /// Its seed, which is not evicted meanwhile.
+    /// The version's seed, which is not evicted meanwhile.
     pub seed: SeedHold,
 }
 
