@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `GET /v1/node` | describes the node: [`NodeInfo`] |
 //! | `GET /v1/functions` | lists functions, in short: [`FunctionBrief`]s |
-//! | `PUT /v1/functions/NAME` | deploys the body, with options in [`OPTIONS_FIELD`]: [`DeployOutcome`] |
+//! | `PUT /v1/functions/NAME` | deploys the body, options in [`OPTIONS_FIELD`]: [`DeployOutcome`] |
 //! | `GET /v1/functions/NAME` | returns a function and its versions: [`FunctionDetails`] |
 //! | `POST /v1/functions/NAME/rollback?version=…` | makes a version current, or the one before: [`FunctionInfo`] |
 //! | `GET /v1/functions/NAME/image` | reads and describes the whole image of its seed: [`ImageInfo`] |

@@ -121,7 +121,7 @@ mod tests {
         assert!(RequestCounter::try_enter(&counter, 1).is_none());
         let slot = reserved.wait_for_slot(1).await;
         assert_eq!(counter.count(), 1);
-        // A reservation that is given up blocks no other request.
+        // An abandoned reservation blocks no other request.
         drop(RequestCounter::reserve(&counter));
         drop(slot);
         assert!(RequestCounter::try_enter(&counter, 1).is_some());
