@@ -292,7 +292,7 @@ pub async fn a_failed_login_is_reported_without_the_password() {
     );
     let reply = refusal(at().password("wrong").unwrap()).await;
     assert!(
-        reply.contains("user and password") && reply.contains(&shown),
+        reply.contains("user name and password") && reply.contains(&shown),
         "{reply}"
     );
     let in_url = format!("redis://:hush%2F%23%3F@127.0.0.1:{}", server.port);
