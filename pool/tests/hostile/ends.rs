@@ -67,8 +67,14 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
         // The remainder of the limit, if that is less.
         (Duration::from_millis(5), Duration::from_millis(6)),
     ] {
+        // Ending it takes an order or two.
+        let prompt = allowed + Duration::from_millis(25);
         let mut least = Duration::MAX;
-        for _ in 0..4 {
+        for attempt in 0..16 {
+            // While other work takes the processors, the node sees the end of the time late.
+            if attempt >= 4 && least < prompt {
+                break;
+            }
             field.keep_one_warm().await;
             let limits = InvocationLimits {
                 cpu: cpu * slowness(),
@@ -92,9 +98,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
             field.other_functions_are_unaffected().await;
             assert!(!field.is_warm());
         }
-        // Ending it takes an order or two, on a machine that also does other work.
-        let ending = Duration::from_millis(25);
-        assert!(least < allowed + ending, "{least:?} of {cpu:?}");
+        assert!(least < prompt, "{least:?} of {cpu:?}");
         // This holds only if the limit allowed that much time.
         assert!(least >= allowed / 2 || cpu < AFTER_END, "{least:?}");
     }
