@@ -60,7 +60,7 @@ const WHATEVER_IT_WRITES: [(&str, &str); 12] = [
     ("read/greeting.txt", "hello"),
     ("read/hello", "hello"),
     ("read/lib/deep/module", "module"),
-    ("list/", "empty/ greeting.txt hello@ lib/"),
+    ("list/", "empty/ greeting.txt hello@ lib/ tmp/"),
     ("write/greeting.txt?other", "hello -> other"),
     ("read/greeting.txt", "hello"),
     ("write/empty/new?text", "NotFound -> text"),
@@ -246,10 +246,10 @@ fn invalid_files_are_rejected_without_losing_the_old_version() {
     );
     let script = refused(
         files("x").before(&e2e::bundle(&[("handler.js", "1")])),
-        options(),
+        options().freeze_at("/greeting.txt"),
     );
     assert!(
-        script.to_string().contains("a script cannot have --files"),
+        script.to_string().contains("a script has no freeze point"),
         "{script}"
     );
     let details = BENCH.block_on(BENCH.node.inspect("kept")).unwrap();
@@ -283,6 +283,88 @@ fn they_survive_a_restart() {
         assert_eq!(details.function.files.unwrap().entries, 7);
         bench.end();
     }
+}
+
+fn temporary_files_are_gone_with_their_request() {
+    for (name, module) in [("temporary", PROBE), ("temporary-p2", COMPONENT)] {
+        BENCH.deploy(name, &e2e::file(module), options());
+        for _ in 0..3 {
+            let all = [
+                ("write/tmp/new?text", "NotFound -> text"),
+                ("change/tmp/made?x", "x three"),
+                ("list/tmp", ""),
+            ];
+            assert_answer(&BENCH, name, &all);
+        }
+    }
+}
+
+/// Tells whether a file can be opened before a request, and another one for it.
+const SCRIPT: &str = "
+    local function there(path)
+        return tostring(package.searchpath(os.getenv('FILES') .. path, '?') ~= nil)
+    end
+    local early = there('/first')
+    return function(request) return early .. ' ' .. there(request.path) end";
+
+/// What the script answers if its files are as deployed.
+const THERE: &str = "true true";
+
+fn script(second: &str) -> Vec<u8> {
+    let mut files = Files::default();
+    files.add(Kind::File, "first", b"1");
+    files.add(Kind::File, &format!("lib/{second}"), b"2");
+    files.add(Kind::File, "large", &vec![b'x'; LARGE]);
+    files.before(&e2e::bundle(&[("handler.lua", SCRIPT)]))
+}
+
+fn scripts_have_files_that_move_with_their_versions() {
+    let [there, other] = [(); 2].map(|()| TestDataDir::new());
+    let bench = there.start();
+    let add_engine = |bench: &Bench| {
+        let engine = e2e::file("tests/fixtures/lua-engine.wasm");
+        let extensions = vec![faasw::Extension::new(".lua").unwrap()];
+        bench
+            .block_on(bench.node.add_engine("lua", engine, extensions))
+            .unwrap();
+    };
+    add_engine(&bench);
+    let at = |path: &str| match path {
+        "/" => options().env("FILES", ""),
+        path => options().env("FILES", path).files_at(path),
+    };
+    for path in ["/", "/srv/data", "/tmp/data"] {
+        let deployed = bench.deploy("f", &script("second"), at(path));
+        let files = deployed.function.files.unwrap();
+        assert_eq!((files.at.as_str(), files.entries), (path, 4));
+        assert!(deployed.function.layer_bytes > files.bytes);
+        for _ in 0..3 {
+            assert_answer(&bench, "f", &[("lib/second", THERE)]);
+        }
+    }
+    bench.deploy("f", &script("other"), at("/srv"));
+    assert_answer(
+        &bench,
+        "f",
+        &[("lib/other", THERE), ("lib/second", "true false")],
+    );
+    bench.block_on(bench.node.rollback("f", None)).unwrap();
+    assert_answer(&bench, "f", &[("lib/second", THERE)]);
+    until("there is an image", || {
+        there.tree()["f"]["image_bytes"].is_u64()
+    });
+    let export = there.export("f");
+    bench.end();
+    drop(bench);
+    let bench = there.start();
+    assert_answer(&bench, "f", &[("lib/second", THERE)]);
+    bench.end();
+    fs::copy(there.path("image.key"), other.path("image.key")).unwrap();
+    let bench = other.start();
+    add_engine(&bench);
+    other.json(&["image", "import", export.to_str().unwrap()]);
+    assert_answer(&bench, "f", &[("lib/second", THERE)]);
+    bench.end();
 }
 
 /// Files move with the image if it can be used, and otherwise as stored in the export.
@@ -362,6 +444,8 @@ fn main() {
         written_files_count_towards_the_memory_limit,
         files_belong_to_the_version,
         invalid_files_are_rejected_without_losing_the_old_version,
+        temporary_files_are_gone_with_their_request,
+        scripts_have_files_that_move_with_their_versions,
         they_survive_a_restart,
         files_are_exported_with_their_function,
         arguments_belong_to_the_version,

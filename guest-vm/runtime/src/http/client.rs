@@ -223,6 +223,7 @@ impl<P: Platform> State<P> {
         options: &RequestOptions,
     ) -> Result<CallId, ErrorCode> {
         if !Calls::are_open(&self.platform) {
+            self.log_missing_grant(&request);
             return Err(ErrorCode::HttpRequestDenied);
         }
         let body = request.body;
@@ -245,6 +246,32 @@ impl<P: Platform> State<P> {
                 ErrorCode::HttpRequestHeaderSectionSize(Some(bytes))
             }
         })
+    }
+}
+
+impl<P: Platform> State<P> {
+    /// Logs which grant a denied request lacks. The node logs this itself if the function has any
+    /// grants; otherwise it opens no channels, and never sees the request.
+    fn log_missing_grant(&mut self, request: &OutgoingRequest) {
+        if !self.draws.are_closed() {
+            // No grant allows calls before a request.
+            return;
+        }
+        let scheme = match &request.scheme {
+            Some(Scheme::Http) => "http",
+            Some(Scheme::Https) | None => "https",
+            Some(Scheme::Other(scheme)) => scheme,
+        };
+        let line = match &request.authority {
+            Some(authority) => format!(
+                "a request to {scheme}://{authority} was denied: no grant allows it (deploy with \
+                 --allow-outbound {scheme}://{authority})\n"
+            ),
+            None => {
+                "a request without a host was denied: no grant allows any outbound call\n".into()
+            }
+        };
+        self.write_stderr(line.as_bytes());
     }
 }
 
