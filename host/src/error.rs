@@ -159,6 +159,15 @@ pub enum DeployError {
         /// The extensions that the node has engines for.
         extensions: Vec<Extension>,
     },
+    /// The script is TypeScript or JSX that was not prepared.
+    #[error(
+        "{file} has not been prepared for the engine: deploy it with `faasw deploy`, or pass the \
+         files that the crate faasw-scripts makes of it"
+    )]
+    Unprepared {
+        /// The file that the script starts with.
+        file: String,
+    },
     /// The module was not compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),

@@ -27,7 +27,7 @@ pub struct BundledRuntime {
 /// JavaScript: QuickJS-ng and the web interfaces that servers have.
 pub const JAVASCRIPT: BundledRuntime = BundledRuntime {
     name: "js",
-    extensions: &["js", "mjs"],
+    extensions: &["js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx"],
     sha256: JS_SHA256,
     bytes: JS_BYTES,
     compressed: include_bytes!("../js.wasm.zst"),

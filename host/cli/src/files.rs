@@ -15,7 +15,13 @@ use faasw::{
 use faasw_oci::artifact::{FileKind, FilesLimits, read_files};
 use rustix::fs::FileType;
 
-use super::{exit::Exit, script, source_folder::SourceFolder};
+use super::{
+    exit::Exit,
+    output::say,
+    preparation::{self, Reading},
+    script,
+    source_folder::SourceFolder,
+};
 
 /// The limits of an archive.
 pub const LIMITS: FilesLimits = FilesLimits {
@@ -51,12 +57,24 @@ pub fn folder(text: &str) -> Result<Folder, String> {
     })
 }
 
-/// Reads an upload from a file or a folder, and puts the function's files in front of it.
+/// Reads an upload from a file or a folder, and puts the function's files in front of it. Prints
+/// what the user should know about it.
 ///
 /// # Errors
 /// Returns an error if the upload or the files cannot be read or are too large.
 pub fn read_upload(path: &Path, entry: Option<&str>, files: Option<&Path>) -> Result<Bytes, Exit> {
-    let module = script::read_upload(path, entry)?;
+    complete(preparation::read(path, entry), files)
+}
+
+/// Puts the function's files in front of an upload. Prints the notes on it.
+///
+/// # Errors
+/// Returns the error of the reading, or an error if the files cannot be read or are too large.
+pub fn complete(reading: Reading, files: Option<&Path>) -> Result<Bytes, Exit> {
+    for note in &reading.notes {
+        say(note);
+    }
+    let module = reading.result?;
     match files {
         Some(folder) => prepend_files(folder, &module),
         None => Ok(module),
@@ -80,21 +98,36 @@ pub fn unusable_files(folder: &Path, error: &io::Error) -> Exit {
     ))
 }
 
-/// Returns the stamps of an upload and its files, which reveal changes.
+/// Returns the stamps of an upload and its files, which reveal changes. `inputs` are the files and
+/// folders that decide the upload, if they are not the path's own.
 ///
 /// # Errors
 /// Returns an error if the upload or the files do not exist.
-pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, FileFingerprint)>> {
-    let mut stamps = script::stamp(path)?;
+pub fn stamp(
+    path: &Path,
+    inputs: Option<&[PathBuf]>,
+    files: Option<&Path>,
+) -> io::Result<Vec<(PathBuf, Option<FileFingerprint>)>> {
+    let mut stamps: Vec<(PathBuf, Option<FileFingerprint>)> = match inputs {
+        // An input may appear later.
+        Some(inputs) => inputs
+            .iter()
+            .map(|input| (input.clone(), FileFingerprint::of(input).ok()))
+            .collect(),
+        None => script::stamp(path)?
+            .into_iter()
+            .map(|(path, stamp)| (path, Some(stamp)))
+            .collect(),
+    };
     if let Some(archive) = files.filter(|files| files.is_file()) {
-        stamps.push((archive.to_owned(), FileFingerprint::of(archive)?));
+        stamps.push((archive.to_owned(), Some(FileFingerprint::of(archive)?)));
     } else if let Some(folder) = files {
         for found in list_entries(&SourceFolder::open(folder)?)? {
             let path = folder.join(&found.path);
             // Links and folders have no stamps: nothing is read from a link's target.
             if found.kind == Kind::File {
                 let stamp = FileFingerprint::of(&path)?;
-                stamps.push((path, stamp));
+                stamps.push((path, Some(stamp)));
             }
         }
     }
@@ -259,9 +292,9 @@ mod tests {
         );
         let module = at("f.wasm");
         fs::write(&module, b"\0asm").unwrap();
-        let before = stamp(&module, Some(&at("lib"))).unwrap();
+        let before = stamp(&module, None, Some(&at("lib"))).unwrap();
         fs::write(at("lib/new"), "").unwrap();
-        assert_ne!(stamp(&module, Some(&at("lib"))).unwrap(), before);
+        assert_ne!(stamp(&module, None, Some(&at("lib"))).unwrap(), before);
         let upload = read_upload(&module, None, Some(&at("lib"))).unwrap();
         assert!(upload.ends_with(b"\0asm") && upload.len() > 4);
         assert_eq!(read_upload(&module, None, None).unwrap(), &b"\0asm"[..]);
@@ -332,9 +365,9 @@ mod tests {
         fs::write(&archive, packed.unwrap()).unwrap();
         let upload = |files: &str| read_upload(&module, None, Some(&at(files)));
         assert_eq!(upload("lib.tar.gz").unwrap(), upload("lib").unwrap());
-        let before = stamp(&module, Some(&archive)).unwrap();
+        let before = stamp(&module, None, Some(&archive)).unwrap();
         fs::write(&archive, "no archive").unwrap();
-        assert_ne!(stamp(&module, Some(&archive)).unwrap(), before);
+        assert_ne!(stamp(&module, None, Some(&archive)).unwrap(), before);
         let refused = upload("lib.tar.gz").unwrap_err().to_string();
         assert!(refused.contains("lib.tar.gz"), "{refused}");
     }

@@ -21,6 +21,7 @@ use super::{
     exit::Exit,
     files,
     output::{deployed, print, print_json, read_module, with_progress},
+    preparation::{self, ScriptReader},
     printer::Printer,
     running::{access_log, builder, deploy, needs, run_until_stopped, stop_node},
     script,
@@ -28,7 +29,7 @@ use super::{
     signals::{Hangup, Stop},
     startup_inputs::StartupInputs,
     trim,
-    watch::Watch,
+    watch::{self, Watch, WatchedSource},
 };
 
 /// The output of `up` and `serve` with `--json` when they accept requests.
@@ -51,6 +52,8 @@ pub struct Prepared {
     inputs: StartupInputs,
     /// The folder of the admin socket if there is no data directory. It exists until the node ends.
     folder: Option<AdminFolder>,
+    /// The process that reads scripts again when they change.
+    reader: Option<ScriptReader>,
 }
 
 impl Prepared {
@@ -60,9 +63,12 @@ impl Prepared {
     /// Returns an error if the command line is wrong, a file cannot be read, or the folder cannot
     /// be made.
     pub fn new(args: &Up) -> Result<Self, Exit> {
+        let has_scripts = args.files.iter().any(|file| watch::is_script(file));
+        let reads_again = args.watch && has_scripts;
         Ok(Self {
             modules: modules(args)?,
             engines: engines(args)?,
+            reader: reads_again.then(ScriptReader::start).transpose()?,
             inputs: StartupInputs::read(&args.serving, args.data_dir.as_deref())?,
             folder: match args.data_dir {
                 Some(_) => None,
@@ -121,6 +127,7 @@ pub async fn up(
         engines,
         inputs,
         folder,
+        reader,
     } = prepared;
     let log = args.serving.log_format;
     let _summaries = start_tracing(log, "warn,faasw::progress=info");
@@ -174,14 +181,23 @@ pub async fn up(
         return Err(exit);
     }
     if args.watch {
-        let mut watch = Watch::default();
+        let mut watched = Watch::default();
         for Module { name, file, upload } in modules {
-            let entry = args.entry.clone().filter(|_| file.is_dir());
-            watch.add(name, file, entry, folder.clone(), &upload);
+            let source = WatchedSource {
+                name,
+                entry: args
+                    .entry
+                    .clone()
+                    .filter(|entry| preparation::takes_entry(&file, entry)),
+                reader: reader.clone().filter(|_| watch::is_script(&file)),
+                path: file,
+                files: folder.clone(),
+            };
+            watched.add(source, &upload);
         }
         log.say("watching for changes");
         tokio::select! {
-            () = redeploy(&node, watch, &options, printer.as_ref(), log) => {}
+            () = redeploy(&node, watched, &options, printer.as_ref(), log) => {}
             () = stop.requested() => {}
             broken = confinement.broken() => {
                 node.shutdown().await;

@@ -33,6 +33,7 @@ mod options;
 mod output;
 mod pod;
 mod pod_log;
+mod preparation;
 mod printer;
 mod private_file;
 mod running;
@@ -73,9 +74,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return output::report_arguments(&error),
     };
-    // The dialer has to start while there is one thread.
-    if let Command::DialKv(args) = &cli.command {
-        return confine::run_dialer(args);
+    // These have to start while there is one thread.
+    match &cli.command {
+        Command::DialKv(args) => return confine::run_dialer(args),
+        Command::PrepareScript(args) => return preparation::run_worker(args),
+        Command::ReadScripts => return preparation::run_reader(),
+        _ => {}
     }
     let work = match begin(cli.command, stop) {
         Ok(work) => work,
@@ -168,7 +172,9 @@ fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Work, Exi
         Command::Wizen(args) => Box::pin(wizen::wizen(args)),
         Command::New(args) => Box::pin(ready(new::new(&args))),
         Command::Doctor(args) => Box::pin(doctor::doctor(args)),
-        // `main` runs the dialer before.
-        Command::DialKv(_) => Box::pin(ready(Ok(()))),
+        // `main` runs these before.
+        Command::DialKv(_) | Command::PrepareScript(_) | Command::ReadScripts => {
+            Box::pin(ready(Ok(())))
+        }
     })
 }

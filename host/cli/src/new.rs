@@ -20,6 +20,15 @@ const JS: &[File] = &[
     ("request.sh", include_str!("templates/request.sh")),
 ];
 
+const TS: &[File] = &[
+    ("handler.ts", include_str!("templates/ts/handler.ts")),
+    ("package.json", include_str!("templates/ts/package.json")),
+    ("tsconfig.json", include_str!("templates/ts/tsconfig.json")),
+    ("README.md", include_str!("templates/ts/README.md")),
+    ("request.sh", include_str!("templates/request.sh")),
+    (".gitignore", "node_modules/\n"),
+];
+
 const PYTHON: &[File] = &[
     ("handler.py", include_str!("templates/python/handler.py")),
     ("README.md", include_str!("templates/python/README.md")),
@@ -40,6 +49,7 @@ pub fn new(args: &New) -> Result<(), Exit> {
     let folder = Path::new(name);
     let files = match args.language {
         Language::Js => JS,
+        Language::Ts => TS,
         Language::Python => PYTHON,
         Language::Rust => RUST,
     };

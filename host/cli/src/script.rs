@@ -88,6 +88,68 @@ pub fn name_of(given: Option<FunctionName>, path: &Path) -> Result<FunctionName,
     suggested.map_err(|error| Exit::usage(error).hint("set one with --name"))
 }
 
+/// Returns the path of the file with which a folder's script starts by default. Only the files at
+/// the top of the folder are listed; `package.json` can name another one.
+///
+/// # Errors
+/// Returns an error if the folder cannot be read or has no such file.
+pub fn default_entry(folder: &Path) -> Result<String, Exit> {
+    let unreadable = |error: io::Error| Exit::unreadable(folder, error);
+    let source = SourceFolder::open(folder).map_err(unreadable)?;
+    let files_at = |at: &str| -> io::Result<Vec<String>> {
+        let entries = source.entries(at)?.into_iter();
+        let files = entries.filter(|entry| entry.kind != FileType::Directory);
+        Ok(files.map(|entry| entry.name).collect())
+    };
+    let top = files_at("").map_err(unreadable)?;
+    let names: Vec<&str> = top.iter().map(String::as_str).collect();
+    let why = match entry_of(&names, None) {
+        Ok(first) => {
+            return Ok(names
+                .get(first)
+                .map_or_else(String::new, ToString::to_string));
+        }
+        Err(why) => why,
+    };
+    if let Some(main) = main_of_package(&source) {
+        return Ok(main);
+    }
+    let below = files_at("src").unwrap_or_default();
+    let names: Vec<&str> = below.iter().map(String::as_str).collect();
+    match entry_of(&names, None)
+        .ok()
+        .and_then(|first| names.get(first))
+    {
+        Some(first) if names_package(&source) => Ok(format!("src/{first}")),
+        _ => Err(Exit::usage(format_args!("{}: {why}", folder.display()))),
+    }
+}
+
+/// The file that describes a package of npm.
+const PACKAGE: &str = "package.json";
+
+/// Maximum bytes of that file.
+const PACKAGE_MAX: u64 = 1 << 20;
+
+fn names_package(source: &SourceFolder<'_>) -> bool {
+    source.path().join(PACKAGE).is_file()
+}
+
+/// Returns the file that a folder's `package.json` names as its main module, if there is one.
+fn main_of_package(source: &SourceFolder<'_>) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Package {
+        module: Option<String>,
+        main: Option<String>,
+    }
+    let content = source.read(PACKAGE, PACKAGE_MAX).ok()?;
+    let package: Package = serde_json::from_slice(&content).ok()?;
+    let candidates = [package.module, package.main].into_iter().flatten();
+    candidates
+        .map(|path| path.trim_start_matches("./").to_owned())
+        .find(|path| !path.contains("..") && source.path().join(path).is_file())
+}
+
 fn bundle(files: &[script::File<'_>]) -> Result<Bytes, Exit> {
     let script = script::write(files).map_err(Exit::failure)?;
     Ok(script.into())
@@ -138,8 +200,11 @@ fn entry_of(names: &[&str], wanted: Option<&str>) -> Result<usize, String> {
     }
     for entry in ENTRIES {
         let is_it = |name: &&str| {
-            let (stem, _) = name.split_once('.').unwrap_or((name, ""));
-            stem == entry && Extension::of_path(name).is_some() && !is_data(name)
+            let (stem, rest) = name.split_once('.').unwrap_or((name, ""));
+            stem == entry
+                && Extension::of_path(name).is_some()
+                && !is_data(name)
+                && !is_beside_source(rest)
         };
         let found: Vec<usize> = (0..names.len())
             .filter(|index| names.get(*index).is_some_and(is_it))
@@ -166,6 +231,13 @@ fn is_data(name: &str) -> bool {
         "json", "txt", "md", "toml", "yaml", "yml", "html", "css", "map",
     ];
     Extension::of_path(name).is_some_and(|extension| data.contains(&extension.as_str()))
+}
+
+/// Returns whether the rest of a file's name, after its stem, is that of a test or of types.
+fn is_beside_source(rest: &str) -> bool {
+    ["d.", "spec.", "test."]
+        .iter()
+        .any(|kind| rest.starts_with(kind))
 }
 
 /// A file of a script's folder.
@@ -303,6 +375,8 @@ mod tests {
         assert_eq!(entry_of(&names, Some("main.lua")), Ok(4));
         assert!(entry_of(&names, Some("main")).is_err());
         assert!(entry_of(&["a.lua"], None).unwrap_err().contains("--entry"));
+        let names = ["app.test.ts", "app.d.ts", "app.ts"];
+        assert_eq!(entry_of(&names, None), Ok(2));
         let two = entry_of(&["app.lua", "app.js"], None);
         assert!(two.unwrap_err().contains("several"));
     }

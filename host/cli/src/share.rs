@@ -23,7 +23,7 @@ use super::{
     exit::Exit,
     files,
     output::{print, print_json, say, size, with_progress},
-    script,
+    preparation, script,
     serving::LogFormat,
 };
 
@@ -73,7 +73,8 @@ fn store(path: &Path) -> Result<EntryStore, Exit> {
 }
 
 fn upload(file: &Path, of: &Of) -> Result<Bytes, Exit> {
-    let entry = of.entry.as_deref().filter(|_| file.is_dir());
+    let entry = of.entry.as_deref();
+    let entry = entry.filter(|entry| preparation::takes_entry(file, entry));
     files::read_upload(file, entry, of.folder())
 }
 

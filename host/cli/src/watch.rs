@@ -4,16 +4,29 @@
 //! check, so that a compiler can finish writing. A changed script is deployed within a tenth of a
 //! second, because its author waits for it.
 
-use std::{future, path::PathBuf, time::Duration};
+use std::{
+    future,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use faasw::{
     Digest, Extension, FunctionName,
     file_fingerprint::{FileFingerprint, StableChange},
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
 
-use super::{files, output::say};
+use super::{
+    exit::Exit,
+    files,
+    output::say,
+    preparation::{Reading, ScriptReader},
+    script,
+};
 
 /// Maximum time until a change of a module is noticed. It is deployed after at most twice this
 /// time.
@@ -35,46 +48,65 @@ pub struct Watch {
 /// A file and its state at its last deployment.
 #[derive(Debug)]
 struct Watched {
-    name: FunctionName,
-    path: PathBuf,
-    /// The entry of a folder's script, if it was named.
-    entry: Option<String>,
-    /// The folder of the function's files, if there is one.
-    files: Option<PathBuf>,
+    source: WatchedSource,
+    /// The files and folders that decide a script, if they are not its own. Until the first
+    /// reading, they are unknown.
+    inputs: Option<Vec<PathBuf>>,
     digest: Digest,
-    stamp: StableChange<Vec<(PathBuf, FileFingerprint)>>,
+    stamp: StableChange<Vec<(PathBuf, Option<FileFingerprint>)>>,
     /// The time of the next check, and the minimum interval of checks.
     due: Instant,
     every: Duration,
 }
 
+/// What is read when a file has changed.
+#[derive(Clone, Debug)]
+pub struct WatchedSource {
+    pub name: FunctionName,
+    pub path: PathBuf,
+    /// The entry of a script, if it was named.
+    pub entry: Option<String>,
+    /// The folder of the function's files, if there is one.
+    pub files: Option<PathBuf>,
+    /// The process that reads it, if it is a script.
+    pub reader: Option<ScriptReader>,
+}
+
+/// Returns whether a path is that of a script, and not of a module.
+pub fn is_script(path: &Path) -> bool {
+    let extension = path.to_str().and_then(Extension::of_path);
+    extension.is_some() || path.is_dir()
+}
+
+impl WatchedSource {
+    /// Reads the file and returns what decides its content.
+    fn read(&self) -> (Result<Bytes, Exit>, Option<Vec<PathBuf>>) {
+        let entry = self.entry.as_deref();
+        let mut reading = match &self.reader {
+            Some(reader) => reader.read(&self.path, entry),
+            None => Reading::plain(script::read_upload(&self.path, entry)),
+        };
+        let inputs = reading.inputs.take();
+        (files::complete(reading, self.files.as_deref()), inputs)
+    }
+}
+
 impl Watch {
-    /// Adds a file with its content at the deployment, the entry of its script and the folder of
-    /// its files.
-    pub fn add(
-        &mut self,
-        name: FunctionName,
-        path: PathBuf,
-        entry: Option<String>,
-        files: Option<PathBuf>,
-        module: &[u8],
-    ) {
-        let extension = path.to_str().and_then(Extension::of_path);
-        let is_script = extension.is_some() || path.is_dir();
+    /// Adds a file with its content at the deployment.
+    pub fn add(&mut self, source: WatchedSource, module: &[u8]) {
+        let every = if is_script(&source.path) {
+            SCRIPT_INTERVAL
+        } else {
+            MODULE_INTERVAL
+        };
         self.files.push(Watched {
-            name,
-            path,
-            entry,
-            files,
+            source,
+            inputs: None,
             digest: Digest::of(module),
             // There is no stamp yet, so the first checks notice a change since the file was read.
             stamp: StableChange::new(None),
             due: Instant::now(),
-            every: if is_script {
-                SCRIPT_INTERVAL
-            } else {
-                MODULE_INTERVAL
-            },
+            every,
         });
     }
 
@@ -86,10 +118,17 @@ impl Watch {
             };
             sleep_until(next.due).await;
             let began = Instant::now();
-            let changed = next.check();
+            let has_changed = next.has_changed();
             let pause = next.every.max(began.elapsed() * PAUSE_FACTOR);
             next.due = Instant::now() + pause;
-            if let Some(changed) = changed {
+            if !has_changed {
+                continue;
+            }
+            let source = next.source.clone();
+            let Ok((upload, inputs)) = spawn_blocking(move || source.read()).await else {
+                continue;
+            };
+            if let Some(changed) = next.accept(upload, inputs) {
                 return changed;
             }
         }
@@ -97,17 +136,30 @@ impl Watch {
 }
 
 impl Watched {
-    fn check(&mut self) -> Option<(FunctionName, Bytes)> {
+    fn has_changed(&mut self) -> bool {
+        let WatchedSource { path, files, .. } = &self.source;
         // In the middle of a rename, the file is missing for a moment.
-        let folder = self.files.as_deref();
-        let now = files::stamp(&self.path, folder).ok()?;
-        if !self.stamp.look(now) {
-            return None;
+        files::stamp(path, self.inputs.as_deref(), files.as_deref())
+            .is_ok_and(|now| self.stamp.look(now))
+    }
+
+    /// Takes what was read. Returns it if it differs from what was deployed.
+    fn accept(
+        &mut self,
+        upload: Result<Bytes, Exit>,
+        inputs: Option<Vec<PathBuf>>,
+    ) -> Option<(FunctionName, Bytes)> {
+        if inputs.is_some() && self.inputs != inputs {
+            self.inputs = inputs;
+            // The files of the new list are compared from now on. One that has changed since it
+            // was read is noticed, because an unknown stamp counts as a change.
+            self.stamp = StableChange::new(None);
         }
-        let module = match files::read_upload(&self.path, self.entry.as_deref(), folder) {
+        let name = &self.source.name;
+        let module = match upload {
             Ok(module) => module,
             Err(exit) => {
-                say(format_args!("{}: {exit}", self.name));
+                say(format_args!("{name}: {exit}"));
                 return None;
             }
         };
@@ -116,7 +168,7 @@ impl Watched {
             return None;
         }
         self.digest = digest;
-        Some((self.name.clone(), module))
+        Some((name.clone(), module))
     }
 }
 
@@ -125,15 +177,29 @@ mod tests {
     use super::*;
     use std::fs;
 
+    impl Watched {
+        fn check(&mut self) -> Option<(FunctionName, Bytes)> {
+            if !self.has_changed() {
+                return None;
+            }
+            let (upload, inputs) = self.source.read();
+            self.accept(upload, inputs)
+        }
+    }
+
     /// Returns a deployed file whose stamp is known.
     fn watched(folder: &tempfile::TempDir) -> Watched {
         let path = folder.path().join("f.wat");
         fs::write(&path, "one").unwrap();
         let mut watched = Watched {
-            name: FunctionName::new("f").unwrap(),
-            path,
-            entry: None,
-            files: None,
+            source: WatchedSource {
+                name: FunctionName::new("f").unwrap(),
+                path,
+                entry: None,
+                files: None,
+                reader: None,
+            },
+            inputs: None,
             digest: Digest::of(b"one"),
             stamp: StableChange::new(None),
             due: Instant::now(),
@@ -148,9 +214,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut watched = watched(&folder);
         assert_eq!(watched.check(), None);
-        fs::write(&watched.path, "half of ").unwrap();
+        fs::write(&watched.source.path, "half of ").unwrap();
         assert_eq!(watched.check(), None);
-        fs::write(&watched.path, "half of two").unwrap();
+        fs::write(&watched.source.path, "half of two").unwrap();
         assert_eq!(watched.check(), None);
         let (name, module) = watched.check().unwrap();
         assert_eq!((name.as_str(), &module[..]), ("f", &b"half of two"[..]));
@@ -162,10 +228,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut watched = watched(&folder);
         // Editors move the old file away and then put another one in its place.
-        fs::rename(&watched.path, folder.path().join("f.wat~")).unwrap();
+        fs::rename(&watched.source.path, folder.path().join("f.wat~")).unwrap();
         assert_eq!(watched.check(), None);
         fs::write(folder.path().join(".f.new"), "two").unwrap();
-        fs::rename(folder.path().join(".f.new"), &watched.path).unwrap();
+        fs::rename(folder.path().join(".f.new"), &watched.source.path).unwrap();
         assert_eq!(watched.check(), None);
         assert!(watched.check().is_some());
     }
@@ -176,7 +242,7 @@ mod tests {
         let mut watched = watched(&folder);
         let other = folder.path().join("other");
         fs::write(&other, "one").unwrap();
-        fs::rename(&other, &watched.path).unwrap();
+        fs::rename(&other, &watched.source.path).unwrap();
         assert_eq!((watched.check(), watched.check()), (None, None));
     }
 }

@@ -433,3 +433,33 @@ fn without_kvm_nothing_runs_and_a_hint_is_given() {
         "{report}"
     );
 }
+
+#[test]
+fn scripts_are_prepared_in_a_process_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let deploy = |name: &str, source: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, source).unwrap();
+        let done = faasw(&["deploy", path.to_str().unwrap()], folder.path());
+        (code(&done), stderr(&done))
+    };
+    // A complete script fails later, because no node runs.
+    let (exit, text) = deploy("app.ts", "export default (a: number) => new Response('a');");
+    assert_eq!(exit, 3, "{text}");
+    assert!(text.starts_with("app: deploying "), "{text}");
+    for (source, expected) in [
+        (
+            "import 'none';",
+            "app.ts:1: the import of \"none\" cannot be resolved",
+        ),
+        ("\nlet a: = 1;", "app.ts:2:8: "),
+        (
+            &*"(".repeat(8 << 20),
+            "app.ts cannot be parsed: it is nested too deeply",
+        ),
+    ] {
+        let (exit, text) = deploy("app.ts", source);
+        assert_eq!(exit, 1, "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+}

@@ -163,6 +163,9 @@ impl DeployError {
             Self::NoEngine { .. } => {
                 Meaning::of_function(("no-engine", "No language engine for the script"))
             }
+            Self::Unprepared { .. } => {
+                Meaning::of_function(("unprepared", "The script has not been prepared"))
+            }
             Self::NotInitialised(_) => Meaning::of_function((
                 "not-initialised",
                 "No module begins where the initialisation has left it",

@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 pub struct Deploy {
     /// Component, WASI command, script, folder of a script, or oci://REGISTRY/REPOSITORY[:TAG]
     pub file: PathBuf,
-    /// Entry file of a script's folder [default: handler, index, main or app]
+    /// Entry file of a script's folder [default: handler, index, main or app], or MODULE:OBJECT
     #[arg(long, value_name = "PATH", help_heading = "Function")]
     pub entry: Option<String>,
     /// Name of the function and of its path [default: the file's or the repository's]

@@ -121,6 +121,19 @@ pub enum Command {
     /// Connect to a key-value server for the node that starts this
     #[command(hide = true)]
     DialKv(DialKv),
+    /// Parse the modules of a script for the command that starts this
+    #[command(hide = true)]
+    PrepareScript(PrepareScript),
+    /// Read changed scripts for the node that starts this
+    #[command(hide = true)]
+    ReadScripts,
+}
+
+/// The script that a process parses.
+#[derive(Debug, Args)]
+pub struct PrepareScript {
+    /// First file of the script
+    pub path: PathBuf,
 }
 
 /// A language that `new` knows.
@@ -128,6 +141,8 @@ pub enum Command {
 pub enum Language {
     /// A JavaScript file, which needs no build
     Js,
+    /// A TypeScript file, which needs no build
+    Ts,
     /// A Python file, which needs no build
     Python,
     /// A component, which cargo builds

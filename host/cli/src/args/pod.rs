@@ -9,13 +9,13 @@ use std::{
 use clap::Args;
 use faasw_client::FunctionName;
 
-use super::super::{options::Options, serving::Serving, values::time};
+use super::super::{options::Options, preparation, serving::Serving, values::time};
 
 #[derive(Debug, Args)]
 pub struct Pod {
     /// WebAssembly component, WASI command, script, or folder of a script
     pub file: PathBuf,
-    /// Entry file of a script's folder [default: handler, index, main or app]
+    /// Entry file of a script's folder [default: handler, index, main or app], or MODULE:OBJECT
     #[arg(long, value_name = "PATH", help_heading = "Function")]
     pub entry: Option<String>,
     /// Name of the function in logs and metrics [default: the file's]
@@ -82,6 +82,8 @@ impl Pod {
 
     /// Returns the entry of the script, if it is named.
     pub fn entry(&self) -> Option<&str> {
-        self.entry.as_deref().filter(|_| self.file.is_dir())
+        self.entry
+            .as_deref()
+            .filter(|entry| preparation::takes_entry(&self.file, entry))
     }
 }

@@ -9,6 +9,7 @@ use super::{
     super::{
         addresses::Addresses,
         options::{Options, OwnLimits},
+        preparation,
         serving::Serving,
     },
     DataDir, EngineFile, Format,
@@ -20,7 +21,7 @@ pub struct Up {
     /// WebAssembly components, WASI commands, scripts, or folders of scripts
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Entry file of a script's folder [default: handler, index, main or app]
+    /// Entry file of a script's folder [default: handler, index, main or app], or MODULE:OBJECT
     #[arg(long, value_name = "PATH", help_heading = "Function")]
     pub entry: Option<String>,
     /// Run scripts with these extensions by this engine (repeatable)
@@ -59,7 +60,9 @@ impl Up {
 
     /// Returns the entry of a script in this file or folder, if it is named.
     pub fn entry_of(&self, file: &Path) -> Option<&str> {
-        self.entry.as_deref().filter(|_| file.is_dir())
+        self.entry
+            .as_deref()
+            .filter(|entry| preparation::takes_entry(file, entry))
     }
 }
 

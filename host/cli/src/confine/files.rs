@@ -22,7 +22,7 @@ use super::super::exit::Exit;
 
 /// The newest version of Landlock that was tested. On older ones, everything that they support is
 /// used.
-const VERSION: ABI = ABI::V6;
+pub const VERSION: ABI = ABI::V6;
 
 /// Paths of the system that the node and the C library read.
 const READ: &[&str] = &[

@@ -258,6 +258,47 @@ pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
     compile(&rules)
 }
 
+/// Returns the filter of a process that parses scripts: it reads files, and starts a thread for its
+/// parser.
+///
+/// # Errors
+/// Returns a message if the filter cannot be compiled.
+pub fn of_preparation() -> Result<Filter, String> {
+    use ArgCondition::{Equals, MaskedEquals};
+    let free = DAEMON_ALLOW
+        .iter()
+        .chain(&[libc::SYS_getcwd, libc::SYS_readv]);
+    let mut rules: Vec<_> = free.map(|call| rule("read", *call, &[])).collect();
+    let not_executable = MaskedEquals(2, libc::PROT_EXEC as u64, 0);
+    let own = std::process::id();
+    rules.extend([
+        rule("map memory", libc::SYS_mmap, &[not_executable]),
+        rule("protect memory", libc::SYS_mprotect, &[not_executable]),
+        rule(
+            "start a thread",
+            libc::SYS_clone,
+            &[MaskedEquals(0, THREAD | NEW_NAMESPACES, THREAD)],
+        ),
+        rule(
+            "name a thread",
+            libc::SYS_prctl,
+            &[Equals(0, libc::PR_SET_NAME.cast_unsigned())],
+        ),
+        rule("ask for its limits", libc::SYS_prlimit64, &[Equals(0, 0)]),
+        rule("abort", libc::SYS_tgkill, &[Equals(0, own)]),
+    ]);
+    for command in [
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+    ] {
+        let must = [Equals(1, command.cast_unsigned())];
+        rules.push(rule("ask about a descriptor", libc::SYS_fcntl, &must));
+    }
+    compile(&rules)
+}
+
 #[cfg(test)]
 #[path = "filter_tests.rs"]
 mod tests;

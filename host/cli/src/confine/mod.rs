@@ -8,6 +8,7 @@
 mod dialer;
 mod files;
 mod filter;
+mod preparation;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -16,6 +17,7 @@ use faasw_jail::{CapabilitySet, confine_daemon};
 
 pub use dialer::run_dialer;
 pub use files::{Files, finding};
+pub use preparation::restrict_preparation;
 
 use super::exit::Exit;
 use dialer::Dialer;

@@ -39,6 +39,22 @@ pub(super) fn first_file(module: &[u8]) -> Result<Option<&str>, DeployError> {
     Ok(Some(files.first().map_or("", |(path, _)| path)))
 }
 
+/// Extensions of scripts that the built-in engine runs only after a preparation.
+const PREPARED_EXTENSIONS: [&str; 5] = ["ts", "tsx", "mts", "cts", "jsx"];
+
+/// The file that a preparation adds to a script.
+const MODULE_TABLE: &str = ".faasw/modules.json";
+
+/// Returns whether a script begins with TypeScript or JSX that was not prepared.
+fn is_unprepared(module: &[u8], first: &str) -> Result<bool, DeployError> {
+    let extension = Extension::of_path(first);
+    if extension.is_none_or(|extension| !PREPARED_EXTENSIONS.contains(&extension.as_str())) {
+        return Ok(false);
+    }
+    let files = script::read(module).map_err(DeployError::Script)?;
+    Ok(files.iter().all(|(path, _)| *path != MODULE_TABLE))
+}
+
 /// The language engines of a node, with their code.
 #[derive(Debug)]
 pub(crate) struct Engines {
@@ -100,6 +116,14 @@ impl Engines {
                 extensions: self.known_extensions(),
             });
         };
+        let is_carried = self
+            .record(&engine.name)
+            .is_some_and(|record| record.is_carried);
+        if is_carried && is_unprepared(module, first)? {
+            return Err(DeployError::Unprepared {
+                file: first.to_owned(),
+            });
+        }
         if options.init_export().is_some() {
             return Err(
                 OptionsError::Init("a script has no --init: its engine initialises it").into(),
