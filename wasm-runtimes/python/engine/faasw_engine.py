@@ -22,7 +22,9 @@ from wit_world import exports
 from wit_world.exports.script import Error
 from wit_world.imports import environment
 
-from _faasw import adapted, errors, frozen, handles, interfaces, uniqueness, warm_up
+from _faasw import (
+    adapted, errors, frozen, handles, interfaces, outbound, phase, transport, uniqueness, warm_up
+)
 from _faasw.exchange import Incoming, Outgoing
 
 _LOADED = """
@@ -32,7 +34,7 @@ _LOADED = """
     concurrent.futures.thread heapq hmac html html.parser http http.client http.cookies importlib.metadata importlib.resources
     importlib.util inspect io ipaddress itertools json linecache logging logging.config math
     mimetypes multiprocessing numbers operator pathlib pickle pkgutil platform pprint queue random re secrets
-    select shlex shutil signal socket string struct tempfile textwrap threading time
+    select shlex shutil signal socket ssl string struct tempfile textwrap threading time
     traceback types typing unicodedata urllib.parse urllib.request uuid warnings weakref xml.etree.ElementTree
     zipfile zlib zoneinfo
 """.split()
@@ -87,6 +89,7 @@ def _take(given):
 
 def _respond(request, response_out):
     incoming, outgoing = Incoming(request), Outgoing(response_out)
+    phase.in_request = True
     try:
         uniqueness.begin()
         _answer(incoming, outgoing)
@@ -94,6 +97,8 @@ def _respond(request, response_out):
         errors.tell(error)
         outgoing.fail("the handler failed")
     finally:
+        phase.in_request = False
+        outbound.close_all()
         incoming.close()
         errors.flush()
 
