@@ -46,7 +46,8 @@ pub enum Command {
         export: String,
     },
     /// Passes a script to a language engine. The script arrives on
-    /// [`crate::channel::Channel::SCRIPT`], whose head is the script's length as a `u64`.
+    /// [`crate::channel::Channel::SCRIPT`], whose head is the script's length as a `u64`. If the
+    /// function has files, their bundle precedes the script there.
     Script {
         /// Configuration of the function that the engine becomes.
         config: SeedConfig,
@@ -215,6 +216,7 @@ mod tests {
                     environment: vec![(b"A".to_vec(), b"b".to_vec())],
                     configuration: vec![(b"c".to_vec(), b"d".to_vec())],
                     secrets: vec![b"e".to_vec()],
+                    stores: vec![b"h".to_vec()],
                     files: Some(SeedFiles {
                         bytes: 9,
                         mount: "/f".into(),
@@ -236,6 +238,7 @@ mod tests {
                     environment: Vec::new(),
                     configuration: Vec::new(),
                     secrets: Vec::new(),
+                    stores: Vec::new(),
                     files: None,
                 },
             },

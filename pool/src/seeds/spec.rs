@@ -31,6 +31,9 @@ pub struct FunctionSpec {
     /// The names of its secrets, each UTF-8. The values come with each request
     /// ([`InvocationRequest::secrets`](crate::InvocationRequest::secrets)).
     pub secrets: Vec<Vec<u8>>,
+    /// The names of the shared key-value stores that it may open, each UTF-8. The service behind
+    /// [`InvocationRequest::store`](crate::InvocationRequest::store) grants the access.
+    pub stores: Vec<Vec<u8>>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,
     /// How long its instances poll for their next request at most; `None` for
@@ -47,7 +50,7 @@ pub struct FunctionSpec {
     pub script: Option<Script>,
     /// The program arguments after its name.
     pub arguments: Vec<Vec<u8>>,
-    /// The function's files, if it has some; a script has none.
+    /// The function's files, if it has some. Those of a script are in [`FunctionSpec::script`].
     pub files: Option<FunctionFiles>,
     /// Warm-up requests that it answers before its seed is frozen, one after the other, for the
     /// state that they leave. Its seed is then frozen after its initialisation. Unless the policy

@@ -43,11 +43,12 @@ impl ScriptEngine {
     ) -> Result<Ready<MemoryPlatform>, Failure> {
         let mut ready = get(call.config.kind, "/").ready(&self.0).unwrap();
         ready.platform_mut().script = Some((script::write(files).unwrap(), 0));
-        ready.take_script(call.config.clone())?;
+        ready.take_script(call.config.clone(), call.files)?;
         // The request's part of the platform.
         let platform = ready.platform_mut();
         platform.request_body.clone_from(&call.body);
         platform.ring = call.ring;
+        platform.secrets = call.encoded_secrets();
         platform.arriving = call.arriving.clone().into();
         Ok(ready)
     }
