@@ -124,10 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_may_ask_for_fresh_randomness() {
+    fn the_interfaces_of_engines_are_offered() {
         let supported = Supported::load().unwrap();
         let fresh = supported.interface("faasw:engine/fresh@0.1.0").unwrap();
         assert!(fresh.functions.contains("seed"));
+        let grants = supported.interface("faasw:engine/grants@0.1.0").unwrap();
+        assert!(grants.functions.contains("secrets") && grants.functions.contains("stores"));
         // The engine exports this interface itself.
         let script = supported.interface("faasw:engine/script@0.1.0");
         assert!(script.is_none());

@@ -39,6 +39,7 @@ fn load_command(spec: &FunctionSpec, compiled: &CompiledFunction, code_bytes: u6
         environment: Vec::new(),
         configuration: Vec::new(),
         secrets: Vec::new(),
+        stores: Vec::new(),
         files: None,
     };
     Command::Load { code_bytes, config }

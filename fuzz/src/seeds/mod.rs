@@ -165,6 +165,7 @@ fn messages() -> Vec<Seed> {
         environment: vec![pair("A", "b")],
         configuration: vec![pair("c", "d")],
         secrets: vec![b"e".to_vec()],
+        stores: vec![b"g".to_vec()],
         files: Some(SeedFiles {
             bytes: 8192,
             mount: "/f".into(),

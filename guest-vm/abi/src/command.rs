@@ -215,6 +215,7 @@ mod tests {
                     environment: vec![(b"A".to_vec(), b"b".to_vec())],
                     configuration: vec![(b"c".to_vec(), b"d".to_vec())],
                     secrets: vec![b"e".to_vec()],
+                    stores: vec![b"h".to_vec()],
                     files: Some(SeedFiles {
                         bytes: 9,
                         mount: "/f".into(),
@@ -236,6 +237,7 @@ mod tests {
                     environment: Vec::new(),
                     configuration: Vec::new(),
                     secrets: Vec::new(),
+                    stores: Vec::new(),
                     files: None,
                 },
             },

@@ -111,6 +111,9 @@ pub struct SeedConfig {
     /// Names of the function's secrets. The values arrive with each invocation
     /// ([`crate::secrets`]), and the function reads them like its configuration.
     pub secrets: Vec<Vec<u8>>,
+    /// Names of the shared key-value stores that the function may open. The store's service grants
+    /// the access; a language engine shows its scripts the names.
+    pub stores: Vec<Vec<u8>>,
 }
 
 /// The data of a function's files that the guest needs before it receives them.
@@ -361,6 +364,7 @@ impl SeedConfig {
         writer.pairs(&self.environment);
         writer.pairs(&self.configuration);
         writer.strings(&self.secrets);
+        writer.strings(&self.stores);
         writer.bytes(&[u8::from(self.files.is_some())]);
         if let Some(files) = &self.files {
             writer.bytes(&files.bytes.to_le_bytes());
@@ -389,6 +393,7 @@ impl SeedConfig {
             environment: reader.pairs()?,
             configuration: reader.pairs()?,
             secrets: reader.list(Reader::string)?,
+            stores: reader.list(Reader::string)?,
             files: if reader.array().map(|[has_files]| flag(has_files))?? {
                 Some(SeedFiles {
                     bytes: u64::from_le_bytes(reader.array()?),

@@ -37,6 +37,11 @@ impl Secrets {
         self.names.is_empty()
     }
 
+    /// Returns the names of all secrets, whether or not they have a value.
+    pub(crate) fn names(&self) -> &[Vec<u8>] {
+        &self.names
+    }
+
     /// Returns whether there is a secret with this name.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         self.names.iter().any(|own| own == name)

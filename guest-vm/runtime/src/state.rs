@@ -51,6 +51,8 @@ pub(crate) struct State<P> {
     /// Keys and values of the function's configuration.
     pub(crate) configuration: Vec<Pair>,
     pub(crate) secrets: Secrets,
+    /// Names of the shared key-value stores that the function may open.
+    pub(crate) stores: Vec<Vec<u8>>,
     pub(crate) stdio: Stdio,
     /// The descriptors of a core module.
     pub(crate) descriptors: Descriptors,
@@ -78,6 +80,7 @@ impl<P: Platform> State<P> {
             environment: config.environment,
             configuration: config.configuration,
             secrets: Secrets::named(config.secrets),
+            stores: config.stores,
             stdio,
             descriptors: Descriptors::new(files.is_some()),
             files: files.map(Box::new),
@@ -102,6 +105,7 @@ impl<P: Platform> State<P> {
         self.environment = config.environment;
         self.configuration = config.configuration;
         self.secrets = Secrets::named(config.secrets);
+        self.stores = config.stores;
         Ok(())
     }
 

@@ -51,6 +51,7 @@ impl EngineStep {
             environment: Vec::new(),
             configuration: Vec::new(),
             secrets: Vec::new(),
+            stores: Vec::new(),
             files: None,
         };
         Ok(Self {

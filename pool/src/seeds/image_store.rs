@@ -253,6 +253,7 @@ mod tests {
             environment: Vec::new(),
             configuration: Vec::new(),
             secrets: Vec::new(),
+            stores: Vec::new(),
             freeze: FreezePolicy::Auto,
             poll: None,
             init: None,

@@ -31,6 +31,9 @@ pub struct FunctionSpec {
     /// The names of its secrets, each UTF-8. The values come with each request
     /// ([`InvocationRequest::secrets`](crate::InvocationRequest::secrets)).
     pub secrets: Vec<Vec<u8>>,
+    /// The names of the shared key-value stores that it may open, each UTF-8. The service behind
+    /// [`InvocationRequest::store`](crate::InvocationRequest::store) grants the access.
+    pub stores: Vec<Vec<u8>>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,
     /// How long its instances poll for their next request at most; `None` for

@@ -111,6 +111,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         environment: vec![(b"COLOUR".to_vec(), b"green".to_vec())],
         configuration: vec![(b"colour".to_vec(), b"blue".to_vec())],
         secrets: Vec::new(),
+        stores: Vec::new(),
         freeze,
         poll: None,
         init: None,

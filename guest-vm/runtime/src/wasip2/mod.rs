@@ -9,6 +9,7 @@ mod cli;
 mod clocks;
 mod config;
 pub(crate) mod files;
+mod grants;
 mod key_value;
 pub(crate) mod poll;
 mod random;

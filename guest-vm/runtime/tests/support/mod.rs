@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use faasw_abi::files::upload::{Files, pack};
 use faasw_abi::isa::Isa;
 use faasw_abi::outcome::Outcome;
+use faasw_abi::secrets::encode;
 use faasw_abi::wire::{FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, SeedFiles};
 use faasw_runtime::engine;
 use faasw_runtime::failure::Failure;
@@ -98,6 +99,8 @@ pub struct Call {
     pub ring: usize,
     pub arriving: Vec<Vec<u8>>,
     pub files: Option<&'static [u8]>,
+    /// Names and values of the secrets that arrive with the request.
+    pub secret_values: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The result of a call.
@@ -129,6 +132,7 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
             environment: Vec::new(),
             configuration: Vec::new(),
             secrets: Vec::new(),
+            stores: Vec::new(),
             files: None,
         },
         request: RequestHead {
@@ -145,6 +149,7 @@ pub fn get(kind: FunctionKind, path: &str) -> Call {
         ring: 1 << 20,
         arriving: Vec::new(),
         files: None,
+        secret_values: Vec::new(),
     }
 }
 
@@ -176,6 +181,26 @@ impl Call {
 
     pub fn secret(mut self, name: &str) -> Self {
         self.config.secrets.push(bytes(name));
+        self
+    }
+
+    /// Adds a secret whose value arrives with the request.
+    pub fn secret_value(mut self, name: &str, value: &str) -> Self {
+        self.secret_values.push((bytes(name), bytes(value)));
+        self.secret(name)
+    }
+
+    /// Returns what the channel of secrets has during the request, which is open if there are
+    /// values.
+    pub fn encoded_secrets(&self) -> Option<Vec<u8>> {
+        let values = self.secret_values.iter();
+        let values: Vec<(&[u8], &[u8])> = values.map(|(name, value)| (&**name, &**value)).collect();
+        (!values.is_empty()).then(|| encode(&values))
+    }
+
+    /// Adds the name of a shared key-value store that the function may open.
+    pub fn store(mut self, name: &str) -> Self {
+        self.config.stores.push(bytes(name));
         self
     }
 

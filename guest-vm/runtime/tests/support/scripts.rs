@@ -48,6 +48,7 @@ impl ScriptEngine {
         let platform = ready.platform_mut();
         platform.request_body.clone_from(&call.body);
         platform.ring = call.ring;
+        platform.secrets = call.encoded_secrets();
         platform.arriving = call.arriving.clone().into();
         Ok(ready)
     }

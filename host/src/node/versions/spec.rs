@@ -74,6 +74,11 @@ impl VersionFactory {
                 .chain(options.bound_secrets().keys())
                 .map(|name| name.as_str().as_bytes().to_vec())
                 .collect(),
+            stores: options
+                .stores()
+                .iter()
+                .map(|name| name.as_str().as_bytes().to_vec())
+                .collect(),
             freeze: options.freeze_policy(),
             poll: options.own_poll(),
             init,

@@ -150,6 +150,7 @@ impl FunctionStep {
             environment: spec.environment.clone(),
             configuration: spec.configuration.clone(),
             secrets: spec.secrets.clone(),
+            stores: spec.stores.clone(),
             files: spec.files.as_ref().map(|files| SeedFiles {
                 bytes: files.bytes,
                 mount: files.mount.clone(),

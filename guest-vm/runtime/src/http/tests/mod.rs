@@ -43,6 +43,7 @@ fn function() -> Function {
         environment: Vec::new(),
         configuration: Vec::new(),
         secrets: Vec::new(),
+        stores: Vec::new(),
         files: None,
     };
     State::new(config, Stdio::Log, None, MemoryPlatform::new(0))

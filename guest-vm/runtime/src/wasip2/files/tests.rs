@@ -31,6 +31,7 @@ fn function() -> (Function, Resource<Descriptor>) {
         environment: Vec::new(),
         configuration: Vec::new(),
         secrets: Vec::new(),
+        stores: Vec::new(),
         files: None,
     };
     let mut function = State::new(config, Stdio::Log, Some(files), MemoryPlatform::new(0));
