@@ -22,7 +22,7 @@ from wit_world import exports
 from wit_world.exports.script import Error
 from wit_world.imports import environment
 
-from _faasw import adapted, errors, frozen, handles, interfaces, uniqueness, warm_up
+from _faasw import adapted, errors, frozen, handles, interfaces, phase, threads, uniqueness, warm_up
 from _faasw.exchange import Incoming, Outgoing
 
 _LOADED = """
@@ -43,6 +43,7 @@ _answer = None
 
 class Script(exports.Script):
     def init(self, files):
+        phase.in_request = False
         try:
             _begin(files[0][0])
             _take(files)
@@ -55,6 +56,7 @@ class Script(exports.Script):
 
 class IncomingHandler(exports.IncomingHandler):
     def handle(self, request, response_out):
+        phase.in_request = True
         gc.enable()
         _respond(request, response_out)
 
@@ -82,7 +84,19 @@ def _take(given):
     if "anyio" in sys.modules:
         # It would be loaded by the first request, and so by all.
         importlib.import_module("anyio._backends._asyncio")
-    _answer = interfaces.handler_of(module)
+    _answer = interfaces.handler_of(module, _entry(given))
+
+
+# A file of the bundle that holds the application's name in the first file, as in
+# `--entry app:create_app`.
+_ENTRY = ".faasw/entry"
+
+
+def _entry(given):
+    for path, content in given:
+        if path == _ENTRY:
+            return content.decode().strip()
+    return None
 
 
 def _respond(request, response_out):
@@ -90,6 +104,7 @@ def _respond(request, response_out):
     try:
         uniqueness.begin()
         _answer(incoming, outgoing)
+        threads.run_timers()
     except BaseException as error:
         errors.tell(error)
         outgoing.fail("the handler failed")
@@ -98,25 +113,13 @@ def _respond(request, response_out):
         errors.flush()
 
 
-def _without_threads(*_, **__):
-    raise RuntimeError("a function has one thread: WebAssembly can start no others here")
-
-
 def _prepare():
     """What remains of building: the interpreter as every script finds it."""
     for name in _LOADED:
         importlib.import_module(name)
     adapted.adapt_loaded()
     uniqueness.look_for_others()
-    import _thread
-    import threading
-
-    for module, name in (
-        (_thread, "start_new_thread"),
-        (_thread, "start_joinable_thread"),
-        (threading, "_start_joinable_thread"),
-    ):
-        setattr(module, name, _without_threads)
+    threads.install()
     sys.stdout.reconfigure(line_buffering=True)
     handles.install()
     warm_up.run(_take, _respond)

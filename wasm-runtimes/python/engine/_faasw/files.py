@@ -195,7 +195,12 @@ def install() -> None:
 
     def stat(path, *, dir_fd=None, follow_symlinks=True):
         inside = within(path)
-        return of_system["stat"](path) if inside is None else _stat(inside)
+        if inside is None:
+            return of_system["stat"](path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+        return _stat(inside)
+
+    def lstat(path, *, dir_fd=None):
+        return stat(path, dir_fd=dir_fd, follow_symlinks=False)
 
     def listdir(path="."):
         inside = within(path)
@@ -220,7 +225,7 @@ def install() -> None:
         return _open(inside, mode, encoding, errors, newline)
 
     os.stat = stat
-    os.lstat = lambda path, *, dir_fd=None: stat(path)
+    os.lstat = lstat
     os.listdir, os.scandir, os.access = listdir, scandir, access
     os.getcwd = lambda: ROOT
     os.getcwdb = lambda: os.fsencode(ROOT)
