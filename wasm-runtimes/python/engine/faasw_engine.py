@@ -22,7 +22,9 @@ from wit_world import exports
 from wit_world.exports.script import Error
 from wit_world.imports import environment
 
-from _faasw import adapted, errors, frozen, handles, interfaces, phase, threads, uniqueness, warm_up
+from _faasw import (
+    adapted, errors, frozen, handles, interfaces, outbound, phase, threads, transport, uniqueness, warm_up
+)
 from _faasw.exchange import Incoming, Outgoing
 
 _LOADED = """
@@ -32,7 +34,7 @@ _LOADED = """
     concurrent.futures.thread heapq hmac html html.parser http http.client http.cookies importlib.metadata importlib.resources
     importlib.util inspect io ipaddress itertools json linecache logging logging.config math
     mimetypes multiprocessing numbers operator pathlib pickle pkgutil platform pprint queue random re secrets
-    select shlex shutil signal socket string struct tempfile textwrap threading time
+    select shlex shutil signal socket ssl string struct tempfile textwrap threading time
     traceback types typing unicodedata urllib.parse urllib.request uuid warnings weakref xml.etree.ElementTree
     zipfile zlib zoneinfo
 """.split()
@@ -43,7 +45,6 @@ _answer = None
 
 class Script(exports.Script):
     def init(self, files):
-        phase.in_request = False
         try:
             _begin(files[0][0])
             _take(files)
@@ -56,7 +57,6 @@ class Script(exports.Script):
 
 class IncomingHandler(exports.IncomingHandler):
     def handle(self, request, response_out):
-        phase.in_request = True
         gc.enable()
         _respond(request, response_out)
 
@@ -101,6 +101,7 @@ def _entry(given):
 
 def _respond(request, response_out):
     incoming, outgoing = Incoming(request), Outgoing(response_out)
+    phase.in_request = True
     try:
         uniqueness.begin()
         _answer(incoming, outgoing)
@@ -109,6 +110,8 @@ def _respond(request, response_out):
         errors.tell(error)
         outgoing.fail("the handler failed")
     finally:
+        phase.in_request = False
+        outbound.close_all()
         incoming.close()
         errors.flush()
 
