@@ -14,7 +14,7 @@ use faasw_abi::mailbox::{DRAW_SECRET, DRAW_STORE};
 use faasw_abi::store::{Answer, LENGTH_BYTES, ListFrom, Operation, Request, length};
 use faasw_runtime::platform::LogStream;
 use support::scripts::{PYTHON, asked};
-use support::{Call, values};
+use support::{Call, Kind, values};
 
 /// Returns the response of a script in one file.
 #[track_caller]
@@ -635,4 +635,62 @@ fn a_handler_may_answer_not_modified_with_a_length() {
     let text = "import faasw\ndef handler(request): return faasw.Response(b'', 304, {'etag': \
                 '\"v7\"', 'content-length': '1234'})";
     assert_eq!(response(text, asked("/")), (304, String::new()));
+}
+
+#[test]
+fn scripts_have_temporary_files_and_files_of_the_operator() {
+    let text = "
+import os, pathlib, shutil, sqlite3, tempfile
+assert tempfile.gettempdir() == '/tmp'
+EARLY = tempfile.NamedTemporaryFile('w', delete=False)
+EARLY.write('early')
+EARLY.close()
+def refused(function, *args):
+    try:
+        function(*args)
+    except OSError as error:
+        return error.strerror
+def handler(request):
+    with tempfile.SpooledTemporaryFile(max_size=500_000) as file:
+        for piece in request:
+            file.write(piece)
+        file.seek(0)
+        size = len(file.read())
+    with tempfile.TemporaryFile() as file:
+        file.write(b'abc'), file.seek(1)
+        assert file.read() == b'bc'
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, 'a', 'b.txt')
+        path.parent.mkdir()
+        path.write_text('one\\ntwo\\n', encoding='utf-8')
+        with open(path, 'a+') as file:
+            file.write('three\\n')
+        shutil.copy('/app/a.py', folder)
+        os.replace(path, path.with_suffix('.new'))
+        listed = sorted(str(at.relative_to(folder)) for at in pathlib.Path(folder).rglob('*'))
+        lines = path.with_suffix('.new').read_text().splitlines()
+        assert os.stat(path.parent).st_mode and not path.exists()
+        with sqlite3.connect(f'{folder}/books.db') as db:
+            db.execute('create table books (title)')
+            db.execute('insert into books values (?)', ('Solaris',))
+        db.close()
+        with sqlite3.connect(f'{folder}/books.db') as db:
+            rows = list(db.execute('select * from books'))
+        db.close()
+    assert not os.path.exists(folder)
+    given = pathlib.Path('/data/given.txt')
+    before = given.read_text()
+    given.write_text('changed')
+    read_only = [refused(open, 'x', 'w'), refused(os.mkdir, '/app/x'), refused(os.unlink, 'a.py'),
+        refused(os.rename, '/tmp', 'y')]
+    return repr([size, listed, lines, rows, open(EARLY.name).read(), before, given.read_text(),
+        os.listdir('/data'), set(read_only)])
+";
+    let call = asked("/").method("POST").body(&vec![b'x'; 700_000]);
+    let call = call.files("/data", &[(Kind::File, "given.txt", b"given")]);
+    assert_eq!(
+        answer(text, call),
+        "[700000, ['a', 'a.py', 'a/b.new'], ['one', 'two', 'three'], [('Solaris',)], 'early', \
+         'given', 'changed', ['given.txt'], {'Read-only file system'}]"
+    );
 }
