@@ -11,9 +11,11 @@ mod support;
 
 use std::io::Read as _;
 
+use faasw_abi::outgoing;
 use faasw_abi::store::Answer;
+use faasw_abi::wire::ResponseHead;
 use faasw_runtime::function::Ready;
-use faasw_runtime::testing::MemoryPlatform;
+use faasw_runtime::testing::{MemoryAnswer, MemoryPlatform};
 use support::scripts::{PYTHON, asked};
 use support::{Call, fixture, values};
 
@@ -137,6 +139,42 @@ fn a_counter_counts_in_the_store() {
     assert_eq!(body(&ready), r#"{"/a": 3, "/b": 1}"#);
     let ready = script.run(asked("/a").method("DELETE"), &[Answer::Done]);
     assert_eq!(status(&ready), 204);
+}
+
+/// The client never sees the key, which only a request has.
+#[test]
+fn an_api_client_sends_its_secret() {
+    let files = [("api_client.py", fixture("examples/python/api_client.py"))];
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(path, text)| (*path, &**text)).collect();
+    for (status, text, expected) in [
+        (200, r#"{"id": 7}"#, r#"{"id": 7}"#),
+        (404, "", r#"{"error": "no such item"}"#),
+        (500, "", r#"{"error": "the API does not work"}"#),
+    ] {
+        let call = asked("/7").config("API_URL", "https://api.test");
+        let call = call.secret_value("API_KEY", "s3cret");
+        let mut ready = PYTHON
+            .init(&files, &call)
+            .unwrap_or_else(|failure| panic!("{failure}"));
+        let calls = &mut ready.platform_mut().calls;
+        calls.open = 1;
+        let length = text.len().to_string().into_bytes();
+        let head = ResponseHead {
+            status,
+            headers: vec![(b"content-length".to_vec(), length)],
+        };
+        calls.answers.push_back(MemoryAnswer {
+            head: outgoing::Answer::Response(head).encode(),
+            pieces: [text.as_bytes().to_vec()].into(),
+            tail: Some(Vec::new()),
+            ..MemoryAnswer::default()
+        });
+        ready.handle(call.request).unwrap();
+        assert_eq!(body(&ready), expected);
+        let sent = &ready.platform().calls.asked[0].head;
+        assert_eq!(sent.path_and_query, b"/items/7");
+        assert_eq!(values(&sent.headers, "authorization"), [b"Bearer s3cret"]);
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod common;
 mod e2e;
 
 mod bodies;
+mod calls;
 mod hostile;
 mod packages;
 
@@ -22,6 +23,7 @@ use std::collections::HashSet;
 use bodies::{
     a_body_may_be_left_unread, binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways,
 };
+use calls::{clients_call_a_real_server, software_development_kits_call_a_real_server};
 use e2e::{BENCH, bundle};
 use faasw::{DeployError, DeployOutcome, FreezePolicy, FunctionOptions, LogStream, SeedError};
 use hostile::{endless_top_levels_are_rejected, hostile_scripts_affect_no_other_request};
@@ -362,5 +364,7 @@ fn main() {
         endless_top_levels_are_rejected,
         scripts_share_their_engine,
         a_new_folder_is_a_function,
+        clients_call_a_real_server,
+        software_development_kits_call_a_real_server,
     ]);
 }

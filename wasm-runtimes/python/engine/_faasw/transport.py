@@ -172,7 +172,7 @@ class Transport(asyncio.Transport):
         return self._is_closing
 
     def close(self):
-        """Closes the connection once what was written is sent."""
+        """Closes the connection, and abandons a request whose response is not complete."""
         if not self._is_closing:
             self._end(None)
 

@@ -262,6 +262,9 @@ def setdefaulttimeout(timeout):
 
 # Sockets
 
+# Bytes of one `send`.
+_SENT_AT_ONCE = 256 * 1024
+
 # Numbers that no file has, for `select` and `fileno`.
 _next_number = 1 << 20
 _by_number: dict[int, "socket"] = {}
@@ -313,6 +316,8 @@ class SocketIO(_io.RawIOBase):
 class socket:
     """A connection that carries HTTP/1.1 requests."""
 
+    _conversation = None
+
     def __init__(self, family=-1, type=-1, proto=-1, fileno=None):
         family = AF_INET if family == -1 else family
         type = SOCK_STREAM if type == -1 else type
@@ -326,7 +331,6 @@ class socket:
         self.type = SocketKind(type)
         self.proto = 0 if proto == -1 else proto
         self._timeout = _default_timeout
-        self._conversation = None
         self._peer = None
         self._number = None
         self._files = 0
@@ -388,7 +392,8 @@ class socket:
         conversation = self._connected()
         if self._has_shut:
             raise BrokenPipeError(_errno.EPIPE, "Broken pipe")
-        data = memoryview(data).cast("B")
+        # The conversation keeps a copy until it is sent.
+        data = memoryview(data).cast("B")[:_SENT_AT_ONCE]
         if not conversation.send(data) and self._timeout != 0:
             self._send_waiting()
         return len(data)
@@ -399,9 +404,11 @@ class socket:
             self._wait(conversation.pollable_to_write())
 
     def sendall(self, data, flags=0):
-        self.send(data)
-        if self._timeout == 0:
-            self._send_waiting()
+        data = memoryview(data).cast("B")
+        while data:
+            data = data[self.send(data) :]
+            if self._timeout == 0:
+                self._send_waiting()
 
     def sendmsg(self, buffers, ancdata=(), flags=0, address=None):
         return self.send(b"".join(buffers))

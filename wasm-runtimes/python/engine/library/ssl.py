@@ -165,9 +165,10 @@ def get_default_verify_paths():
     return DefaultVerifyPaths(None, None, "SSL_CERT_FILE", "", "SSL_CERT_DIR", "")
 
 
-# Lists of all public authorities are larger than this, in bytes, and are accepted silently: the
-# node has such a list. Smaller files are a script's own authorities.
-_PUBLIC_LIST = 100_000
+# Lists of public authorities, such as certifi's, are larger than this, in bytes, and are accepted
+# silently: the node has such a list. Smaller files, of at most about eight certificates, are a
+# script's own authorities.
+_PUBLIC_LIST = 12_000
 
 
 def _warn(what):
