@@ -12,7 +12,8 @@ def handler(request):
     page = "visits:" + request.path
     if request.path == "/counts":
         keys = list(store.keys("visits:"))[:100]
-        return {key.removeprefix("visits:"): int(count) for key, count in store.get_many(keys).items()}
+        counts = store.get_many(keys).items()
+        return {key.removeprefix("visits:"): int(count) for key, count in counts}
     if request.method == "DELETE":
         store.delete(page)
         return Response(status=204)

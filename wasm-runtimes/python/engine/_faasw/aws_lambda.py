@@ -116,7 +116,8 @@ def response(value):
         body = value if isinstance(value, str) else json.dumps(value)
         return 200, [("content-type", b"application/json")], body.encode()
     status = int(value["statusCode"])
-    fields = [(str(name).lower(), _field(one)) for name, one in (value.get("headers") or {}).items()]
+    headers = (value.get("headers") or {}).items()
+    fields = [(str(name).lower(), _field(one)) for name, one in headers]
     for name, several in (value.get("multiValueHeaders") or {}).items():
         fields = [field for field in fields if field[0] != str(name).lower()]
         fields += [(str(name).lower(), _field(one)) for one in several]
