@@ -98,9 +98,9 @@ pub enum FilesRefused {
     /// The files break a rule.
     #[error("its files are invalid: {0}")]
     Bundle(CompileError),
-    /// Files were sent with a script, which contains its own.
-    #[error("a script cannot have --files, only the files of its own folder")]
-    OfScript,
+    /// The options name a file as the freeze point of a script.
+    #[error("a script has no freeze point: it is frozen after its top-level code")]
+    FreezePointOfScript,
     /// The options refer to files, but none were sent.
     #[error("the path of its files or a freeze point is set, but it has no files")]
     Missing,

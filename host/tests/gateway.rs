@@ -41,6 +41,46 @@ async fn a_request_reaches_its_function_without_the_name_in_its_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn only_a_trusted_proxys_prefix_precedes_the_functions_path() {
+    let trusting = common::builder().trusted_proxy("127.0.0.1/32".parse().unwrap());
+    for (builder, trusted) in [(common::builder(), false), (trusting, true)] {
+        let node = common::start(builder).await;
+        let address = node.address().unwrap();
+        for (prefix, outer) in [("/api/", "/api"), ("//evil.test", ""), ("/a b", "")] {
+            let field = format!("X-Forwarded-Prefix: {prefix}\r\n");
+            let answer = request(address, "GET", "/f/x", &field, "").await;
+            let own = if trusted { outer } else { "" };
+            let expected = format!("GET /x {own}/f 127.0.0.1 ");
+            assert!(answer.body.starts_with(&expected), "{}", answer.body);
+            // The guest adds the field, of which the node sends the value only once.
+            assert!(
+                !answer.body.contains("x-forwarded-prefix"),
+                "{}",
+                answer.body
+            );
+        }
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_no_url_can_have_is_refused_with_the_reason() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    for host in ["h:99999", ":80", "1.2.3.400", "a%zz", "[::g]"] {
+        let head = format!("GET /f/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = send(address, head.as_bytes()).await;
+        assert_eq!(answer.status, 400, "{host}");
+        let detail = answer.problem("detail");
+        assert!(
+            detail.contains("host and port of a URL"),
+            "{host}: {detail}"
+        );
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_node_answers_its_own_paths() {
     let node = common::node().await;
     let address = node.address().unwrap();

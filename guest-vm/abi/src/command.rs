@@ -46,7 +46,8 @@ pub enum Command {
         export: String,
     },
     /// Passes a script to a language engine. The script arrives on
-    /// [`crate::channel::Channel::SCRIPT`], whose head is the script's length as a `u64`.
+    /// [`crate::channel::Channel::SCRIPT`], whose head is the script's length as a `u64`. If the
+    /// function has files, their bundle precedes the script there.
     Script {
         /// Configuration of the function that the engine becomes.
         config: SeedConfig,

@@ -20,7 +20,7 @@ use crate::wire::{Reader, WireError, Writer};
 pub const MAGIC: [u8; 8] = *b"\0script\x01";
 
 /// Maximum bytes of a script.
-pub const SCRIPT_MAX: usize = 16 << 20;
+pub const SCRIPT_MAX: usize = 64 << 20;
 
 /// Maximum number of files of a script.
 pub const FILES_MAX: usize = 10_000;
@@ -64,7 +64,8 @@ impl fmt::Display for ScriptError {
             Self::Empty => f.write_str("the script has no files"),
             Self::TooManyFiles => write!(f, "the script has more than {FILES_MAX} files"),
             Self::TooLarge(bytes) => {
-                write!(f, "the script has {bytes} bytes, more than {SCRIPT_MAX}")
+                let most = SCRIPT_MAX >> 20;
+                write!(f, "the script has {bytes} bytes; the limit is {most} MiB")
             }
             Self::BadPath(path) => write!(
                 f,

@@ -17,7 +17,7 @@ use faasw_abi::memory_map::{CODE, LARGE_PAGE};
 use faasw_abi::wire::{SeedConfig, SeedFiles};
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
-use faasw_runtime::platform::receive;
+use faasw_runtime::platform::fill;
 use wasmtime::{CustomCodeMemory, Engine};
 
 use crate::instance::Instance;
@@ -101,7 +101,9 @@ impl Stage {
                 Self::Ready(with_draws_reported(ready))
             }
             (Self::Ready(mut ready), Command::Script { config }) => {
-                ready.take_script(config)?;
+                let files = config.files.as_ref();
+                let files = files.map(|files| take_files(ready.platform_mut(), files));
+                ready.take_script(config, files)?;
                 Self::Ready(with_draws_reported(ready))
             }
             (Self::Ready(mut ready), Command::WarmUp { request, body }) => {
@@ -146,8 +148,9 @@ fn link() -> Linkers<Instance> {
     }
 }
 
-/// Receives the bundle of a function's files, on a channel of its own. The bundle is in whole large
-/// frames of RAM that are never written again, so that all of the function's instances share them.
+/// Receives the bundle of a function's files, on a channel of its own. A script follows it there.
+/// The bundle is in whole large frames of RAM that are never written again, so that all of the
+/// function's instances share them.
 fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
     let frames = if files.bytes <= BUNDLE_MAX {
         frames::large_run(files.bytes.div_ceil(LARGE_PAGE))
@@ -161,8 +164,8 @@ fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
     // SAFETY: the frames are new, so nothing else refers to them. They are zeroed, mapped writable,
     // and never freed.
     let bundle = unsafe { slice::from_raw_parts_mut(start, files.bytes as usize) };
-    if !receive(platform, Channel::SCRIPT, bundle) {
-        host::fatal(format_args!("the files have no length"));
+    if !fill(platform, Channel::SCRIPT, bundle) {
+        host::fatal(format_args!("the files are incomplete"));
     }
     bundle
 }

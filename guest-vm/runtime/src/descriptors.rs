@@ -1,10 +1,9 @@
-//! File descriptors of a core module: 0, 1 and 2, the folder of its files if it has some, and those
-//! that it opens.
+//! File descriptors of a core module: 0, 1 and 2, the folder of its files if it has some, that of
+//! temporary files, and those that it opens.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::files::{Node, ROOT};
+use crate::files::Node;
 
 /// Maximum number of open descriptors.
 const OPEN_MAX: usize = 1024;
@@ -54,35 +53,36 @@ impl Descriptor {
     }
 }
 
+/// Returns the descriptors of a function before it runs.
+fn initial(preopened: &[Node]) -> impl Iterator<Item = Descriptor> {
+    let streams = [Stream::Stdin, Stream::Stdout, Stream::Stderr].map(Descriptor::Stream);
+    let folders = preopened.iter().map(|node| Descriptor::Folder {
+        node: *node,
+        is_preopened: true,
+    });
+    streams.into_iter().chain(folders)
+}
+
 /// The open descriptors.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     open: Vec<Option<Descriptor>>,
-    has_files: bool,
+    /// The folders that were open before the function ran.
+    preopened: Vec<Node>,
 }
 
 impl Descriptors {
-    /// Returns the initial descriptors of a function.
-    pub(crate) fn new(has_files: bool) -> Self {
-        let mut open = vec![
-            Some(Descriptor::Stream(Stream::Stdin)),
-            Some(Descriptor::Stream(Stream::Stdout)),
-            Some(Descriptor::Stream(Stream::Stderr)),
-        ];
-        if has_files {
-            open.push(Some(Descriptor::Folder {
-                node: ROOT,
-                is_preopened: true,
-            }));
-        }
-        Self { open, has_files }
+    /// Returns the initial descriptors of a function, for which these folders are open.
+    pub(crate) fn new(preopened: Vec<Node>) -> Self {
+        let open = initial(&preopened).map(Some).collect();
+        Self { open, preopened }
     }
 
     /// Returns whether the descriptors are the initial ones.
     pub(crate) fn are_untouched(&self) -> bool {
         let open = self.open.iter().rposition(Option::is_some);
         let open = self.open.get(..open.map_or(0, |last| last + 1));
-        open == Some(&Self::new(self.has_files).open)
+        open.is_some_and(|open| open.iter().copied().eq(initial(&self.preopened).map(Some)))
     }
 
     /// Returns the object behind a descriptor, or `None` if it is not open.
@@ -139,10 +139,12 @@ impl Descriptors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::ROOT;
+    use alloc::vec;
 
     #[test]
     fn a_closed_descriptor_stands_for_nothing() {
-        let mut descriptors = Descriptors::new(false);
+        let mut descriptors = Descriptors::new(Vec::new());
         assert!(descriptors.are_untouched());
         let stdin = Descriptor::Stream(Stream::Stdin);
         assert_eq!(descriptors.close(0), Some(stdin));
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn renumbering_moves_the_descriptor() {
-        let mut descriptors = Descriptors::new(false);
+        let mut descriptors = Descriptors::new(Vec::new());
         let stdout = Descriptor::Stream(Stream::Stdout);
         assert_eq!(descriptors.renumber(2, 1), Some(Some(stdout)));
         let stderr = Descriptor::Stream(Stream::Stderr);
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_opened_file_gets_the_lowest_free_descriptor() {
-        let mut descriptors = Descriptors::new(true);
+        let mut descriptors = Descriptors::new(vec![ROOT]);
         let file = Descriptor::Folder {
             node: 7,
             is_preopened: false,
@@ -184,6 +186,6 @@ mod tests {
             descriptors.close(number.try_into().unwrap());
         }
         assert!(!descriptors.are_untouched());
-        assert!(Descriptors::new(true).are_untouched());
+        assert!(Descriptors::new(vec![ROOT]).are_untouched());
     }
 }

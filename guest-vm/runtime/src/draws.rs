@@ -98,6 +98,11 @@ impl Draws {
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
+
+    /// Returns whether the record is closed: whether the function answers a request.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.closed
+    }
 }
 
 impl fmt::Display for Draws {

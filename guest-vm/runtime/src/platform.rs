@@ -143,7 +143,7 @@ pub(crate) fn read_some(platform: &mut impl Platform, channel: Channel, out: &mu
 }
 
 /// Fills `out` with bytes of a body, and returns whether the body has that many.
-pub(crate) fn fill(platform: &mut impl Platform, channel: Channel, out: &mut [u8]) -> bool {
+pub fn fill(platform: &mut impl Platform, channel: Channel, out: &mut [u8]) -> bool {
     let mut rest = out;
     while !rest.is_empty() {
         let read = read_some(platform, channel, rest);
@@ -153,11 +153,4 @@ pub(crate) fn fill(platform: &mut impl Platform, channel: Channel, out: &mut [u8
         rest = rest.get_mut(read..).unwrap_or_default();
     }
     true
-}
-
-/// Fills `out` with the message that arrives on a channel before any request, whose head is its
-/// length. Returns whether the message has exactly as many bytes.
-pub fn receive(platform: &mut impl Platform, channel: Channel, out: &mut [u8]) -> bool {
-    let announced = platform.head(channel).try_into().map(u64::from_le_bytes);
-    announced == Ok(out.len() as u64) && fill(platform, channel, out)
 }

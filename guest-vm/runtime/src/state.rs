@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use faasw_abi::channel::Channel;
-use faasw_abi::wire::{Pair, RequestHead, SeedConfig};
+use faasw_abi::wire::{FunctionKind, Pair, RequestHead, SeedConfig};
 use wasmtime::Result;
 use wasmtime::component::ResourceTable;
 
@@ -13,7 +13,7 @@ use crate::cgi::{self, Output};
 use crate::descriptors::Descriptors;
 use crate::draws::{Draws, Kind};
 use crate::failure::RunEnd;
-use crate::files::{FileError, FileSystem, Files};
+use crate::files::{FileSystem, Files, Node};
 use crate::invocation::Invocation;
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
@@ -38,6 +38,12 @@ pub(crate) enum Stdio {
     Command(Output),
 }
 
+/// Returns the folders that a core module has open before it runs.
+fn preopened(files: Option<&Files>) -> Vec<Node> {
+    let nodes = |files: &Files| files.preopened().map(|(node, _)| node).collect();
+    files.map_or_else(|| nodes(&Files::default()), nodes)
+}
+
 /// The store's data of one function.
 pub(crate) struct State<P> {
     pub(crate) platform: PlatformProxy<P>,
@@ -56,7 +62,7 @@ pub(crate) struct State<P> {
     pub(crate) stdio: Stdio,
     /// The descriptors of a core module.
     pub(crate) descriptors: Descriptors,
-    /// The function's files, if it was deployed with some.
+    /// The function's files, once it has used them or if it was deployed with some.
     pub(crate) files: Option<Box<Files>>,
     /// The `wasi:http` request in progress.
     pub(crate) invocation: Invocation,
@@ -70,6 +76,11 @@ impl<P: Platform> State<P> {
     /// Returns the state of a function none of whose code has run.
     pub(crate) fn new(config: SeedConfig, stdio: Stdio, files: Option<Files>, platform: P) -> Self {
         let mut table = ResourceTable::new();
+        let preopened = match config.kind {
+            FunctionKind::CgiModule => preopened(files.as_ref()),
+            // Components have resources instead of descriptors.
+            FunctionKind::HttpComponent | FunctionKind::CliComponent => Vec::new(),
+        };
         table.set_max_capacity(MAX_RESOURCES);
         Self {
             platform: PlatformProxy::new(platform),
@@ -82,7 +93,7 @@ impl<P: Platform> State<P> {
             secrets: Secrets::named(config.secrets),
             stores: config.stores,
             stdio,
-            descriptors: Descriptors::new(files.is_some()),
+            descriptors: Descriptors::new(preopened),
             files: files.map(Box::new),
             invocation: Invocation::default(),
             may_enter: !config.tells_state,
@@ -110,13 +121,10 @@ impl<P: Platform> State<P> {
     }
 
     /// Returns the function's files for changes.
-    ///
-    /// # Errors
-    /// Returns [`FileError::NoFiles`] if the function was deployed without files.
-    pub(crate) fn file_system(&mut self) -> Result<FileSystem<'_>, FileError> {
+    pub(crate) fn file_system(&mut self) -> FileSystem<'_> {
         let now = self.platform.wall();
-        let files = self.files.as_mut().ok_or(FileError::NoFiles)?;
-        Ok(files.with(&mut self.memory, now))
+        let files = self.files.get_or_insert_default();
+        files.with(&mut self.memory, now)
     }
 
     /// Begins a command's request: its environment then has CGI's variables, too.

@@ -129,6 +129,24 @@ fn without_channels_a_request_is_denied() {
 }
 
 #[test]
+fn the_log_names_the_grant_that_a_function_without_any_lacks() {
+    let answer = get(HttpComponent, "/get/api.example:8080/x").run(&PROBE);
+    assert_eq!(answer.text(), "refused ErrorCode::HttpRequestDenied");
+    let log = String::from_utf8(answer.err).unwrap();
+    assert!(
+        log.ends_with(
+            "a request to http://api.example:8080 was denied: no grant allows it (deploy with \
+             --allow-outbound http://api.example:8080)\n"
+        ),
+        "{log}"
+    );
+    // Before a request, no grant would allow it.
+    let early = get(HttpComponent, "/at-start").environment("AT_START", "1");
+    let answer = early.run(&PROBE);
+    assert_eq!(answer.err, b"");
+}
+
+#[test]
 fn an_unsendable_request_is_refused_before_anything_is_sent() {
     for (what, code) in [
         ("scheme", "HttpProtocolError"),

@@ -242,8 +242,8 @@ fn sleeping_waits_at_the_platform() {
 }
 
 #[test]
-fn there_are_no_files() {
+fn there_are_only_temporary_files() {
     let answer = probe("/fs");
     assert!(!answer.text().contains("open ok"), "{answer:?}");
-    assert!(answer.text().contains("preopen BADF"), "{answer:?}");
+    assert!(answer.text().contains("preopen yes"), "{answer:?}");
 }

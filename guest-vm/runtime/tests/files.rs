@@ -108,7 +108,7 @@ fn both_interfaces_have_the_same_files() {
             ("/read/lib/up", "hello"),
             ("/read/nothing", "NotFound"),
             ("/read/greeting.txt/x", "NotADirectory"),
-            ("/list/", "greeting.txt lib/ round@"),
+            ("/list/", "greeting.txt lib/ round@ tmp/"),
             ("/list/lib", "deep/ up@"),
             ("/size/lib/deep/er", "4 4"),
             ("/write/lib/new?some", "NotFound -> some"),
@@ -141,6 +141,42 @@ fn files_are_at_their_declared_paths() {
             let answer = get(*kind, path).files("/srv/data", &SOME).run(code);
             assert_ne!(answer.text(), "hello", "{kind:?} {path}");
         }
+    }
+}
+
+#[test]
+fn every_function_has_a_folder_for_temporary_files() {
+    let all = [
+        ("/list/tmp", ""),
+        ("/write/tmp/new?some", "NotFound -> some"),
+        ("/change/tmp/folder?x", "x three"),
+        ("/read/tmp/../greeting.txt", "hello"),
+    ];
+    both_answer(|call| call.files("/", &SOME), &all);
+    both_answer(|call| call.files("/srv", &SOME), &all[..3]);
+    both_answer(|call| call, &all[..3]);
+    // The folder of a deployment is writable, too.
+    let own: [(Kind, &str, &[u8]); 1] = [(Kind::File, "tmp/deployed", b"x")];
+    both_answer(
+        |call| call.files("/", &own),
+        &[("/list/tmp", "deployed"), all[1]],
+    );
+    // Without files there is nothing else.
+    for (kind, code) in PROBES.iter() {
+        for path in ["/list/", "/write/new?x", "/write/tmp/../new?x"] {
+            let answer = get(*kind, path).run(code);
+            assert!(!answer.text().contains("->"), "{kind:?} {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn temporary_files_count_against_the_functions_memory() {
+    for (kind, code) in PROBES.iter() {
+        let answer = get(*kind, "/fill/tmp/large").memory(16 << 20).run(code);
+        let (written, _) = answer.text().split_once(' ').unwrap();
+        let written: u32 = written.parse().unwrap();
+        assert!((8..16).contains(&written), "{kind:?} {written}");
     }
 }
 

@@ -193,7 +193,7 @@ fn there_are_no_sockets_and_no_files_and_no_input() {
         assert_eq!(line(answer.text(), name).len(), 2, "{answer:?}");
         assert!(!answer.text().contains("ok"), "{answer:?}");
     }
-    assert_eq!(probe("/fs").text(), "preopens 0\n");
+    assert_eq!(probe("/fs").text(), "preopens 1\n/tmp\n");
     assert_eq!(probe("/stdin").text().trim(), "stdin 0");
 }
 

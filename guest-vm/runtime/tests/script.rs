@@ -18,7 +18,7 @@ use faasw_runtime::failure::Failure;
 use faasw_runtime::function::Ready;
 use faasw_runtime::testing::MemoryPlatform;
 
-use support::{Call, CgiModule, HttpComponent, bytes, compile, fixture, get};
+use support::{Call, CgiModule, HttpComponent, Kind, bytes, compile, fixture, get};
 
 static LUA: LazyLock<Vec<u8>> =
     LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/lua-engine.wasm")));
@@ -27,7 +27,7 @@ static LUA: LazyLock<Vec<u8>> =
 fn given(code: &[u8], sent: Vec<u8>, call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
     let mut ready = get(call.config.kind, "/").ready(code).unwrap();
     ready.platform_mut().script = Some((sent, 0));
-    ready.take_script(call.config.clone())?;
+    ready.take_script(call.config.clone(), call.files)?;
     Ok(ready)
 }
 
@@ -103,7 +103,7 @@ fn an_invalid_script_or_engine_is_refused() {
     assert!(report.contains("the script is malformed"), "{report}");
     let none = get(HttpComponent, "/").ready(&LUA).unwrap();
     let mut none = none;
-    let failure = none.take_script(call.config.clone()).unwrap_err();
+    let failure = none.take_script(call.config.clone(), None).unwrap_err();
     assert_eq!(failure.outcome, Outcome::GuestFailed);
     let probe = compile(HttpComponent, &fixture("tests/fixtures/http-probe.wasm"));
     let report = refused(given(&probe, script.clone(), &call), Outcome::LoadFailed);
@@ -117,4 +117,57 @@ fn an_invalid_script_or_engine_is_refused() {
         Outcome::LoadFailed,
     );
     assert!(report.contains("module"), "{report}");
+}
+
+#[test]
+fn a_script_reads_its_files_before_and_during_a_request() {
+    let files: [(Kind, &str, &[u8]); 2] = [
+        (Kind::File, "first.lua", b"return 'first '"),
+        (Kind::File, "lib/second.lua", b"return 'second'"),
+    ];
+    let text = "local first = dofile('/data/first.lua')
+        return function()
+            local moved = os.rename('/data/first.lua', '/tmp/moved.lua')
+            return first .. dofile('/tmp/moved.lua') .. dofile('/data/lib/second.lua')
+        end";
+    let call = get(HttpComponent, "/").files("/data", &files);
+    let mut ready = lua(text, &call).unwrap();
+    assert!(ready.draws().is_empty(), "{}", ready.draws());
+    ready.handle(call.request).unwrap();
+    assert_eq!(ready.platform().response_body, bytes("first first second"));
+    // A script without files has the temporary folder only.
+    let text = "return function() return tostring(dofile) .. (loadfile('/data/first.lua') and '!' or '') end";
+    let call = get(HttpComponent, "/");
+    let mut ready = lua(text, &call).unwrap();
+    ready.handle(call.request).unwrap();
+    assert!(!ready.platform().response_body.contains(&b'!'));
+}
+
+#[test]
+fn invalid_files_of_a_script_are_refused() {
+    let mut call = get(HttpComponent, "/").files("/", &[(Kind::File, "a", b"a")]);
+    call.files = call.files.map(|bundle| &bundle[..bundle.len() / 2]);
+    refused(lua("return print", &call), Outcome::LoadFailed);
+}
+
+#[test]
+fn a_script_of_the_maximum_size_is_loaded() {
+    let text: &[u8] = b"local data = require('data') return function() return tostring(#data) end";
+    let head = b"return [==[";
+    let room = script::SCRIPT_MAX - text.len() - 100;
+    let mut data = head.to_vec();
+    data.resize(room, b'x');
+    data.extend_from_slice(b"]==]");
+    let files = [("a.lua", text), ("data.lua", &*data)];
+    let sent = script::write(&files).unwrap();
+    assert!(sent.len() > script::SCRIPT_MAX - 100);
+    // The engine has the script, its own copy of the text, and the resulting value.
+    let call = get(HttpComponent, "/").memory(320 << 20);
+    let mut ready = given(&LUA, sent.clone(), &call).unwrap();
+    ready.handle(call.request).unwrap();
+    let length = (room - head.len()).to_string();
+    assert_eq!(ready.platform().response_body, bytes(&length));
+    let small = get(HttpComponent, "/").memory(32 << 20);
+    let report = refused(given(&LUA, sent, &small), Outcome::Trap);
+    assert!(report.contains("memory limit of 32 MiB"), "{report}");
 }

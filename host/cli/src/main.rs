@@ -37,6 +37,7 @@ mod printer;
 mod private_file;
 mod running;
 mod script;
+mod script_contents;
 mod sealing_key;
 mod secret;
 mod serving;

@@ -14,13 +14,15 @@ use faasw::{
 
 use rustix::fs::FileType;
 
-use super::{exit::Exit, output::read_module, source_folder::SourceFolder};
+use super::{
+    exit::Exit,
+    output::{read_module, say},
+    script_contents::{self, LeftOut},
+    source_folder::SourceFolder,
+};
 
 /// Names of files with which a script starts by default.
 const ENTRIES: [&str; 4] = ["handler", "index", "main", "app"];
-
-/// Folders that are not part of a script.
-const EXCLUDED: [&str; 1] = ["__pycache__"];
 
 /// Maximum depth of folders.
 const DEPTH_MAX: usize = 64;
@@ -100,15 +102,16 @@ fn read_source(source: &SourceFolder<'_>, entry: Option<&str>) -> Result<Bytes, 
     let folder = source.path();
     let mut files = Vec::new();
     let mut left = SCRIPT_MAX as u64;
-    let found = files_of(source).map_err(|error| Exit::unreadable(folder, error))?;
-    for ScriptFile { path, real, bytes } in found {
-        // The size is checked before the file is read, because it may exceed the memory.
-        if bytes > left {
-            return Err(Exit::failure(format_args!(
-                "the files of {} have more than {SCRIPT_MAX} bytes together",
-                folder.display()
-            )));
-        }
+    let mut left_out = LeftOut::default();
+    let found = files_of(source, &mut left_out);
+    let found = found.map_err(|error| Exit::unreadable(folder, error))?;
+    if let Some(line) = left_out.describe(folder) {
+        say(line);
+    }
+    // The sizes are checked before the files are read, because they may exceed the memory.
+    let sizes = found.iter().map(|file| (file.path.as_str(), file.bytes));
+    script_contents::check_size(folder, sizes)?;
+    for ScriptFile { path, real, .. } in found {
         let content = source
             .read(&real, left)
             .map_err(|error| Exit::unreadable(&folder.join(&path), error))?;
@@ -175,21 +178,25 @@ struct ScriptFile {
     bytes: u64,
 }
 
-/// Lists all files below a folder in order, except those whose names start with a dot.
-fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<ScriptFile>> {
+/// Lists all files below a folder in order, except those whose names start with a dot, and those
+/// that it adds to `left_out`.
+fn files_of(source: &SourceFolder<'_>, left_out: &mut LeftOut) -> io::Result<Vec<ScriptFile>> {
     let mut found = Vec::new();
     let root = fs::canonicalize(source.path())?;
     let mut folders = vec![(String::new(), 0)];
     while let Some((folder, depth)) = folders.pop() {
         for entry in source.entries(&folder)? {
             let name = &entry.name;
-            if name.starts_with('.') || EXCLUDED.contains(&name.as_str()) {
+            if name.starts_with('.') {
                 continue;
             }
             let path = match folder.as_str() {
                 "" => name.clone(),
                 folder => format!("{folder}/{name}"),
             };
+            if left_out.takes(&path, entry.kind) {
+                continue;
+            }
             match entry.kind {
                 FileType::Symlink => found.extend(resolve_link(source, &root, path)?),
                 FileType::Directory if depth == DEPTH_MAX => {
@@ -252,7 +259,7 @@ fn resolve_link(
 /// Returns an error if the path does not exist.
 pub fn stamp(path: &Path) -> io::Result<Vec<(PathBuf, FileFingerprint)>> {
     let files = if path.is_dir() {
-        let files = files_of(&SourceFolder::open(path)?)?;
+        let files = files_of(&SourceFolder::open(path)?, &mut LeftOut::default())?;
         files.iter().map(|file| path.join(&file.path)).collect()
     } else {
         vec![path.to_owned()]
@@ -317,7 +324,11 @@ mod tests {
         }
         std::os::unix::fs::symlink("..", at("lib/up")).unwrap();
         std::os::unix::fs::symlink("handler.lua", at("again.lua")).unwrap();
-        let files = files_of(&SourceFolder::open(folder.path()).unwrap()).unwrap();
+        let files = files_of(
+            &SourceFolder::open(folder.path()).unwrap(),
+            &mut LeftOut::default(),
+        )
+        .unwrap();
         let paths = files.iter().map(|file| (&*file.path, &*file.real));
         let expected = [
             ("again.lua", "handler.lua"),

@@ -186,7 +186,7 @@ fn functions_that_do_not_read_configuration_get_a_notice() {
     );
     let notice = deployed.notice.unwrap();
     assert!(notice.contains("wasi:config/store"), "{notice}");
-    assert_eq!(BENCH.text("/deaf/env"), "arg deaf\n");
+    assert_eq!(BENCH.text("/deaf/env"), "FAASW_BASE_PATH=/deaf\narg deaf\n");
 }
 
 fn main() {

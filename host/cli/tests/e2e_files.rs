@@ -60,7 +60,7 @@ const WHATEVER_IT_WRITES: [(&str, &str); 12] = [
     ("read/greeting.txt", "hello"),
     ("read/hello", "hello"),
     ("read/lib/deep/module", "module"),
-    ("list/", "empty/ greeting.txt hello@ lib/"),
+    ("list/", "empty/ greeting.txt hello@ lib/ tmp/"),
     ("write/greeting.txt?other", "hello -> other"),
     ("read/greeting.txt", "hello"),
     ("write/empty/new?text", "NotFound -> text"),
@@ -246,10 +246,10 @@ fn invalid_files_are_rejected_without_losing_the_old_version() {
     );
     let script = refused(
         files("x").before(&e2e::bundle(&[("handler.js", "1")])),
-        options(),
+        options().freeze_at("/greeting.txt"),
     );
     assert!(
-        script.to_string().contains("a script cannot have --files"),
+        script.to_string().contains("a script has no freeze point"),
         "{script}"
     );
     let details = BENCH.block_on(BENCH.node.inspect("kept")).unwrap();
@@ -283,6 +283,84 @@ fn they_survive_a_restart() {
         assert_eq!(details.function.files.unwrap().entries, 7);
         bench.end();
     }
+}
+
+fn temporary_files_are_gone_with_their_request() {
+    for (name, module) in [("temporary", PROBE), ("temporary-p2", COMPONENT)] {
+        BENCH.deploy(name, &e2e::file(module), options());
+        for _ in 0..3 {
+            let all = [
+                ("write/tmp/new?text", "NotFound -> text"),
+                ("change/tmp/made?x", "x three"),
+                ("list/tmp", ""),
+            ];
+            assert_answer(&BENCH, name, &all);
+        }
+    }
+}
+
+/// Reads one of its files before a request and another one for it, and writes a temporary file.
+const SCRIPT: &str = "
+    local first = dofile(os.getenv('FILES') .. '/first.lua')
+    return function(request)
+        local at = os.getenv('FILES') .. request.path
+        local isNew = os.rename('/tmp/moved', '/tmp/again') == nil
+        assert(os.rename(at, '/tmp/moved'))
+        return first .. ' ' .. dofile('/tmp/moved') .. ' ' .. tostring(isNew)
+    end";
+
+fn script(first: &str, second: &str) -> Vec<u8> {
+    let mut files = Files::default();
+    let value = |text: &str| format!("return '{text}'");
+    files.add(Kind::File, "first.lua", value(first).as_bytes());
+    files.add(Kind::File, "lib/second.lua", value(second).as_bytes());
+    files.add(Kind::File, "large", &vec![b'x'; LARGE]);
+    files.before(&e2e::bundle(&[("handler.lua", SCRIPT)]))
+}
+
+fn scripts_have_files_that_move_with_their_versions() {
+    let [there, other] = [(); 2].map(|()| TestDataDir::new());
+    let bench = there.start();
+    let add_engine = |bench: &Bench| {
+        let engine = e2e::file("tests/fixtures/lua-engine.wasm");
+        let extensions = vec![faasw::Extension::new(".lua").unwrap()];
+        bench
+            .block_on(bench.node.add_engine("lua", engine, extensions))
+            .unwrap();
+    };
+    add_engine(&bench);
+    let at = |path: &str| match path {
+        "/" => options().env("FILES", ""),
+        path => options().env("FILES", path).files_at(path),
+    };
+    for path in ["/", "/srv/data", "/tmp/data"] {
+        let deployed = bench.deploy("f", &script("one", "two"), at(path));
+        let files = deployed.function.files.unwrap();
+        assert_eq!((files.at.as_str(), files.entries), (path, 4));
+        assert!(deployed.function.layer_bytes > files.bytes);
+        for _ in 0..3 {
+            assert_answer(&bench, "f", &[("lib/second.lua", "one two true")]);
+        }
+    }
+    bench.deploy("f", &script("three", "four"), at("/srv"));
+    assert_answer(&bench, "f", &[("lib/second.lua", "three four true")]);
+    bench.block_on(bench.node.rollback("f", None)).unwrap();
+    assert_answer(&bench, "f", &[("lib/second.lua", "one two true")]);
+    until("there is an image", || {
+        there.tree()["f"]["image_bytes"].is_u64()
+    });
+    let export = there.export("f");
+    bench.end();
+    drop(bench);
+    let bench = there.start();
+    assert_answer(&bench, "f", &[("lib/second.lua", "one two true")]);
+    bench.end();
+    fs::copy(there.path("image.key"), other.path("image.key")).unwrap();
+    let bench = other.start();
+    add_engine(&bench);
+    other.json(&["image", "import", export.to_str().unwrap()]);
+    assert_answer(&bench, "f", &[("lib/second.lua", "one two true")]);
+    bench.end();
 }
 
 /// Files move with the image if it can be used, and otherwise as stored in the export.
@@ -362,6 +440,8 @@ fn main() {
         written_files_count_towards_the_memory_limit,
         files_belong_to_the_version,
         invalid_files_are_rejected_without_losing_the_old_version,
+        temporary_files_are_gone_with_their_request,
+        scripts_have_files_that_move_with_their_versions,
         they_survive_a_restart,
         files_are_exported_with_their_function,
         arguments_belong_to_the_version,

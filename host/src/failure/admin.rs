@@ -153,7 +153,7 @@ impl DeployError {
             Self::Files(error) => Meaning::new(
                 match error {
                     FilesRefused::Missing => (Fault::Caller, Manner::Failed),
-                    FilesRefused::Upload(_) | FilesRefused::OfScript => {
+                    FilesRefused::Upload(_) | FilesRefused::FreezePointOfScript => {
                         (Fault::Function, Manner::Failed)
                     }
                     FilesRefused::Bundle(error) => error.fault(),

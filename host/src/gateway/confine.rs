@@ -36,8 +36,9 @@ const ATTRIBUTES: [&[u8]; 7] = [
 /// Maximum length of an attribute's value that browsers accept, in bytes.
 const LONGEST_ATTRIBUTE: usize = 1024;
 
-/// Confines a response to the path of the function `name`.
-pub(super) fn to_path(headers: &mut HeaderMap, name: &str) {
+/// Confines a response to the path of the function `name`, which the client sees below `outer`: the
+/// path of a trusted proxy, or nothing.
+pub(super) fn to_path(headers: &mut HeaderMap, outer: &str, name: &str) {
     for field in OF_THE_ORIGIN {
         headers.remove(field);
     }
@@ -46,7 +47,7 @@ pub(super) fn to_path(headers: &mut HeaderMap, name: &str) {
         if cookie.has_prefix(b"__host-") {
             return None;
         }
-        Some(cookie.write(Some(&path_below(name, cookie.path))))
+        Some(cookie.write(Some(&path_below(outer, name, cookie.path))))
     });
 }
 
@@ -60,8 +61,8 @@ pub(super) fn to_host(headers: &mut HeaderMap) {
 }
 
 /// Returns the path that the function meant, below the function's own.
-fn path_below(name: &str, path: Option<&[u8]>) -> Vec<u8> {
-    let own = format!("/{name}/").into_bytes();
+fn path_below(outer: &str, name: &str, path: Option<&[u8]>) -> Vec<u8> {
+    let own = format!("{outer}/{name}/").into_bytes();
     let full = match path {
         Some(path) if path.starts_with(&own) => path.to_vec(),
         // The path that programs in CGI style know as `SCRIPT_NAME`.
@@ -176,8 +177,23 @@ mod tests {
     fn confined(cookie: &[u8]) -> Option<String> {
         let mut headers = HeaderMap::new();
         headers.insert("set-cookie", HeaderValue::from_bytes(cookie).unwrap());
-        to_path(&mut headers, "f");
+        to_path(&mut headers, "", "f");
         cookies(&headers).pop()
+    }
+
+    #[test]
+    fn behind_a_proxy_a_cookie_holds_for_the_path_that_its_client_sees() {
+        for (cookie, expected) in [
+            ("a=b", "a=b; Path=/api/f/"),
+            ("a=b; Path=/x", "a=b; Path=/api/f/x"),
+            ("a=b; Path=/api/f/x", "a=b; Path=/api/f/x"),
+            ("a=b; Path=/api/f", "a=b; Path=/api/f/"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("set-cookie", HeaderValue::from_static(cookie));
+            to_path(&mut headers, "/api", "f");
+            assert_eq!(cookies(&headers), [expected]);
+        }
     }
 
     #[test]
@@ -240,7 +256,7 @@ mod tests {
         for cookie in ["a=1", "__Host-b=2", "c=3"] {
             headers.append("set-cookie", HeaderValue::from_static(cookie));
         }
-        to_path(&mut headers, "f");
+        to_path(&mut headers, "", "f");
         assert_eq!(cookies(&headers), ["a=1; Path=/f/", "c=3; Path=/f/"]);
     }
 
@@ -281,7 +297,7 @@ mod tests {
             };
             let mut headers = HeaderMap::new();
             headers.insert("set-cookie", value);
-            to_path(&mut headers, "f");
+            to_path(&mut headers, "", "f");
             for cookie in cookies(&headers) {
                 // The attributes as a browser parses them.
                 let attributes: Vec<(String, &str)> = cookie
@@ -334,7 +350,7 @@ mod tests {
             headers.append(field, HeaderValue::from_static("2"));
         }
         headers.insert("x-other", HeaderValue::from_static("3"));
-        to_path(&mut headers, "f");
+        to_path(&mut headers, "", "f");
         assert_eq!(headers.len(), 1);
     }
 }

@@ -26,7 +26,7 @@ use self::{
     route::{Route, Site},
 };
 use crate::{
-    message::{self, Body, Correlation, RequestRecorder},
+    message::{self, Body, Correlation, ForwardedPrefix, RequestRecorder},
     node::Node,
     readiness::Readiness,
     server::{Handler, RequestBodyStream, health},
@@ -117,6 +117,7 @@ impl Gateway {
             scheme: self.scheme,
             has_host,
         });
+        let prefix = request.extensions().get::<ForwardedPrefix>().cloned();
         let is_http1 = request.version() < Version::HTTP_2;
         let dispatcher = &self.node.parts.dispatcher;
         let mut response = dispatcher.invoke(name, request, correlation, follow).await;
@@ -126,7 +127,10 @@ impl Gateway {
         if has_host {
             confine::to_host(response.headers_mut());
         } else {
-            confine::to_path(response.headers_mut(), name);
+            let outer = prefix
+                .map(|ForwardedPrefix(outer)| outer)
+                .unwrap_or_default();
+            confine::to_path(response.headers_mut(), &outer, name);
         }
         let is_unread = may_close && expects_continue && response.status().as_u16() >= 400;
         // A client that keeps its connection to a stopping node would send requests over it until

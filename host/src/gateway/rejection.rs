@@ -91,7 +91,11 @@ fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
         return Err("there is more than one Host field");
     }
     if host.is_some_and(|host| !is_host(host.as_bytes())) {
-        return Err("the Host field is not a valid host");
+        return Err("the Host field is not the host and port of a URL");
+    }
+    let target = request.uri().authority();
+    if target.is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
+        return Err("the target's authority is not the host and port of a URL");
     }
     match (request.version(), host, request.uri().authority()) {
         (Version::HTTP_11, None, _) => Err("there is no Host field"),
@@ -109,6 +113,7 @@ fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
 }
 
 /// Whether a value is `uri-host [ ":" port ]`, or empty, as without an authority in the target.
+/// Functions make URLs of it, which WHATWG's URL standard must permit, or they would fail.
 fn is_host(value: &[u8]) -> bool {
     if value.is_empty() {
         return true;
@@ -116,14 +121,27 @@ fn is_host(value: &[u8]) -> bool {
     let Ok(authority) = Authority::try_from(value) else {
         return false;
     };
-    let after = authority.as_str().strip_prefix(authority.host());
+    let host = authority.host();
     // User information comes before the host, so that the prefix does not match then.
-    after.is_some_and(|port| {
-        port.is_empty()
-            || port
-                .strip_prefix(':')
-                .is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
-    })
+    let Some(port) = authority.as_str().strip_prefix(host) else {
+        return false;
+    };
+    let is_port = |port: &str| {
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        is_number && (port.is_empty() || port.parse::<u16>().is_ok())
+    };
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+        && (is_plain_name(host) || url::Host::parse(host).is_ok())
+}
+
+/// Whether a host is a name that every standard permits: most are, and this is faster than parsing.
+/// A last label of digits makes an IPv4 address, and `xn--` an encoded label, which can be invalid.
+fn is_plain_name(host: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    let last = host.rsplit('.').next().unwrap_or_default();
+    host.bytes().all(is_plain)
+        && last.starts_with(|first: char| first.is_ascii_alphabetic())
+        && !host.contains("--")
 }
 
 /// Whether there is a transfer coding other than `chunked`. hyper only requires that `chunked` is
@@ -169,12 +187,45 @@ mod tests {
     #[test]
     fn valid_hosts_are_distinguished_from_invalid_ones() {
         for host in [
-            "", "h", "h:", "h:80", "[::1]", "[::1]:80", "1.2.3.4", "a-b.c",
+            "",
+            "h",
+            "h:",
+            "h:80",
+            "h:65535",
+            "[::1]",
+            "[::1]:80",
+            "1.2.3.4",
+            "127.1",
+            "a-b.c",
+            "A.B",
+            "a_b",
+            "a.b.",
+            "xn--bcher-kva.test",
         ] {
             assert!(is_host(host.as_bytes()), "{host:?}");
         }
         for host in [
-            "a b", "h/", "h:x", "u@h", "u:1@h:1", "h:1:2", "[::1", "h?", "h#", "\u{e9}", "http://h",
+            "a b",
+            "h/",
+            "h:x",
+            "u@h",
+            "u:1@h:1",
+            "h:1:2",
+            "[::1",
+            "h?",
+            "h#",
+            "\u{e9}",
+            "http://h",
+            "h:65536",
+            ":80",
+            "%zz",
+            "1.2.3.256",
+            "1.2.3.4.5",
+            "[1]",
+            "[::1%25lo]",
+            "a|b",
+            "xn--\u{7f}",
+            "xn--a",
         ] {
             assert!(!is_host(host.as_bytes()), "{host:?}");
         }
@@ -206,6 +257,7 @@ mod tests {
             ("GET", "http://h/f", None),
             ("GET", "ftp://h/f", Some(400)),
             ("GET", "http://u@h/f", Some(400)),
+            ("GET", "http://1.2.3.256/f", Some(400)),
             ("CONNECT", "h:1", Some(501)),
         ] {
             let request = Request::builder()

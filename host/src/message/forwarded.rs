@@ -6,6 +6,37 @@ use http::{HeaderMap, HeaderName};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
+/// The path that a proxy removes from the client's URL. Functions receive it with their own path
+/// behind it, or that path alone; a client's value is dropped.
+pub(crate) const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+
+/// Maximum bytes of a proxy's prefix. The paths of sites that proxies serve are much shorter.
+const PREFIX_MAX: usize = 256;
+
+/// An extension of a request with the path that a trusted proxy removed from the client's URL,
+/// without a slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ForwardedPrefix(pub(crate) String);
+
+impl ForwardedPrefix {
+    /// Returns the prefix in a trusted proxy's request. Returns `None` if there is none, if there
+    /// is more than one, or if it is not a plain path: functions use it in links and redirects.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(X_FORWARDED_PREFIX).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return None;
+        };
+        let path = value.to_str().ok()?.trim();
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%".contains(&byte);
+        let is_segment = |segment: &str| !matches!(segment, "" | "." | "..");
+        let is_path = path.len() <= PREFIX_MAX
+            && path.bytes().all(is_plain)
+            && path.strip_prefix('/')?.split('/').all(is_segment);
+        is_path.then(|| Self(path.to_owned()))
+    }
+}
+
 /// Returns the address that a trusted proxy forwards for: the last one of `X-Forwarded-For` that is
 /// not a trusted proxy's. If only proxies' addresses can be read, returns the first of these.
 /// Everything before it is the client's claim and is ignored. Returns `None` if the proxy names no
@@ -46,6 +77,39 @@ fn address(piece: &[u8]) -> Option<IpAddr> {
 mod tests {
     use super::*;
     use http::HeaderValue;
+
+    #[test]
+    fn a_proxys_prefix_is_a_plain_path() {
+        let prefix = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                let value = HeaderValue::from_str(value).unwrap();
+                headers.append(X_FORWARDED_PREFIX, value);
+            }
+            ForwardedPrefix::of(&headers).map(|ForwardedPrefix(path)| path)
+        };
+        for (value, expected) in [("/api", "/api"), (" /a/b-c/ ", "/a/b-c"), ("/%20", "/%20")] {
+            assert_eq!(prefix(&[value]).as_deref(), Some(expected));
+        }
+        let long = format!("/{}", "a".repeat(PREFIX_MAX));
+        for value in [
+            "",
+            "/",
+            "api",
+            "//evil.test",
+            "/a//b",
+            "/../a",
+            "/a?b",
+            "/a;b",
+            "/a\"b",
+            "/a, /b",
+            &long,
+        ] {
+            assert_eq!(prefix(&[value]), None, "{value}");
+        }
+        assert_eq!(prefix(&[]), None);
+        assert_eq!(prefix(&["/a", "/b"]), None);
+    }
 
     fn found(values: &[&str]) -> Option<String> {
         let mut headers = HeaderMap::new();

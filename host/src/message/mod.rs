@@ -29,7 +29,7 @@ pub(crate) use access::{RequestCallback, RequestRecorder};
 pub(crate) use collect::{collect, discard, expects_continue, refuse};
 pub(crate) use correlation::{Correlation, sent_id};
 pub(crate) use fields::{take_content_length, trailers};
-pub(crate) use forwarded::forwarded_for;
+pub(crate) use forwarded::{ForwardedPrefix, forwarded_for};
 pub(crate) use function_target::FunctionTarget;
 pub(crate) use gather::{GatherError, GatherGoal, GatheredBody, gather};
 pub(crate) use incoming::{BodyLimits, limited};

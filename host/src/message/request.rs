@@ -8,11 +8,14 @@ use std::{net::IpAddr, sync::Arc};
 
 use faasw_abi::wire::{Pair, RequestHead};
 use faasw_pool::{ConnectionBacklog, PermitShare, RequestBudget};
-use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts, uri::Scheme};
+use http::{
+    Extensions, HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts, uri::Scheme,
+};
 
 use super::{
     correlation::{Correlation, X_REQUEST_ID},
     fields::ConnectionFields,
+    forwarded::{ForwardedPrefix, X_FORWARDED_PREFIX},
     timing,
 };
 
@@ -76,10 +79,7 @@ pub(crate) fn request_head(
         Some(arrival) => arrival.scheme.as_str(),
         None => uri.scheme_str().unwrap_or("http"),
     };
-    let script_name = match arrival {
-        Some(Arrival { has_host: true, .. }) => String::new(),
-        _ => format!("/{name}"),
-    };
+    let script_name = path_of(name, &parts.extensions);
     let remote_address = parts
         .extensions
         .get::<RemoteAddress>()
@@ -94,6 +94,19 @@ pub(crate) fn request_head(
         remote_address: remote_address.into_bytes(),
         protocol: format!("{:?}", parts.version).into_bytes(),
         headers: visible_fields(parts, length, correlation),
+    }
+}
+
+/// Returns the path at which the client reached the function, without a slash at its end: the path
+/// that a trusted proxy removed, and `/name` unless the function has the whole host.
+fn path_of(name: &str, extensions: &Extensions) -> String {
+    let own = match extensions.get::<Arrival>() {
+        Some(Arrival { has_host: true, .. }) => String::new(),
+        _ => format!("/{name}"),
+    };
+    match extensions.get::<ForwardedPrefix>() {
+        Some(ForwardedPrefix(outer)) => format!("{outer}{own}"),
+        None => own,
     }
 }
 
@@ -118,7 +131,10 @@ fn visible_fields(
                     let is_replaced = |correlation: &Correlation| {
                         *name == X_REQUEST_ID || correlation.trace.hides(name)
                     };
-                    *name == timing::ASKING || correlation.is_some_and(is_replaced)
+                    // The guest adds the head's prefix to the fields.
+                    *name == X_FORWARDED_PREFIX
+                        || *name == timing::ASKING
+                        || correlation.is_some_and(is_replaced)
                 }
             }
     };
@@ -170,6 +186,29 @@ mod tests {
             .iter()
             .find(|(other, _)| other == name.as_bytes());
         found.map(|(_, value)| value.as_slice())
+    }
+
+    #[test]
+    fn only_a_trusted_proxys_prefix_precedes_the_functions_path() {
+        let arrival = |has_host| Arrival {
+            scheme: Scheme::HTTP,
+            has_host,
+        };
+        let asked = || Request::get("/x").header("X-Forwarded-Prefix", "/claimed");
+        for (has_host, outer, expected) in [
+            (false, None, "/f"),
+            (true, None, ""),
+            (false, Some("/api"), "/api/f"),
+            (true, Some("/api"), "/api"),
+        ] {
+            let mut parts = parts(asked().extension(arrival(has_host)));
+            if let Some(outer) = outer {
+                parts.extensions.insert(ForwardedPrefix(outer.to_owned()));
+            }
+            let head = request_head("f", &parts, None);
+            assert_eq!(head.script_name, expected.as_bytes());
+            assert_eq!(field(&head, "x-forwarded-prefix"), None);
+        }
     }
 
     #[test]

@@ -127,13 +127,25 @@ fn initialisation_notice(record: &VersionRecord) -> Option<String> {
     }
 }
 
+/// Explains which imports a version lacks to use what it has. A script has those of its engine.
+fn lacking(record: &VersionRecord, imports: &str) -> String {
+    match &record.engine {
+        Some(engine) => format!("its language engine {} imports {imports}", engine.name),
+        None => format!("it imports {imports}"),
+    }
+}
+
 /// Notes a configuration that the version has no import to read.
 fn configuration_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.configuration().is_empty();
     (has_one && !reads_configuration(record)).then(|| {
-        "it has a configuration, but imports neither wasi:config/store nor Spin's variables to \
-         read it; use --env for a function that reads its environment"
-            .to_owned()
+        let how = lacking(
+            record,
+            "neither wasi:config/store nor Spin's variables to read it",
+        );
+        format!(
+            "it has a configuration, but {how}; use --env for a function that reads its environment"
+        )
     })
 }
 
@@ -143,9 +155,11 @@ fn secrets_notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String
         return None;
     }
     if !reads_configuration(record) {
-        let why = "it was given a secret, but imports neither wasi:config/store nor Spin's \
-             variables to read it by";
-        return Some(why.to_owned());
+        let how = lacking(
+            record,
+            "neither wasi:config/store nor Spin's variables to read it by",
+        );
+        return Some(format!("it was given a secret, but {how}"));
     }
     let names: Vec<&str> = unset.iter().map(SecretName::as_str).collect();
     match names.as_slice() {
@@ -163,9 +177,11 @@ fn stores_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.stores().is_empty();
     let is_used = record.imports.iter().any(|import| is_import(import));
     (has_one && !is_used).then(|| {
-        "it was granted a key-value store, but imports neither wasi:keyvalue nor Spin's key-value \
-         to use it by"
-            .to_owned()
+        let how = lacking(
+            record,
+            "neither wasi:keyvalue nor Spin's key-value to use it by",
+        );
+        format!("it was granted a key-value store, but {how}")
     })
 }
 
@@ -173,8 +189,8 @@ fn stores_notice(record: &VersionRecord) -> Option<String> {
 fn outbound_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.outbound().is_empty();
     (has_one && !makes_requests(record)).then(|| {
-        "it has grants for outbound calls, but does not import wasi:http/outgoing-handler"
-            .to_owned()
+        let how = lacking(record, "no wasi:http/outgoing-handler to make them by");
+        format!("it has grants for outbound calls, but {how}")
     })
 }
 

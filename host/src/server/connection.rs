@@ -23,8 +23,8 @@ use super::{
 use crate::{
     limits::Limits,
     message::{
-        Body, Connection, Correlation, RemoteAddress, forwarded_for, head_cost, head_size, refuse,
-        sent_id,
+        Body, Connection, Correlation, ForwardedPrefix, RemoteAddress, forwarded_for, head_cost,
+        head_size, refuse, sent_id,
     },
 };
 
@@ -140,6 +140,10 @@ async fn answer<H: Handler>(
     let correlation = Correlation::new(request.headers(), given_id);
     let client = proxy
         .and_then(|_| forwarded_for(request.headers(), |address| connections.is_proxy(address)));
+    let prefix = proxy.and_then(|_| ForwardedPrefix::of(request.headers()));
+    if let Some(prefix) = prefix {
+        request.extensions_mut().insert(prefix);
+    }
     if let Some(address) = client.or(address) {
         request.extensions_mut().insert(RemoteAddress(address));
     }

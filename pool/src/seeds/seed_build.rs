@@ -74,23 +74,26 @@ enum GuestMemory {
     },
 }
 
-/// A script that is being sent to a guest.
+/// A bundle of files, a script, or both, that are being sent to a guest.
 #[derive(Debug)]
 pub struct ScriptUpload {
-    rest: Bytes,
+    bundle: Bytes,
+    script: Bytes,
     is_complete: bool,
 }
 
 impl ScriptUpload {
-    /// Opens the script channel in the mailbox of a guest that is to be forked.
+    /// Opens the script channel in the mailbox of a guest that is to be forked. The guest receives
+    /// the bundle, if it is not empty, and then the script.
     ///
     /// # Errors
     /// Returns the error of writing to the mailbox.
-    pub fn open(script: Bytes, mailbox: &mut Mailbox) -> Result<Self, InvokeError> {
+    pub fn open(bundle: Bytes, script: Bytes, mailbox: &mut Mailbox) -> Result<Self, InvokeError> {
         let head = (script.len() as u64).to_le_bytes();
         mailbox.open(ChannelKind::Script, &head, false, false)?;
         let mut upload = Self {
-            rest: script,
+            bundle,
+            script,
             is_complete: false,
         };
         // A small script is in the mailbox completely when the guest begins.
@@ -108,9 +111,14 @@ impl ScriptUpload {
         mailbox: &mut Mailbox,
         guest: &GuestWords,
     ) -> Result<bool, InvokeError> {
-        let put = mailbox.put(Channel::SCRIPT, guest, &self.rest)?;
-        self.rest.advance(put);
-        if self.rest.is_empty() && !self.is_complete {
+        for part in [&mut self.bundle, &mut self.script] {
+            let put = mailbox.put(Channel::SCRIPT, guest, part)?;
+            part.advance(put);
+            if !part.is_empty() {
+                break;
+            }
+        }
+        if self.bundle.is_empty() && self.script.is_empty() && !self.is_complete {
             mailbox.finish(Channel::SCRIPT, &[])?;
             self.is_complete = true;
         }

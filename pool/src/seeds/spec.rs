@@ -50,7 +50,7 @@ pub struct FunctionSpec {
     pub script: Option<Script>,
     /// The program arguments after its name.
     pub arguments: Vec<Vec<u8>>,
-    /// The function's files, if it has some; a script has none.
+    /// The function's files, if it has some. Those of a script are in [`FunctionSpec::script`].
     pub files: Option<FunctionFiles>,
     /// Warm-up requests that it answers before its seed is frozen, one after the other, for the
     /// state that they leave. Its seed is then frozen after its initialisation. Unless the policy

@@ -10,7 +10,9 @@ use faasw_abi::files::bundle::EntryObject;
 
 use super::content::Content;
 use super::folder::Folder;
-use super::{Body, Changed, FileError, Files, MemoryBudget, NODE, Node, Opening, ROOT, Times};
+use super::{
+    Body, Changed, ENGINE_ROOT, FileError, Files, MemoryBudget, NODE, Node, Opening, ROOT, Times,
+};
 
 /// Maximum bytes of a link's target.
 const TARGET_MAX: usize = 4096;
@@ -124,7 +126,7 @@ impl Files {
                 return true;
             }
             let parent = self.parent(at);
-            if at == ROOT || parent == at {
+            if parent == at {
                 return false;
             }
             at = parent;
@@ -137,7 +139,10 @@ impl FileSystem<'_> {
     fn add(&mut self, folder: Node, name: &str, body: Body) -> Result<Node, FileError> {
         let Self { files, room, now } = self;
         let node = files.next;
-        let next = node.checked_add(1).ok_or(FileError::NoSpace)?;
+        let next = node
+            .checked_sub(1)
+            .filter(|next| *next >= files.bundled_count());
+        let next = next.ok_or(FileError::NoSpace)?;
         let target = match &body {
             Body::Link(target) => target.len(),
             Body::File(_) | Body::Folder(_) => 0,
@@ -153,6 +158,30 @@ impl FileSystem<'_> {
         files.touch(node, |times| *times = Times::all(*now));
         files.touch(folder, |times| times.modified = *now);
         Ok(node)
+    }
+
+    /// Adds the bundle to an engine's folder `/`, at the path where the script sees it.
+    pub(crate) fn attach(&mut self) -> Result<(), FileError> {
+        let mount = self.mount.clone();
+        let Some((folders, name)) = mount.rsplit_once('/').filter(|_| mount != "/") else {
+            // Only an unchanged folder shows the bundle.
+            self.files.changed.remove(&ENGINE_ROOT);
+            return Ok(());
+        };
+        let mut folder = ENGINE_ROOT;
+        for part in folders.split('/').filter(|part| !part.is_empty()) {
+            folder = match self.child(folder, part) {
+                Some(child) => child,
+                None => self.add(folder, part, Body::Folder(Folder::within(folder)))?,
+            };
+        }
+        if self.child(folder, name).is_some() {
+            return Err(FileError::Exists);
+        }
+        let Self { files, room, .. } = self;
+        files.folder_mut(folder, *room)?.add(name, ROOT, *room)?;
+        files.mounted_in = folder;
+        Ok(())
     }
 
     /// Removes a node that is in no folder, once it is not open any more.

@@ -9,7 +9,9 @@ use alloc::vec::Vec;
 
 use faasw_abi::files::bundle::EntryObject;
 
-use super::{Body, FileError, Files, MemoryBudget, NODE, Node};
+use super::{
+    Body, ENGINE_ROOT, FileError, Files, MemoryBudget, NODE, Node, ROOT, TEMPORARY, TemporaryFolder,
+};
 
 /// A changed folder.
 #[derive(Debug, Default)]
@@ -95,7 +97,8 @@ impl Files {
         match self.body(folder) {
             Some(Body::Folder(folder)) => folder.get(name),
             Some(_) => None,
-            None => self.bundle.named(folder, name),
+            None if self.temporary_name(folder) == Some(name) => Some(TEMPORARY),
+            None => self.bundle?.named(self.shown(folder), name),
         }
     }
 
@@ -103,9 +106,13 @@ impl Files {
     pub(crate) fn parent(&self, folder: Node) -> Node {
         match self.body(folder) {
             Some(Body::Folder(folder)) => folder.parent,
+            _ if folder == ROOT => self.mounted_in,
+            _ if folder == TEMPORARY && self.temporary == TemporaryFolder::Inside => {
+                if self.is_engine { ENGINE_ROOT } else { ROOT }
+            }
             _ => self
                 .bundle
-                .entry(folder)
+                .and_then(|bundle| bundle.entry(folder))
                 .map_or(folder, |entry| entry.parent),
         }
     }
@@ -130,15 +137,21 @@ impl Files {
             }
             (None, Some(EntryObject::Folder { first, count })) => {
                 let from = u32::try_from(behind).unwrap_or(u32::MAX).min(count);
-                let listed = (from..count).take(most).filter_map(|index| {
+                let listed = (from..count).filter_map(|index| {
                     let node = first.checked_add(index)?;
                     Some(FolderEntry {
                         number: u64::from(index) + 1,
-                        name: self.bundle.entry(node)?.name,
+                        name: self.bundle?.entry(node)?.name,
                         node,
                     })
                 });
-                Ok(listed.collect())
+                let temporary = self.temporary_name(folder).map(|name| FolderEntry {
+                    number: u64::from(count) + 1,
+                    name,
+                    node: TEMPORARY,
+                });
+                let temporary = temporary.filter(|entry| entry.number > behind);
+                Ok(listed.chain(temporary).take(most).collect())
             }
             (None, None) => Err(FileError::NoEntry),
             _ => Err(FileError::NotFolder),
@@ -148,7 +161,9 @@ impl Files {
     pub(super) fn has_entries(&self, folder: Node) -> bool {
         match (self.body(folder), self.bundled(folder)) {
             (Some(Body::Folder(folder)), _) => !folder.is_empty(),
-            (None, Some(EntryObject::Folder { count, .. })) => count > 0,
+            (None, Some(EntryObject::Folder { count, .. })) => {
+                count > 0 || self.temporary_name(folder).is_some()
+            }
             _ => false,
         }
     }

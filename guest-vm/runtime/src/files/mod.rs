@@ -6,11 +6,18 @@
 //!                                  └────────────┴──▶ bundle, in place (Catalyzer, section 4.2)
 //! ```
 //!
-//! A node of the bundle is identified by its index, a new one by a higher number. Changes are in
-//! the instance's own memory, within the function's limit, and the reset reverts them. A changed
-//! folder is copied as names, a changed file page by page. A [`path`](self) never leads above the
-//! folder that it begins at, by `..` or by a link. So a descriptor limits its holder to that
-//! folder.
+//! A node of the bundle is identified by its index, a new one by a number from the other end.
+//! Changes are in the instance's own memory, within the function's limit, and the reset reverts
+//! them. A changed folder is copied as names, a changed file page by page. A [`path`](self) never
+//! leads above the folder that it begins at, by `..` or by a link. So a descriptor limits its
+//! holder to that folder.
+//!
+//! Every function also has an empty folder `/tmp`, which takes no memory before the function writes
+//! to it: in the bundle's root folder if the function sees the bundle at `/`, otherwise beside it.
+//!
+//! A language engine is instantiated before it has a script and the script's files. C libraries
+//! look up the preopened folders only once, often at that time. So an engine has a single one, `/`,
+//! which later contains the bundle at its path.
 
 mod change;
 mod content;
@@ -34,8 +41,18 @@ use self::folder::Folder;
 /// An object at a path, by its number.
 pub(crate) type Node = u32;
 
-/// The root folder.
+/// The root folder of the bundle.
 pub(crate) const ROOT: Node = 0;
+
+/// The folder for temporary files.
+pub(crate) const TEMPORARY: Node = Node::MAX;
+
+/// The folder `/` of a language engine. The numbers of new nodes descend from here.
+pub(crate) const ENGINE_ROOT: Node = TEMPORARY - 1;
+
+/// Path of [`TEMPORARY`], and its name in the root folder of a bundle at `/`.
+const TEMPORARY_PATH: &str = "/tmp";
+const TEMPORARY_NAME: &str = "tmp";
 
 /// Maximum bytes of a file.
 const SIZE_MAX: u64 = 1 << 32;
@@ -69,8 +86,6 @@ pub(crate) enum FileError {
     TooLarge,
     /// The object is the root folder.
     Busy,
-    /// The function has no files.
-    NoFiles,
 }
 
 /// The memory that the function may use, from which nodes are paid for.
@@ -143,12 +158,30 @@ pub(crate) struct Opening {
     pub(crate) follow: bool,
 }
 
+/// Where a function has its folder for temporary files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum TemporaryFolder {
+    /// It is preopened, beside the bundle if there is one.
+    #[default]
+    Beside,
+    /// It is an entry of the function's folder `/`.
+    Inside,
+    /// The bundle has an object of its own at that path.
+    Replaced,
+}
+
 /// The files of a function.
 #[derive(Debug)]
 pub(crate) struct Files {
-    bundle: Bundle<'static>,
-    /// Absolute path at which the function sees the files.
+    bundle: Option<Bundle<'static>>,
+    /// Absolute path at which the function sees the bundle.
     mount: String,
+    temporary: TemporaryFolder,
+    /// Whether they are a language engine's, whose folder `/` contains everything.
+    is_engine: bool,
+    /// The folder that contains the bundle's root folder: that folder itself, unless an engine's
+    /// folder contains it.
+    mounted_in: Node,
     changed: BTreeMap<Node, Changed>,
     /// Number of times that each node is open.
     open: BTreeMap<Node, u32>,
@@ -157,21 +190,72 @@ pub(crate) struct Files {
     entry: Option<Node>,
 }
 
+impl Default for Files {
+    /// Returns the files of a function without a bundle.
+    fn default() -> Self {
+        Self {
+            bundle: None,
+            mount: String::new(),
+            temporary: TemporaryFolder::default(),
+            is_engine: false,
+            mounted_in: ROOT,
+            changed: BTreeMap::new(),
+            open: BTreeMap::new(),
+            next: ENGINE_ROOT - 1,
+            entry: None,
+        }
+    }
+}
+
 impl Files {
     /// Returns the files of a bundle, for a function that sees them at `mount`.
     ///
     /// # Errors
     /// Returns a [`FilesError`] if the bundle is invalid.
     pub(crate) fn new(bundle: &'static [u8], mount: String) -> Result<Self, FilesError> {
+        let mut files = Self::default();
+        files.mount(bundle, mount)?;
+        Ok(files)
+    }
+
+    /// Returns the files of a language engine without a script.
+    pub(crate) fn of_engine() -> Self {
+        Self {
+            temporary: TemporaryFolder::Inside,
+            is_engine: true,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a bundle to files without one, at `mount`. An engine's folder `/` contains it only
+    /// after [`FileSystem::attach`].
+    ///
+    /// # Errors
+    /// Returns a [`FilesError`] if the bundle is invalid.
+    pub(crate) fn mount(&mut self, bundle: &'static [u8], mount: String) -> Result<(), FilesError> {
         let bundle = Bundle::read(bundle)?;
-        Ok(Self {
-            next: bundle.count(),
-            bundle,
-            mount,
-            changed: BTreeMap::new(),
-            open: BTreeMap::new(),
-            entry: None,
-        })
+        self.temporary = match mount.as_str() {
+            "/" if bundle.named(ROOT, TEMPORARY_NAME).is_none() => TemporaryFolder::Inside,
+            "/" | TEMPORARY_PATH => TemporaryFolder::Replaced,
+            _ if self.is_engine => TemporaryFolder::Inside,
+            _ => TemporaryFolder::Beside,
+        };
+        self.bundle = Some(bundle);
+        self.mount = mount;
+        Ok(())
+    }
+
+    /// Returns the folders that are open before the function runs, in the order of their
+    /// descriptors, and their paths.
+    pub(crate) fn preopened(&self) -> impl Iterator<Item = (Node, &str)> {
+        let bundle = match self.bundle {
+            _ if self.is_engine => Some((ENGINE_ROOT, "/")),
+            Some(_) => Some((ROOT, self.mount.as_str())),
+            None => None,
+        };
+        let is_beside = self.temporary == TemporaryFolder::Beside;
+        let temporary = is_beside.then_some((TEMPORARY, TEMPORARY_PATH));
+        bundle.into_iter().chain(temporary)
     }
 
     /// Makes opening the file at an absolute path the func-entry point.
@@ -198,11 +282,6 @@ impl Files {
         self.entry == Some(node)
     }
 
-    /// Returns the path at which the function sees the files.
-    pub(crate) fn mount(&self) -> &str {
-        &self.mount
-    }
-
     /// Returns whether the files are as deployed.
     pub(crate) fn are_untouched(&self) -> bool {
         self.changed.is_empty()
@@ -212,8 +291,38 @@ impl Files {
         self.changed.get(&node).map(|changed| &changed.body)
     }
 
+    /// Returns the folder of the bundle that an unchanged folder shows: the root folder for an
+    /// engine's folder `/` if the bundle is at that path.
+    fn shown(&self, folder: Node) -> Node {
+        match folder {
+            ENGINE_ROOT if self.mount == "/" => ROOT,
+            folder => folder,
+        }
+    }
+
     fn bundled(&self, node: Node) -> Option<EntryObject<'static>> {
-        self.bundle.entry(node).map(|entry| entry.what)
+        let is_own = match node {
+            TEMPORARY => self.temporary != TemporaryFolder::Replaced,
+            ENGINE_ROOT => self.is_engine && self.mount != "/",
+            _ => false,
+        };
+        if is_own {
+            return Some(EntryObject::Folder { first: 0, count: 0 });
+        }
+        self.bundle?.entry(self.shown(node)).map(|entry| entry.what)
+    }
+
+    /// Returns the number of the bundle's nodes.
+    fn bundled_count(&self) -> Node {
+        self.bundle.map_or(0, |bundle| bundle.count())
+    }
+
+    /// Returns the name of the folder for temporary files in an unchanged folder, if that folder
+    /// contains it.
+    fn temporary_name(&self, folder: Node) -> Option<&'static str> {
+        let root = if self.is_engine { ENGINE_ROOT } else { ROOT };
+        let is_there = folder == root && self.temporary == TemporaryFolder::Inside;
+        is_there.then_some(TEMPORARY_NAME)
     }
 
     /// Returns the kind of a node.

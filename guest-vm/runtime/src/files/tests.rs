@@ -30,9 +30,16 @@ const NOW: Duration = Duration::from_secs(9);
 
 const LARGE: [u8; 10_000] = [7; 10_000];
 
-fn files() -> (Files, Budget) {
+fn bundle(entries: &[(Kind, &str, &[u8])]) -> &'static [u8] {
     let mut upload = Upload::default();
-    for (kind, path, content) in [
+    for (kind, path, content) in entries {
+        upload.add(*kind, path, content);
+    }
+    pack(&upload.into_bytes()).unwrap().leak()
+}
+
+fn files() -> (Files, Budget) {
+    let bundle = bundle(&[
         (Kind::File, "index.html", &b"<p>"[..]),
         (Kind::File, "lib/large", &LARGE),
         (Kind::File, "lib/deep/er", b"x"),
@@ -40,16 +47,15 @@ fn files() -> (Files, Budget) {
         (Kind::Link, "home", b"index.html"),
         (Kind::Link, "lib/up", b"../home"),
         (Kind::Link, "round", b"round"),
-    ] {
-        upload.add(kind, path, content);
-    }
-    let bundle = pack(&upload.into_bytes()).unwrap();
-    let files = Files::new(bundle.leak(), "/".into()).unwrap();
-    let budget = Budget {
+    ]);
+    (Files::new(bundle, "/files".into()).unwrap(), budget())
+}
+
+fn budget() -> Budget {
+    Budget {
         taken: 0,
         most: 1 << 20,
-    };
-    (files, budget)
+    }
 }
 
 const WRITE: Opening = Opening {
@@ -362,4 +368,146 @@ fn how_something_is_opened_is_held_to() {
     };
     open("home", truncate).unwrap();
     assert_eq!(content(&files, "index.html"), Ok(Vec::new()));
+}
+
+fn preopened(files: &Files) -> Vec<(Node, &str)> {
+    files.preopened().collect()
+}
+
+#[test]
+fn temporary_files_take_memory_only_while_they_exist() {
+    let (mut files, mut room) = (Files::default(), budget());
+    assert_eq!(preopened(&files), [(TEMPORARY, "/tmp")]);
+    assert_eq!(files.kind(ROOT), Err(FileError::NoEntry));
+    let mut files = files.with(&mut room, NOW);
+    assert_eq!(files.kind(TEMPORARY), Ok(Kind::Folder));
+    assert_eq!(files.list(TEMPORARY, 0, 9), Ok(Vec::new()));
+    assert_eq!(files.find(TEMPORARY, "..", true), Err(FileError::LeadsOut));
+    assert_eq!(files.find(TEMPORARY, "x", true), Err(FileError::NoEntry));
+    assert!(files.are_untouched());
+    let node = files.open(TEMPORARY, "x", WRITE).unwrap();
+    assert_eq!(files.write(node, 0, b"some"), Ok(4));
+    let mut some = [0; 9];
+    assert_eq!(files.read(node, 0, &mut some), Ok(4));
+    assert_eq!(files.find(TEMPORARY, "x", true), Ok(node));
+    files.close(node);
+    files.unlink(TEMPORARY, "x").unwrap();
+    assert_eq!(files.stat(node), Err(FileError::NoEntry));
+    // The folder's own memory stays.
+    assert_eq!(room.taken, NODE);
+}
+
+#[test]
+fn a_bundle_at_the_root_contains_the_temporary_folder() {
+    let some = bundle(&[(Kind::File, "a", b"a"), (Kind::File, "z", b"z")]);
+    let (mut files, mut room) = (Files::new(some, "/".into()).unwrap(), budget());
+    assert_eq!(preopened(&files), [(ROOT, "/")]);
+    assert_eq!(names(&files, "."), ["a", "z", "tmp"]);
+    assert_eq!(files.list(ROOT, 2, 1).unwrap().len(), 1);
+    assert_eq!(files.list(ROOT, 3, 1).unwrap().len(), 0);
+    assert_eq!(
+        files.find(ROOT, "tmp/../a", true),
+        files.find(ROOT, "a", true)
+    );
+    assert!(files.are_untouched() && room.taken == 0);
+    let mut files = files.with(&mut room, NOW);
+    let node = files.open(ROOT, "tmp/x", WRITE).unwrap();
+    files.write(node, 0, b"some").unwrap();
+    assert_eq!(names(&files, "tmp"), ["x"]);
+    files.rename((ROOT, "tmp/x"), (ROOT, "y")).unwrap();
+    assert_eq!(content(&files, "y"), Ok(b"some".to_vec()));
+    assert_eq!(names(&files, "."), ["a", "z", "tmp", "y"]);
+    assert_eq!(
+        files.rename((ROOT, "tmp"), (ROOT, "tmp/tmp")),
+        Err(FileError::Invalid)
+    );
+    files.remove_folder(ROOT, "tmp").unwrap();
+    assert_eq!(names(&files, "."), ["a", "z", "y"]);
+    assert_eq!(files.find(ROOT, "tmp", true), Err(FileError::NoEntry));
+}
+
+#[test]
+fn deployed_files_at_the_path_of_the_temporary_folder_replace_it() {
+    let own = bundle(&[(Kind::File, "tmp/deployed", b"x")]);
+    let mut files = Files::new(own, "/".into()).unwrap();
+    assert_eq!(preopened(&files), [(ROOT, "/")]);
+    assert_eq!(names(&files, "."), ["tmp"]);
+    assert_eq!(names(&files, "tmp"), ["deployed"]);
+    assert_eq!(files.kind(TEMPORARY), Err(FileError::NoEntry));
+    let mut room = budget();
+    files
+        .with(&mut room, NOW)
+        .open(ROOT, "tmp/x", WRITE)
+        .unwrap();
+    assert_eq!(names(&files, "tmp"), ["deployed", "x"]);
+    let at = Files::new(own, "/tmp".into()).unwrap();
+    assert_eq!(preopened(&at), [(ROOT, "/tmp")]);
+    for beside in ["/data", "/tmp/data"] {
+        let files = Files::new(own, beside.into()).unwrap();
+        let expected = [(ROOT, beside), (TEMPORARY, "/tmp")];
+        assert_eq!(preopened(&files), expected);
+    }
+}
+
+fn engine(bundle: &'static [u8], mount: &str, room: &mut Budget) -> Files {
+    let mut files = Files::of_engine();
+    assert_eq!(preopened(&files), [(ENGINE_ROOT, "/")]);
+    assert_eq!(files.list(ENGINE_ROOT, 0, 9).unwrap().len(), 1);
+    files.mount(bundle, mount.into()).unwrap();
+    files.with(room, NOW).attach().unwrap();
+    files
+}
+
+#[test]
+fn an_engines_folder_contains_the_files_of_its_script_at_their_path() {
+    let some = bundle(&[(Kind::File, "a", b"deployed"), (Kind::File, "tmp/b", b"c")]);
+    for mount in ["/", "/a", "/srv/data", "/tmp", "/tmp/data"] {
+        let mut room = budget();
+        let files = engine(some, mount, &mut room);
+        assert_eq!(preopened(&files), [(ENGINE_ROOT, "/")]);
+        let path = alloc::format!("{}/a", mount.trim_end_matches('/'));
+        let node = files.find(ENGINE_ROOT, &path[1..], true).unwrap();
+        let mut out = [0; 8];
+        assert_eq!(files.read(node, 0, &mut out), Ok(8));
+        let mut room = budget();
+        let mut files = engine(some, mount, &mut room);
+        let mut files = files.with(&mut room, NOW);
+        files.open(ENGINE_ROOT, "tmp/x", WRITE).unwrap();
+        files.open(ENGINE_ROOT, "new", WRITE).unwrap();
+        assert!(files.find(ENGINE_ROOT, &path[1..], true).is_ok(), "{mount}");
+        assert_eq!(
+            files.find(ENGINE_ROOT, "../x", true),
+            Err(FileError::LeadsOut)
+        );
+    }
+    let mut room = budget();
+    let mut deep = engine(some, "/srv/data", &mut room);
+    assert_eq!(
+        deep.with(&mut room, NOW)
+            .rename((ENGINE_ROOT, "srv"), (ENGINE_ROOT, "srv/data/srv")),
+        Err(FileError::Invalid)
+    );
+    let listed = |mount: &str| {
+        let files = engine(some, mount, &mut budget());
+        let names = files.list(ENGINE_ROOT, 0, 9).unwrap();
+        let names: Vec<String> = names.iter().map(|entry| entry.name.to_string()).collect();
+        names.join(" ")
+    };
+    assert_eq!(listed("/"), "a tmp");
+    assert_eq!(listed("/srv/data"), "tmp srv");
+    assert_eq!(listed("/tmp"), "tmp");
+}
+
+#[test]
+fn files_that_an_engine_opened_before_its_script_stay_open() {
+    let (mut files, mut room) = (Files::of_engine(), budget());
+    let opened = files.with(&mut room, NOW).open(ENGINE_ROOT, "tmp/x", WRITE);
+    let node = opened.unwrap();
+    let some = bundle(&[(Kind::File, "a", b"deployed")]);
+    files.mount(some, "/".into()).unwrap();
+    let mut files = files.with(&mut room, NOW);
+    files.attach().unwrap();
+    assert!(files.find(ENGINE_ROOT, "a", true).is_ok());
+    assert_eq!(files.write(node, 0, b"y"), Ok(1));
+    assert_eq!(files.find(ENGINE_ROOT, "tmp/x", true), Ok(node));
 }

@@ -64,15 +64,14 @@ impl<P: Platform> State<P> {
             let variables: Vec<u8> = variables
                 .flat_map(|(name, value)| [name, b"=".as_slice(), value, b"\0"].concat())
                 .collect();
-            if let Ok(mut files) = self.file_system() {
-                let written = files.set_size(node, 0);
-                let written = written.and_then(|()| files.write(node, 0, &variables));
-                if written.ok() != Some(variables.len()) {
-                    return Err(format_err!(
-                        "the function has no memory left for its environment, which the file of \
-                         its entry point is to hold"
-                    ));
-                }
+            let mut files = self.file_system();
+            let written = files.set_size(node, 0);
+            let written = written.and_then(|()| files.write(node, 0, &variables));
+            if written.ok() != Some(variables.len()) {
+                return Err(format_err!(
+                    "the function has no memory left for its environment, which the file of its \
+                     entry point is to hold"
+                ));
             }
         }
         Ok(())

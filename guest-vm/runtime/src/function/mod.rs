@@ -22,6 +22,7 @@ use core::mem;
 use core::ptr::NonNull;
 
 use faasw_abi::outcome::Outcome;
+use faasw_abi::script::{ENGINE_VERSION, SCRIPT_EXPORT};
 use faasw_abi::state::{INITIALISER, RESUME};
 use faasw_abi::store::RECORD_MAX;
 use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig, SeedFiles};
@@ -87,6 +88,19 @@ impl Loaded {
         match code {
             Ok(code) => Ok(Self { code, kind }),
             Err(error) => Err(Failure::load(&error, None)),
+        }
+    }
+}
+
+impl Loaded {
+    /// Returns whether the code takes a script, as language engines do.
+    fn is_engine(&self) -> bool {
+        match &self.code {
+            Code::Component(component) => {
+                let interface = format!("{SCRIPT_EXPORT}@{ENGINE_VERSION}");
+                component.get_export_index(None, &interface).is_some()
+            }
+            Code::Module(_) => false,
         }
     }
 }
@@ -164,6 +178,7 @@ impl<P: Platform> Prepared<P> {
             Ok(prepared) => prepared,
             Err(failure) => return Err(PreparationFailure { platform, failure }),
         };
+        let files = files.or_else(|| loaded.is_engine().then(Files::of_engine));
         let stdio = match loaded.kind {
             FunctionKind::HttpComponent => Stdio::Log,
             FunctionKind::CliComponent | FunctionKind::CgiModule => {

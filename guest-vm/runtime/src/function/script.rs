@@ -3,6 +3,7 @@
 //! The script arrives as one piece on a channel of its own, before any request. The guest wipes its
 //! own copy of the script, or the function's seed would hold it twice.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -13,11 +14,12 @@ use core::hint;
 use faasw_abi::channel::Channel;
 use faasw_abi::outcome::Outcome;
 use faasw_abi::script::{self, ENGINE_VERSION, File, SCRIPT_EXPORT, SCRIPT_INIT, SCRIPT_MAX};
-use faasw_abi::wire::SeedConfig;
+use faasw_abi::wire::{SeedConfig, SeedFiles};
 use wasmtime::component::{ComponentType, Lift, TypedFunc};
 
 use super::{Instance, Ready, exported};
 use crate::failure::Failure;
+use crate::files::Files;
 use crate::platform::{Platform, fill};
 
 /// The error of an engine about a script.
@@ -43,15 +45,21 @@ impl Drop for Wiped {
 
 impl<P: Platform> Ready<P> {
     /// Passes the script that arrives on [`Channel::SCRIPT`] to the function, which is a language
-    /// engine, and configures it by `config`.
+    /// engine, and configures it by `config`. `files` is the bundle that `config` announces, if it
+    /// does.
     ///
     /// # Errors
-    /// Returns a [`Failure`] if the script is malformed, or if the function is no engine, uses more
-    /// memory than `config` permits, rejects the script, or traps. It must not be used any more
-    /// then.
-    pub fn take_script(&mut self, config: SeedConfig) -> Result<(), Failure> {
+    /// Returns a [`Failure`] if the script or the bundle is malformed, or if the function is no
+    /// engine, uses more memory than `config` permits, rejects the script, or traps. It must not be
+    /// used any more then.
+    pub fn take_script(
+        &mut self,
+        mut config: SeedConfig,
+        files: Option<&'static [u8]>,
+    ) -> Result<(), Failure> {
+        let files = files.zip(config.files.take());
         let script = self.receive_script()?;
-        let files = script::read(&script.0)
+        let script_files = script::read(&script.0)
             .map_err(|error| Failure::new(Outcome::LoadFailed, format!("{error}")))?;
         let Instance::Component(instance) = self.instance else {
             return Err(Failure::new(
@@ -63,10 +71,21 @@ impl<P: Platform> Ready<P> {
         if let Some(error) = too_large {
             return Err(Failure::load(&error.into(), None));
         }
+        if let Some((bundle, SeedFiles { mount, .. })) = files {
+            let refused = |report| Failure::new(Outcome::LoadFailed, report);
+            let state = self.store.data_mut();
+            let own = state
+                .files
+                .get_or_insert_with(|| Box::new(Files::of_engine()));
+            let mounted = own.mount(bundle, mount);
+            mounted.map_err(|error| refused(format!("{error}")))?;
+            let attached = state.file_system().attach();
+            attached.map_err(|error| refused(format!("the files have no place: {error:?}")))?;
+        }
         let interface = format!("{SCRIPT_EXPORT}@{ENGINE_VERSION}");
         let init = exported(&mut self.store, instance, &interface, SCRIPT_INIT)
             .map_err(|error| Failure::load(&error, None))?;
-        self.init(&init, &files)
+        self.init(&init, &script_files)
     }
 
     fn init(

@@ -2,9 +2,10 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem::take;
 
 use faasw_abi::channel::Channel;
-use faasw_abi::wire::{RequestHead, decode_trailers};
+use faasw_abi::wire::{Pair, RequestHead, decode_trailers};
 use wasmtime::Result;
 use wasmtime::component::Resource;
 
@@ -24,9 +25,43 @@ pub struct IncomingRequest {
     scheme: Option<Scheme>,
     authority: Option<String>,
     path_with_query: Option<String>,
-    headers: Fields,
+    headers: RequestFields,
     body_taken: bool,
     invocation: InvocationNumber,
+}
+
+/// The header fields of a request. They are converted when the function first asks for them.
+#[derive(Debug)]
+enum RequestFields {
+    Received {
+        fields: Vec<Pair>,
+        /// The part of the path that led to the function.
+        script_name: Vec<u8>,
+    },
+    Converted(Fields),
+}
+
+/// The field with the path at which the client reached the function. Only the node sets it: a
+/// client's value does not arrive here.
+const PREFIX: &[u8] = b"x-forwarded-prefix";
+
+impl RequestFields {
+    fn fields(&mut self) -> Fields {
+        let converted = match self {
+            Self::Converted(fields) => fields.clone(),
+            Self::Received {
+                fields,
+                script_name,
+            } => {
+                if !script_name.is_empty() {
+                    fields.push((PREFIX.to_vec(), take(script_name)));
+                }
+                Fields::received(fields)
+            }
+        };
+        *self = Self::Converted(converted.clone());
+        converted
+    }
 }
 
 /// The message that an incoming body belongs to.
@@ -96,7 +131,10 @@ impl IncomingRequest {
             scheme: scheme(head.scheme),
             authority: text(head.authority),
             path_with_query: text(head.path_and_query),
-            headers: Fields::received(&head.headers),
+            headers: RequestFields::Received {
+                fields: head.headers,
+                script_name: head.script_name,
+            },
             body_taken: false,
             invocation,
         }
@@ -140,7 +178,7 @@ impl<P: Platform> types::HostIncomingRequest for State<P> {
     }
 
     fn headers(&mut self, request: Resource<IncomingRequest>) -> Result<Resource<Fields>> {
-        let headers = self.table.get(&request)?.headers.clone();
+        let headers = self.table.get_mut(&request)?.headers.fields();
         Ok(self.table.push(headers)?)
     }
 

@@ -70,7 +70,6 @@ impl From<FileError> for Errno {
             FileError::NoSpace => Self::Nospc,
             FileError::TooLarge => Self::Fbig,
             FileError::Busy => Self::Busy,
-            FileError::NoFiles => Self::Badf,
         }
     }
 }

@@ -71,8 +71,8 @@ impl<P: Platform> State<P> {
 
 /// Releases the node of a closed descriptor.
 pub(super) fn release<P: Platform>(state: &mut State<P>, descriptor: Descriptor) {
-    if let (Some(node), Ok(mut files)) = (descriptor.node(), state.file_system()) {
-        files.close(node);
+    if let Some(node) = descriptor.node() {
+        state.file_system().close(node);
     }
 }
 
@@ -91,7 +91,7 @@ fn read_at<P: Platform>(
     let buffers = memory
         .buffers(array, count)?
         .collect::<Result<Vec<_>, _>>()?;
-    let files = state.file_system()?;
+    let files = state.file_system();
     let mut total = 0;
     for (pointer, length) in buffers {
         let buffer = memory.bytes_mut(pointer, length)?;
@@ -115,7 +115,7 @@ fn write_at<P: Platform>(
     if !file.writes {
         return Err(Errno::Badf.into());
     }
-    let mut files = state.file_system()?;
+    let mut files = state.file_system();
     let mut total = 0;
     for buffer in memory.buffers(array, count)? {
         let (pointer, length) = buffer?;
@@ -160,7 +160,7 @@ pub(super) fn write<P: Platform>(
     count: u32,
 ) -> Result<u32, Halt> {
     if file.flags & APPEND != 0 {
-        file.at = state.file_system()?.stat(file.node)?.size;
+        file.at = state.file_system().stat(file.node)?.size;
     }
     let written = write_at(memory, state, file, array, count)?;
     if let Some(open) = state.descriptors.file_mut(descriptor) {
@@ -215,7 +215,7 @@ pub(super) fn filestat_of<P: Platform>(
     descriptor: u32,
 ) -> Result<[u64; 8], Errno> {
     match state.descriptors.get(descriptor).ok_or(Errno::Badf)?.node() {
-        Some(node) => Ok(filestat(&state.file_system()?.stat(node)?)),
+        Some(node) => Ok(filestat(&state.file_system().stat(node)?)),
         None => Ok([0; 8]),
     }
 }
@@ -249,7 +249,7 @@ fn seek<P: Platform>(
     let from = match whence {
         0 => 0,
         1 => file.at,
-        2 => state.file_system()?.stat(file.node)?.size,
+        2 => state.file_system().stat(file.node)?.size,
         _ => return Err(Errno::Inval),
     };
     let at = from.checked_add_signed(offset).ok_or(Errno::Inval)?;
@@ -303,7 +303,7 @@ functions! {
         if !file.writes {
             return Err(Errno::Badf.into());
         }
-        let mut files = state.file_system()?;
+        let mut files = state.file_system();
         if end > files.stat(file.node)?.size {
             files.set_size(file.node, end)?;
         }
@@ -315,7 +315,7 @@ functions! {
         if !file.writes {
             return Err(Errno::Badf.into());
         }
-        Ok(state.file_system()?.set_size(file.node, size)?)
+        Ok(state.file_system().set_size(file.node, size)?)
     }
 
     fn fd_filestat_set_times(
@@ -324,7 +324,7 @@ functions! {
     ) {
         let descriptor = state.descriptors.get(descriptor);
         let node = descriptor.ok_or(Errno::Badf)?.node().ok_or(Errno::Inval)?;
-        let mut files = state.file_system()?;
+        let mut files = state.file_system();
         let (accessed, modified) = times((accessed, modified), flags, files.now())?;
         Ok(files.set_times(node, accessed, modified)?)
     }

@@ -1,5 +1,7 @@
 //! Operations on open folders: listing, and the paths of preopened folders.
 
+use alloc::string::String;
+
 use super::errno::Errno;
 use super::files::{filetype, inode};
 use super::memory::functions;
@@ -65,17 +67,22 @@ fn list(files: &Files, folder: Node, cookie: u64, room: &mut [u8]) -> Result<usi
 }
 
 /// Returns the path of a preopened folder, by its descriptor.
-fn preopened<P: Platform>(state: &State<P>, descriptor: u32) -> Result<&str, Errno> {
-    match (state.descriptors.get(descriptor), &state.files) {
-        (
-            Some(Descriptor::Folder {
-                is_preopened: true, ..
-            }),
-            Some(files),
-        ) => Ok(files.mount()),
-        // C libraries search for preopened folders from 3 up, until this error.
-        _ => Err(Errno::Badf),
-    }
+fn preopened<P: Platform>(state: &State<P>, descriptor: u32) -> Result<String, Errno> {
+    // C libraries search for preopened folders from 3 up, until this error.
+    let Some(Descriptor::Folder {
+        node,
+        is_preopened: true,
+    }) = state.descriptors.get(descriptor)
+    else {
+        return Err(Errno::Badf);
+    };
+    let without = Files::default();
+    let files = state.files.as_deref().unwrap_or(&without);
+    let mut preopened = files.preopened();
+    let (_, path) = preopened
+        .find(|(other, _)| *other == node)
+        .ok_or(Errno::Badf)?;
+    Ok(path.into())
 }
 
 functions! {
@@ -98,7 +105,7 @@ functions! {
     ) {
         let folder = state.folder(descriptor)?;
         let buffer = memory.bytes_mut(buffer, length)?;
-        let files = state.file_system()?;
+        let files = state.file_system();
         let listed = list(&files, folder, cookie, buffer)?;
         Ok(memory.write_u32(used, listed.try_into()?)?)
     }

@@ -43,9 +43,9 @@ fn open<P: Platform>(
     reads: bool,
     flags: u16,
 ) -> Result<u32, Halt> {
-    let node = state.file_system()?.open(folder, path, opening)?;
+    let node = state.file_system().open(folder, path, opening)?;
     state.opens(node)?;
-    let descriptor = match state.file_system()?.kind(node)? {
+    let descriptor = match state.file_system().kind(node)? {
         Kind::Folder => Descriptor::Folder {
             node,
             is_preopened: false,
@@ -59,7 +59,7 @@ fn open<P: Platform>(
         }),
     };
     let Some(number) = state.descriptors.add(descriptor) else {
-        state.file_system()?.close(node);
+        state.file_system().close(node);
         return Err(Errno::Mfile.into());
     };
     Ok(number)
@@ -93,7 +93,7 @@ functions! {
         folder: u32, lookup: u32, path: u32, length: u32, stat_to: u32,
     ) {
         let (folder, path) = place(memory, state, folder, path, length)?;
-        let files = state.file_system()?;
+        let files = state.file_system();
         let node = files.find(folder, path, lookup & FOLLOW != 0)?;
         Ok(memory.write_u64s(stat_to, filestat(&files.stat(node)?))?)
     }
@@ -103,7 +103,7 @@ functions! {
         folder: u32, path: u32, length: u32, buffer: u32, most: u32, used_to: u32,
     ) {
         let (folder, path) = place(memory, state, folder, path, length)?;
-        let files = state.file_system()?;
+        let files = state.file_system();
         let target = files.read_link(folder, path)?.as_bytes();
         let count = target.len().min(most as usize);
         memory.write(buffer, target.get(..count).unwrap_or_default())?;
@@ -112,17 +112,17 @@ functions! {
 
     fn path_create_directory(memory, state; folder: u32, path: u32, length: u32) {
         let (folder, path) = place(memory, state, folder, path, length)?;
-        Ok(state.file_system()?.create_folder(folder, path)?)
+        Ok(state.file_system().create_folder(folder, path)?)
     }
 
     fn path_remove_directory(memory, state; folder: u32, path: u32, length: u32) {
         let (folder, path) = place(memory, state, folder, path, length)?;
-        Ok(state.file_system()?.remove_folder(folder, path)?)
+        Ok(state.file_system().remove_folder(folder, path)?)
     }
 
     fn path_unlink_file(memory, state; folder: u32, path: u32, length: u32) {
         let (folder, path) = place(memory, state, folder, path, length)?;
-        Ok(state.file_system()?.unlink(folder, path)?)
+        Ok(state.file_system().unlink(folder, path)?)
     }
 
     fn path_filestat_set_times(
@@ -130,7 +130,7 @@ functions! {
         folder: u32, lookup: u32, path: u32, length: u32, accessed: u64, modified: u64, flags: u32,
     ) {
         let (folder, path) = place(memory, state, folder, path, length)?;
-        let mut files = state.file_system()?;
+        let mut files = state.file_system();
         let (accessed, modified) = times((accessed, modified), flags, files.now())?;
         let node = files.find(folder, path, lookup & FOLLOW != 0)?;
         Ok(files.set_times(node, accessed, modified)?)
@@ -142,7 +142,7 @@ functions! {
     ) {
         let (folder, path) = place(memory, state, folder, path, length)?;
         let target = text(memory, target, target_length)?;
-        Ok(state.file_system()?.create_link(target, folder, path)?)
+        Ok(state.file_system().create_link(target, folder, path)?)
     }
 
     fn path_link(
@@ -155,7 +155,7 @@ functions! {
         if lookup & FOLLOW != 0 {
             return Err(Errno::Inval.into());
         }
-        Ok(state.file_system()?.link(from, to)?)
+        Ok(state.file_system().link(from, to)?)
     }
 
     fn path_rename(
@@ -164,6 +164,6 @@ functions! {
     ) {
         let from = place(memory, state, folder, path, length)?;
         let to = place(memory, state, to_folder, to_path, to_length)?;
-        Ok(state.file_system()?.rename(from, to)?)
+        Ok(state.file_system().rename(from, to)?)
     }
 }

@@ -82,12 +82,14 @@ pub fn the_environment_is_the_functions_own() {
     let seen = BENCH.text("/probe/env");
     has_line(&seen, "COLOUR=green");
     has_line(&seen, "arg probe");
-    assert_eq!(seen.lines().count(), 2, "{seen}");
+    // The node adds the path at which it serves the function.
+    has_line(&seen, "FAASW_BASE_PATH=/probe");
+    assert_eq!(seen.lines().count(), 3, "{seen}");
 }
 
 pub fn functions_have_no_access_to_the_host() {
     BENCH.probe();
-    assert_eq!(BENCH.text("/probe/fs"), "preopens 0\n");
+    assert_eq!(BENCH.text("/probe/fs"), "preopens 1\n/tmp\n");
     assert_eq!(BENCH.text("/probe/stdin"), "stdin 0\n");
     let sockets = BENCH.text("/probe/sockets");
     assert!(sockets.contains("access-denied"), "{sockets}");
@@ -100,7 +102,7 @@ pub fn functions_have_no_access_to_the_host() {
     assert!(!outgoing.starts_with("answered"), "{outgoing}");
     let command = BENCH.text("/cgi/fs");
     assert!(
-        !command.contains("open ok") && !command.contains("preopen yes"),
+        !command.contains("open ok") && command.contains("preopen yes"),
         "{command}"
     );
 }

@@ -219,7 +219,7 @@ fn functions_that_do_not_read_secrets_get_a_notice() {
     let deployed = BENCH.deploy("deaf", &module, reading(&["key"]));
     let notice = deployed.notice.unwrap();
     assert!(notice.contains("it was given a secret"), "{notice}");
-    assert_eq!(BENCH.text("/deaf/env"), "arg deaf\n");
+    assert_eq!(BENCH.text("/deaf/env"), "FAASW_BASE_PATH=/deaf\narg deaf\n");
 }
 
 /// Secrets survive with the key in the data directory, and not with another key.

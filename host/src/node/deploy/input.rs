@@ -100,7 +100,9 @@ impl Deployer {
         let engine = self.engines.engine_for(&input.module, options)?;
         let names_files = options.own_files_at().or(options.own_freeze_at()).is_some();
         match &input.files {
-            Some(_) if engine.is_some() => Err(DeployError::Files(FilesRefused::OfScript)),
+            _ if engine.is_some() && options.own_freeze_at().is_some() => {
+                Err(DeployError::Files(FilesRefused::FreezePointOfScript))
+            }
             None if names_files => Err(DeployError::Files(FilesRefused::Missing)),
             _ => Ok(engine),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use faasw_abi::entry::is_entry;
+use faasw_abi::{entry::is_entry, wire::Pair};
 use faasw_client::{FunctionName, FunctionOptions, Initialisation};
 use faasw_pool::{FunctionSpec, Script};
 
@@ -12,6 +12,9 @@ use crate::{
     node::content::SeedContent,
     registry::VersionRecord,
 };
+
+/// The variable with the path at which the node serves a function.
+const BASE_PATH: &[u8] = b"FAASW_BASE_PATH";
 
 impl VersionFactory {
     /// Returns the specification of a seed that is made now, and notifies the observer.
@@ -58,11 +61,7 @@ impl VersionFactory {
         FunctionSpec {
             name: name.as_str().into(),
             memory_limit: options.memory_or(self.limits.memory),
-            environment: options
-                .environment()
-                .iter()
-                .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
-                .collect(),
+            environment: environment(name, options),
             configuration: options
                 .configuration()
                 .iter()
@@ -95,4 +94,17 @@ impl VersionFactory {
             log: log.clone(),
         }
     }
+}
+
+/// Returns the function's environment: its own variables, and the path at which the node serves it,
+/// for code that builds links before it has a request.
+fn environment(name: &FunctionName, options: &FunctionOptions) -> Vec<Pair> {
+    let own = options.environment().iter();
+    let mut all: Vec<Pair> = own
+        .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+        .collect();
+    if !all.iter().any(|(name, _)| name == BASE_PATH) {
+        all.push((BASE_PATH.to_vec(), format!("/{name}").into_bytes()));
+    }
+    all
 }

@@ -4,6 +4,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use faasw_abi::command::Command;
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::wire::FunctionKind;
@@ -270,13 +271,20 @@ impl FunctionStep {
         let mut mailbox = Mailbox::new()?;
         let code = self.code.get().await?;
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let upload = match (&self.spec.script, &self.spec.files) {
-            (Some(script), _) => Some(script.files.get().await?),
-            (None, Some(files)) => Some(files.bundle.get().await?),
-            (None, None) => None,
+        let bundle = match &self.spec.files {
+            Some(files) => files.bundle.get().await?,
+            None => Bytes::new(),
         };
-        let upload = upload.map(|upload| ScriptUpload::open(upload, &mut mailbox));
-        let upload = upload.transpose().map_err(SeedError::Function)?;
+        let script = match &self.spec.script {
+            Some(script) => script.files.get().await?,
+            None => Bytes::new(),
+        };
+        let upload = if self.requires_own_seed() {
+            let opened = ScriptUpload::open(bundle, script, &mut mailbox);
+            Some(opened.map_err(SeedError::Function)?)
+        } else {
+            None
+        };
         let (ram, code) = (self.ram_bytes, Some(&*code));
         let mut making = SeedBuild::fork(context, parent, ram, mailbox, code, log).await?;
         if let Some(upload) = upload {

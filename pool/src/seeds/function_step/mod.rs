@@ -127,17 +127,15 @@ impl FunctionStep {
         known: Option<EarlierBuild>,
         deployment: u64,
     ) -> Result<Self, SeedError> {
-        let memory_limit = match &spec.script {
+        let own_limit = match &spec.script {
             // The guests of a script are the engine's, whose RAM cannot shrink, and they have to
             // receive the script.
             Some(script) => spec.memory_limit.max(ENGINE_MEMORY) + script.bytes,
-            // The files lie beside the function's own memory, in large pages of their own.
-            None => {
-                let files = spec.files.as_ref().map_or(0, |files| files.bytes);
-                spec.memory_limit
-                    .saturating_add(files.next_multiple_of(LARGE_PAGE))
-            }
+            None => spec.memory_limit,
         };
+        // The files lie beside the function's own memory, in large pages of their own.
+        let files = spec.files.as_ref().map_or(0, |files| files.bytes);
+        let memory_limit = own_limit.saturating_add(files.next_multiple_of(LARGE_PAGE));
         let ram_bytes = ram_of(memory_limit)?;
         let config = SeedConfig {
             kind,

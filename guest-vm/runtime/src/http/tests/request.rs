@@ -121,3 +121,28 @@ fn bytes_are_read_as_they_arrive() {
         [b"1".to_vec()]
     );
 }
+
+#[test]
+fn the_path_to_the_function_is_a_field_unless_it_has_its_host() {
+    let mut function = function();
+    let mut fields_of = |script_name: &str| {
+        let head = RequestHead {
+            script_name: script_name.as_bytes().to_vec(),
+            headers: vec![(b"a".to_vec(), b"1".to_vec())],
+            ..RequestHead::default()
+        };
+        let request = IncomingRequest::new(InvocationNumber::default(), head);
+        let request = function.table.push(request).unwrap();
+        let mut entries = || {
+            let fields = HostIncomingRequest::headers(&mut function, again(&request)).unwrap();
+            HostFields::entries(&mut function, fields).unwrap()
+        };
+        let first = entries();
+        assert_eq!(first, entries());
+        first
+    };
+    let pair = |name: &str, value: &str| (name.to_string(), value.as_bytes().to_vec());
+    let prefix = pair("x-forwarded-prefix", "/shop");
+    assert_eq!(fields_of("/shop"), [pair("a", "1"), prefix]);
+    assert_eq!(fields_of(""), [pair("a", "1")]);
+}

@@ -73,12 +73,12 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         descriptor: Resource<Descriptor>,
     ) -> Result<DescriptorType, FileFailure> {
         let node = self.node(&descriptor)?;
-        Ok(type_of(self.file_system()?.kind(node)?))
+        Ok(type_of(self.file_system().kind(node)?))
     }
 
     fn set_size(&mut self, descriptor: Resource<Descriptor>, size: u64) -> Result<(), FileFailure> {
         let node = self.opened(&descriptor, DescriptorFlags::WRITE)?;
-        Ok(self.file_system()?.set_size(node, size)?)
+        Ok(self.file_system().set_size(node, size)?)
     }
 
     fn set_times(
@@ -88,7 +88,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         modified: NewTimestamp,
     ) -> Result<(), FileFailure> {
         let node = self.node(&descriptor)?;
-        let mut files = self.file_system()?;
+        let mut files = self.file_system();
         let (accessed, modified) = (time(accessed, files.now()), time(modified, files.now()));
         Ok(files.set_times(node, accessed, modified)?)
     }
@@ -101,7 +101,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
     ) -> Result<(Vec<u8>, bool), FileFailure> {
         let node = self.opened(&descriptor, DescriptorFlags::READ)?;
         let bytes = self.read_file(node, at, length)?;
-        let size = self.file_system()?.stat(node)?.size;
+        let size = self.file_system().stat(node)?.size;
         let is_end = at.saturating_add(bytes.len() as u64) >= size;
         Ok((bytes, is_end))
     }
@@ -113,7 +113,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         at: u64,
     ) -> Result<u64, FileFailure> {
         let node = self.opened(&descriptor, DescriptorFlags::WRITE)?;
-        Ok(self.file_system()?.write(node, at, &bytes)? as u64)
+        Ok(self.file_system().write(node, at, &bytes)? as u64)
     }
 
     fn read_directory(
@@ -122,7 +122,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
     ) -> Result<Resource<Listing>, FileFailure> {
         let folder = self.node(&descriptor)?;
         // Checks that the folder can be listed.
-        self.file_system()?.list(folder, 0, 0)?;
+        self.file_system().list(folder, 0, 0)?;
         self.open_node(folder, Listing { folder, behind: 0 })
     }
 
@@ -137,12 +137,12 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        Ok(self.file_system()?.create_folder(folder, &path)?)
+        Ok(self.file_system().create_folder(folder, &path)?)
     }
 
     fn stat(&mut self, descriptor: Resource<Descriptor>) -> Result<DescriptorStat, FileFailure> {
         let node = self.node(&descriptor)?;
-        Ok(descriptor_stat(&self.file_system()?.stat(node)?))
+        Ok(descriptor_stat(&self.file_system().stat(node)?))
     }
 
     fn stat_at(
@@ -152,7 +152,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<DescriptorStat, FileFailure> {
         let folder = self.node(&descriptor)?;
-        let files = self.file_system()?;
+        let files = self.file_system();
         let node = files.find(folder, &path, follows(flags))?;
         Ok(descriptor_stat(&files.stat(node)?))
     }
@@ -166,7 +166,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         modified: NewTimestamp,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        let mut files = self.file_system()?;
+        let mut files = self.file_system();
         let node = files.find(folder, &path, follows(flags))?;
         let (accessed, modified) = (time(accessed, files.now()), time(modified, files.now()));
         Ok(files.set_times(node, accessed, modified)?)
@@ -184,7 +184,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         if follows(flags) {
             return Err(FileFailure::Code(ErrorCode::Invalid));
         }
-        Ok(self.file_system()?.link((folder, &path), (to, &to_path))?)
+        Ok(self.file_system().link((folder, &path), (to, &to_path))?)
     }
 
     fn open_at(
@@ -204,7 +204,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
             write: flags.contains(DescriptorFlags::WRITE),
             follow: follows(path_flags),
         };
-        let node = self.file_system()?.open(folder, &path, opening)?;
+        let node = self.file_system().open(folder, &path, opening)?;
         self.opens(node)?;
         let pushed = self.table.push(Descriptor { node, flags });
         if pushed.is_err() {
@@ -219,7 +219,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<String, FileFailure> {
         let folder = self.node(&descriptor)?;
-        Ok(self.file_system()?.read_link(folder, &path)?.to_string())
+        Ok(self.file_system().read_link(folder, &path)?.to_string())
     }
 
     fn remove_directory_at(
@@ -228,7 +228,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        Ok(self.file_system()?.remove_folder(folder, &path)?)
+        Ok(self.file_system().remove_folder(folder, &path)?)
     }
 
     fn rename_at(
@@ -239,9 +239,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         to_path: String,
     ) -> Result<(), FileFailure> {
         let (folder, to) = (self.node(&descriptor)?, self.node(&to)?);
-        Ok(self
-            .file_system()?
-            .rename((folder, &path), (to, &to_path))?)
+        Ok(self.file_system().rename((folder, &path), (to, &to_path))?)
     }
 
     fn symlink_at(
@@ -251,7 +249,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        Ok(self.file_system()?.create_link(&target, folder, &path)?)
+        Ok(self.file_system().create_link(&target, folder, &path)?)
     }
 
     fn unlink_file_at(
@@ -260,7 +258,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<(), FileFailure> {
         let folder = self.node(&descriptor)?;
-        Ok(self.file_system()?.unlink(folder, &path)?)
+        Ok(self.file_system().unlink(folder, &path)?)
     }
 
     fn is_same_object(
@@ -285,7 +283,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         path: String,
     ) -> Result<types::MetadataHashValue, FileFailure> {
         let folder = self.node(&descriptor)?;
-        Ok(hash(self.file_system()?.find(
+        Ok(hash(self.file_system().find(
             folder,
             &path,
             follows(flags),

@@ -20,7 +20,7 @@ use super::bindings::wasi::filesystem::types::{
 use super::bindings::wasi::filesystem::{preopens, types};
 use super::streams::IoError;
 use crate::failure::HostFailure;
-use crate::files::{FileError, Node, ROOT, Stat};
+use crate::files::{FileError, Node, Stat};
 use crate::platform::Platform;
 use crate::state::State;
 
@@ -65,7 +65,6 @@ fn code(error: FileError) -> ErrorCode {
         FileError::NoSpace => ErrorCode::InsufficientSpace,
         FileError::TooLarge => ErrorCode::FileTooLarge,
         FileError::Busy => ErrorCode::Busy,
-        FileError::NoFiles => ErrorCode::BadDescriptor,
     }
 }
 
@@ -132,7 +131,7 @@ impl<P: Platform> State<P> {
         flag: DescriptorFlags,
     ) -> Result<Node, FileFailure> {
         let Descriptor { node, flags } = self.descriptor(descriptor)?;
-        match self.file_system()?.kind(node)? {
+        match self.file_system().kind(node)? {
             Kind::File if flags.contains(flag) => Ok(node),
             Kind::File | Kind::Link => Err(FileFailure::Code(ErrorCode::BadDescriptor)),
             Kind::Folder => Err(FileFailure::Code(ErrorCode::IsDirectory)),
@@ -146,15 +145,13 @@ impl<P: Platform> State<P> {
         resource: T,
     ) -> Result<Resource<T>, FileFailure> {
         let pushed = self.table.push(resource)?;
-        self.file_system()?.hold(node);
+        self.file_system().hold(node);
         Ok(pushed)
     }
 
     /// Releases the node of a closed resource.
     pub(super) fn close_node(&mut self, node: Node) {
-        if let Ok(mut files) = self.file_system() {
-            files.close(node);
-        }
+        self.file_system().close(node);
     }
 
     /// Reads at most `length` bytes of a file from a position on.
@@ -164,7 +161,7 @@ impl<P: Platform> State<P> {
         at: u64,
         length: u64,
     ) -> Result<Vec<u8>, FileError> {
-        let files = self.file_system()?;
+        let files = self.file_system();
         // The buffer has the size of the present bytes, not of the requested ones.
         let left = files.stat(node)?.size.saturating_sub(at);
         let length = length.min(MAX_TRANSFER).min(left);
@@ -182,7 +179,7 @@ impl<P: Platform> State<P> {
         at: Option<u64>,
         bytes: &[u8],
     ) -> Result<u64, FileError> {
-        let mut files = self.file_system()?;
+        let mut files = self.file_system();
         let mut at = match at {
             Some(at) => at,
             None => files.stat(node)?.size,
@@ -199,19 +196,24 @@ impl<P: Platform> State<P> {
 
 impl<P: Platform> preopens::Host for State<P> {
     fn get_directories(&mut self) -> Result<Vec<(Resource<Descriptor>, String)>> {
-        let Ok(files) = self.file_system() else {
-            return Ok(Vec::new());
-        };
-        let mount = files.mount().to_string();
-        let root = Descriptor {
-            node: ROOT,
-            flags: DescriptorFlags::READ | DescriptorFlags::MUTATE_DIRECTORY,
-        };
-        match self.open_node(ROOT, root) {
-            Ok(root) => Ok(vec![(root, mount)]),
-            Err(FileFailure::Trap(error)) => Err(error),
-            Err(FileFailure::Code(_)) => Ok(Vec::new()),
+        let files = self.file_system();
+        let preopened = files.preopened();
+        let preopened: Vec<_> = preopened
+            .map(|(node, path)| (node, path.to_string()))
+            .collect();
+        let mut opened = Vec::with_capacity(preopened.len());
+        for (node, path) in preopened {
+            let folder = Descriptor {
+                node,
+                flags: DescriptorFlags::READ | DescriptorFlags::MUTATE_DIRECTORY,
+            };
+            match self.open_node(node, folder) {
+                Ok(folder) => opened.push((folder, path)),
+                Err(FileFailure::Trap(error)) => return Err(error),
+                Err(FileFailure::Code(_)) => {}
+            }
         }
+        Ok(opened)
     }
 }
 
@@ -231,7 +233,7 @@ impl<P: Platform> types::HostDirectoryEntryStream for State<P> {
         listing: Resource<Listing>,
     ) -> Result<Option<types::DirectoryEntry>, FileFailure> {
         let Listing { folder, behind } = *self.table.get(&listing)?;
-        let files = self.file_system()?;
+        let files = self.file_system();
         let listed = files.list(folder, behind, 1)?;
         let Some(entry) = listed.first() else {
             return Ok(None);
