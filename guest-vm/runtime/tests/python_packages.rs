@@ -236,12 +236,8 @@ def raw():
     return str(len(request.data))
 ";
     let script = Script::text(text, packages("packages.tar.zst"));
-    let with_tmp = |call: Call| call.files("/tmp", &[]);
     let sent = form(&[("f", Some("n"), &vec![b'x'; 3 << 20]), ("a", None, b"ab")]);
-    assert_eq!(
-        body(&script.run(with_tmp(post("/", &sent)), &[])),
-        "n 3145728 2"
-    );
+    assert_eq!(body(&script.run(post("/", &sent), &[])), "n 3145728 2");
     let raw = asked("/raw").method("POST").body(&vec![b'x'; 700_000]);
     assert_eq!(body(&script.run(raw, &[])), "700000");
 }
@@ -300,7 +296,6 @@ fn django_has_forms_uploads_redirects_and_sessions() {
     let guest = |call: Call| {
         call.header("x-forwarded-prefix", "/guest")
             .environment("SECRET_KEY", &"s".repeat(50))
-            .files("/tmp", &[])
     };
     let none = || [Answer::Exists(false), Answer::Keys(Vec::new(), false)];
     let ready = script.run(guest(asked("/")), &none());
