@@ -298,13 +298,13 @@ def app(environ, start_response):
     return [repr([environ['SCRIPT_NAME'], environ['PATH_INFO'], application_uri(environ),
         request_uri(environ), [name for name in environ if 'PREFIX' in name]]).encode()]
 ";
-    let shop = |path| asked(path).header("x-forwarded-prefix", "/shop");
+    let shop = |path| asked(path).prefix("/shop");
     assert_eq!(
         answer(wsgi, shop("/a?b=c")),
         "['/shop', '/a', 'http://example.org:8080/shop', 'http://example.org:8080/shop/a?b=c', []]"
     );
     assert_eq!(
-        answer(wsgi, asked("/a")),
+        answer(wsgi, asked("/a").prefix("")),
         "['', '/a', 'http://example.org:8080/', 'http://example.org:8080/a', []]"
     );
     let asgi = "
@@ -319,7 +319,7 @@ async def app(scope, receive, send):
         answer(asgi, shop("/%C3%BC")),
         "['/shop', '/shop/ü', b'/shop/%C3%BC', []]"
     );
-    assert_eq!(answer(asgi, asked("/")), "['', '/', b'/', []]");
+    assert_eq!(answer(asgi, asked("/").prefix("")), "['', '/', b'/', []]");
     let handler = "def handler(request):\n    return repr((request.base_path, request.path, \
                    list(request.headers)))";
     assert_eq!(answer(handler, shop("/a")), "('/shop', '/a', ['host'])");

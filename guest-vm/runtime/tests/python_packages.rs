@@ -211,7 +211,7 @@ fn flask_keeps_its_links_inside_the_function() {
         Answer::Keys(vec![b"note:1"], false),
         value("<b>"),
     ];
-    let shop = |call: Call| call.header("x-forwarded-prefix", "/shop");
+    let shop = |call: Call| call.prefix("/shop");
     let told = body(&script.run(shop(asked("/")), &notes));
     assert!(told.contains("action=\"/shop/notes\""), "{told}");
     assert!(told.contains("<li>&lt;b&gt;</li>"), "{told}");
@@ -263,7 +263,7 @@ app = Starlette(routes=[Route('/', home), Route('/items/{id}/', item, name='item
     Mount('/in', routes=[Route('/x', home, name='inner')])])
 ";
     let script = Script::text(text, packages("packages.tar.zst"));
-    let shop = |path| asked(path).header("x-forwarded-prefix", "/shop");
+    let shop = |path| asked(path).prefix("/shop");
     assert_eq!(
         body(&script.run(shop("/"), &[])),
         "http://example.org:8080/shop/ http://example.org:8080/shop/items/1/ \
@@ -280,7 +280,7 @@ app = Starlette(routes=[Route('/', home), Route('/items/{id}/', item, name='item
         ["http://example.org:8080/shop/items/7/"]
     );
     let none = "http://example.org:8080/ http://example.org:8080/items/1/ http://example.org:8080/";
-    assert!(body(&script.run(asked("/"), &[])).starts_with(none));
+    assert!(body(&script.run(asked("/").prefix(""), &[])).starts_with(none));
 }
 
 /// Returns the value of a hidden field of a page.
@@ -294,7 +294,7 @@ fn django_has_forms_uploads_redirects_and_sessions() {
     let files = ["app.py", "templates/index.html"];
     let script = Script::example("django_guestbook/", &files, packages("django.tar.zst"));
     let guest = |call: Call| {
-        call.header("x-forwarded-prefix", "/guest")
+        call.prefix("/guest")
             .environment("SECRET_KEY", &"s".repeat(50))
     };
     let none = || [Answer::Exists(false), Answer::Keys(Vec::new(), false)];
