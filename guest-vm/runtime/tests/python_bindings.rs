@@ -19,13 +19,19 @@ use support::{Call, Kind, values};
 /// Returns the response of a script in one file.
 #[track_caller]
 fn answer(text: &str, call: Call) -> String {
-    PYTHON.answer(&[("a.py", text.as_bytes())], call)
+    response(text, call).1
 }
 
 /// Returns the status and the text of a script's response.
 #[track_caller]
 fn response(text: &str, call: Call) -> (u16, String) {
-    let ready = PYTHON.answered(&[("a.py", text.as_bytes())], call);
+    let mut ready = PYTHON
+        .init(&[("a.py", text.as_bytes())], &call)
+        .unwrap_or_else(|failure| panic!("{}", failure.report));
+    if let Err(failure) = ready.handle(call.request) {
+        let log = ready.platform().logged(LogStream::Err);
+        panic!("{failure}\n{}", String::from_utf8_lossy(&log));
+    }
     let platform = ready.platform();
     let status = platform.response_head.as_ref().unwrap().status;
     let body = String::from_utf8(platform.response_body.clone()).unwrap();
@@ -378,7 +384,7 @@ def handler(request):
     let kind = "multipart/form-data; boundary=xX";
     assert_eq!(
         post(kind, body),
-        "['ü', <File 'a \"bü.txt', 11 bytes>, 'a \"bü.txt', 'text/x', '1\\r\\n--xY\\r\\n2', 2, \
+        "['ü', <File 'a \"bü.txt', 10 bytes>, 'a \"bü.txt', 'text/x', '1\\r\\n--xY\\r\\n2', 2, \
          ['ü', '']]"
     );
     for (kind, body, wanted) in [
@@ -626,7 +632,7 @@ def handler(request):
     }
     assert!(told[10].contains("a function has one"), "{told:?}");
     for line in &told[11..] {
-        assert!(line.contains("process"), "{told:?}");
+        assert!(line.contains("process"), "{line}");
     }
 }
 

@@ -212,6 +212,9 @@ def install() -> None:
     def stat(path, *, dir_fd=None, follow_symlinks=True):
         inside = within(path)
         if inside is None:
+            if path == "" or path == b"":
+                # The C library would take it for the root.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             return of_system["stat"](path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
         return _stat(inside)
 
