@@ -23,7 +23,8 @@ from wit_world.exports.script import Error
 from wit_world.imports import environment
 
 from _faasw import (
-    adapted, errors, frozen, handles, interfaces, outbound, phase, transport, uniqueness, warm_up
+    adapted, errors, frozen, handles, interfaces, outbound, phase, threads, transport, uniqueness,
+    warm_up,
 )
 from _faasw.exchange import Incoming, Outgoing
 
@@ -84,7 +85,19 @@ def _take(given):
     if "anyio" in sys.modules:
         # It would be loaded by the first request, and so by all.
         importlib.import_module("anyio._backends._asyncio")
-    _answer = interfaces.handler_of(module)
+    _answer = interfaces.handler_of(module, _entry(given))
+
+
+# A file of the bundle that holds the application's name in the first file, as in
+# `--entry app:create_app`.
+_ENTRY = ".faasw/entry"
+
+
+def _entry(given):
+    for path, content in given:
+        if path == _ENTRY:
+            return content.decode().strip()
+    return None
 
 
 def _respond(request, response_out):
@@ -93,6 +106,7 @@ def _respond(request, response_out):
     try:
         uniqueness.begin()
         _answer(incoming, outgoing)
+        threads.run_timers()
     except BaseException as error:
         errors.tell(error)
         outgoing.fail("the handler failed")
@@ -103,25 +117,13 @@ def _respond(request, response_out):
         errors.flush()
 
 
-def _without_threads(*_, **__):
-    raise RuntimeError("a function has one thread: WebAssembly can start no others here")
-
-
 def _prepare():
     """What remains of building: the interpreter as every script finds it."""
     for name in _LOADED:
         importlib.import_module(name)
     adapted.adapt_loaded()
     uniqueness.look_for_others()
-    import _thread
-    import threading
-
-    for module, name in (
-        (_thread, "start_new_thread"),
-        (_thread, "start_joinable_thread"),
-        (threading, "_start_joinable_thread"),
-    ):
-        setattr(module, name, _without_threads)
+    threads.install()
     sys.stdout.reconfigure(line_buffering=True)
     handles.install()
     warm_up.run(_take, _respond)

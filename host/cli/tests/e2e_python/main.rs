@@ -230,6 +230,27 @@ fn the_examples_behave_as_documented() {
     deploy("hello", &example("hello.py"));
     assert!(BENCH.text("/hello/").starts_with("Hello from http://"));
 
+    deploy("counter", &example("counter.py"));
+    for visit in 1..4 {
+        let expected = format!("visit {visit}\n");
+        assert_eq!(BENCH.text("/counter/a"), expected);
+    }
+    assert_eq!(BENCH.text("/counter/counts"), r#"{"/a": 3}"#);
+
+    deploy("lambda", &example("aws_lambda.py"));
+    let told = BENCH.text("/lambda/a?name=you");
+    assert_eq!(told, r#"{"hello": "you", "path": "/a"}"#);
+
+    deploy("upload", &example("upload.py"));
+    let form = format!(
+        "--b\r\nContent-Disposition: form-data; name=\"file\"; \
+         filename=\"a\"\r\n\r\n{}\r\n--b--\r\n",
+        "x".repeat(700_000)
+    );
+    let kind = "content-type: multipart/form-data; boundary=b\r\n";
+    let told = BENCH.request("POST", "/upload/", kind, &form).body;
+    assert!(told.contains("a: 700000 bytes"), "{told}");
+
     deploy("api", &example("api.py"));
     let found = BENCH.text("/api/books?q=LEM");
     assert!(found.contains("Stanisław Lem") && !found.contains("Kindred"));

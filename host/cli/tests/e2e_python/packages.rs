@@ -179,7 +179,10 @@ app = Starlette(lifespan=lifespan, routes=[
 "#;
     let upload = with_packages(&[("main.py", app)], STARLETTE);
     BENCH.deploy("starlette", &upload, FunctionOptions::default());
-    assert_eq!(BENCH.text("/starlette/?a=%C3%BC"), "/ ü at deployment");
+    assert_eq!(
+        BENCH.text("/starlette/?a=%C3%BC"),
+        "/starlette/ ü at deployment"
+    );
     let body = "x".repeat(300_000);
     let echo = BENCH.request("POST", "/starlette/echo", "", &body);
     assert_eq!(echo.body, r#"{"size":300000}"#);
