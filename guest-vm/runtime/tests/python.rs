@@ -257,7 +257,7 @@ async def app(scope, receive, send):
     let told = String::from_utf8(ready.platform().response_body.to_vec()).unwrap();
     assert_eq!(
         told,
-        "(['PUT', '/ü', b'/%C3%BC', b'a=b', 'http', ('example.org', 8080)], b'body', b'1', \
+        "(['PUT', '/fn/ü', b'/fn/%C3%BC', b'a=b', 'http', ('example.org', 8080)], b'body', b'1', \
          {'db': 'there'}, [1])"
     );
 }

@@ -22,7 +22,10 @@ from wit_world import exports
 from wit_world.exports.script import Error
 from wit_world.imports import environment
 
-from _faasw import adapted, errors, frozen, handles, interfaces, uniqueness, warm_up
+from _faasw import (
+    adapted, errors, frozen, handles, interfaces, outbound, phase, threads, transport, uniqueness,
+    warm_up,
+)
 from _faasw.exchange import Incoming, Outgoing
 
 _LOADED = """
@@ -32,7 +35,7 @@ _LOADED = """
     concurrent.futures.thread heapq hmac html html.parser http http.client http.cookies importlib.metadata importlib.resources
     importlib.util inspect io ipaddress itertools json linecache logging logging.config math
     mimetypes multiprocessing numbers operator pathlib pickle pkgutil platform pprint queue random re secrets
-    select shlex shutil signal socket string struct tempfile textwrap threading time
+    select shlex shutil signal socket ssl string struct tempfile textwrap threading time
     traceback types typing unicodedata urllib.parse urllib.request uuid warnings weakref xml.etree.ElementTree
     zipfile zlib zoneinfo
 """.split()
@@ -82,24 +85,36 @@ def _take(given):
     if "anyio" in sys.modules:
         # It would be loaded by the first request, and so by all.
         importlib.import_module("anyio._backends._asyncio")
-    _answer = interfaces.handler_of(module)
+    _answer = interfaces.handler_of(module, _entry(given))
+
+
+# A file of the bundle that holds the application's name in the first file, as in
+# `--entry app:create_app`.
+_ENTRY = ".faasw/entry"
+
+
+def _entry(given):
+    for path, content in given:
+        if path == _ENTRY:
+            return content.decode().strip()
+    return None
 
 
 def _respond(request, response_out):
     incoming, outgoing = Incoming(request), Outgoing(response_out)
+    phase.in_request = True
     try:
         uniqueness.begin()
         _answer(incoming, outgoing)
+        threads.run_timers()
     except BaseException as error:
         errors.tell(error)
         outgoing.fail("the handler failed")
     finally:
+        phase.in_request = False
+        outbound.close_all()
         incoming.close()
         errors.flush()
-
-
-def _without_threads(*_, **__):
-    raise RuntimeError("a function has one thread: WebAssembly can start no others here")
 
 
 def _prepare():
@@ -108,15 +123,7 @@ def _prepare():
         importlib.import_module(name)
     adapted.adapt_loaded()
     uniqueness.look_for_others()
-    import _thread
-    import threading
-
-    for module, name in (
-        (_thread, "start_new_thread"),
-        (_thread, "start_joinable_thread"),
-        (threading, "_start_joinable_thread"),
-    ):
-        setattr(module, name, _without_threads)
+    threads.install()
     sys.stdout.reconfigure(line_buffering=True)
     handles.install()
     warm_up.run(_take, _respond)

@@ -164,6 +164,12 @@ impl Call {
         self
     }
 
+    /// Sets the path at which the client reached the function; empty for a host of its own.
+    pub fn prefix(mut self, path: &str) -> Self {
+        self.request.script_name = bytes(path);
+        self
+    }
+
     pub fn body(mut self, body: &[u8]) -> Self {
         self.body = body.to_vec();
         self

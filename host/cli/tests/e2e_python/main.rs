@@ -14,6 +14,7 @@ mod common;
 mod e2e;
 
 mod bodies;
+mod calls;
 mod hostile;
 mod packages;
 
@@ -22,6 +23,7 @@ use std::collections::HashSet;
 use bodies::{
     a_body_may_be_left_unread, binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways,
 };
+use calls::{clients_call_a_real_server, software_development_kits_call_a_real_server};
 use e2e::{BENCH, bundle};
 use faasw::{DeployError, DeployOutcome, FreezePolicy, FunctionOptions, LogStream, SeedError};
 use hostile::{endless_top_levels_are_rejected, hostile_scripts_affect_no_other_request};
@@ -228,6 +230,27 @@ fn the_examples_behave_as_documented() {
     deploy("hello", &example("hello.py"));
     assert!(BENCH.text("/hello/").starts_with("Hello from http://"));
 
+    deploy("counter", &example("counter.py"));
+    for visit in 1..4 {
+        let expected = format!("visit {visit}\n");
+        assert_eq!(BENCH.text("/counter/a"), expected);
+    }
+    assert_eq!(BENCH.text("/counter/counts"), r#"{"/a": 3}"#);
+
+    deploy("lambda", &example("aws_lambda.py"));
+    let told = BENCH.text("/lambda/a?name=you");
+    assert_eq!(told, r#"{"hello": "you", "path": "/a"}"#);
+
+    deploy("upload", &example("upload.py"));
+    let form = format!(
+        "--b\r\nContent-Disposition: form-data; name=\"file\"; \
+         filename=\"a\"\r\n\r\n{}\r\n--b--\r\n",
+        "x".repeat(700_000)
+    );
+    let kind = "content-type: multipart/form-data; boundary=b\r\n";
+    let told = BENCH.request("POST", "/upload/", kind, &form).body;
+    assert!(told.contains("a: 700000 bytes"), "{told}");
+
     deploy("api", &example("api.py"));
     let found = BENCH.text("/api/books?q=LEM");
     assert!(found.contains("Stanisław Lem") && !found.contains("Kindred"));
@@ -341,5 +364,7 @@ fn main() {
         endless_top_levels_are_rejected,
         scripts_share_their_engine,
         a_new_folder_is_a_function,
+        clients_call_a_real_server,
+        software_development_kits_call_a_real_server,
     ]);
 }

@@ -12,8 +12,12 @@ use faasw::{FunctionOptions, WarmUpRequest};
 use crate::e2e::{self, BENCH, bundle};
 
 /// The packages from PyPI that are stored for tests, by the paths of their files.
-static PACKAGES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-    let packed = e2e::file("tests/fixtures/scripts/packages.tar.zst");
+static PACKAGES: LazyLock<BTreeMap<String, String>> =
+    LazyLock::new(|| unpack("tests/fixtures/scripts/packages.tar.zst"));
+
+/// Returns the files of a stored archive by their paths.
+pub fn unpack(archive: &str) -> BTreeMap<String, String> {
+    let packed = e2e::file(archive);
     let mut unpacked = Vec::new();
     let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
     reader.read_to_end(&mut unpacked).unwrap();
@@ -29,12 +33,21 @@ static PACKAGES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
         }
     }
     files
-});
+}
 
 /// Returns a script with packages beside it.
 fn with_packages(files: &[(&str, &str)], packages: &[&str]) -> Vec<u8> {
+    with(&PACKAGES, files, packages)
+}
+
+/// Returns a script with packages of an archive beside it.
+pub fn with(
+    archive: &BTreeMap<String, String>,
+    files: &[(&str, &str)],
+    packages: &[&str],
+) -> Vec<u8> {
     let mut all = files.to_vec();
-    for (path, text) in PACKAGES.iter() {
+    for (path, text) in archive {
         let is_of = |package: &&str| {
             path.strip_prefix(package)
                 .is_some_and(|rest| rest.starts_with(['/', '.', '-']))
@@ -166,7 +179,10 @@ app = Starlette(lifespan=lifespan, routes=[
 "#;
     let upload = with_packages(&[("main.py", app)], STARLETTE);
     BENCH.deploy("starlette", &upload, FunctionOptions::default());
-    assert_eq!(BENCH.text("/starlette/?a=%C3%BC"), "/ ü at deployment");
+    assert_eq!(
+        BENCH.text("/starlette/?a=%C3%BC"),
+        "/starlette/ ü at deployment"
+    );
     let body = "x".repeat(300_000);
     let echo = BENCH.request("POST", "/starlette/echo", "", &body);
     assert_eq!(echo.body, r#"{"size":300000}"#);

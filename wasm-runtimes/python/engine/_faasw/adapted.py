@@ -58,6 +58,15 @@ def _hashlib(module):
     module.pbkdf2_hmac = pbkdf2_hmac
 
 
+def _processes(module):
+    """Starts processes by ways that there are not."""
+
+    def start(self):
+        raise RuntimeError("a function is one process: WebAssembly can start no others")
+
+    module.BaseProcess.start = start
+
+
 def _sqlite(module):
     """Seeds its generator from a device that there is not, and so always the same."""
     connect = module.connect
@@ -86,6 +95,7 @@ _OF_MODULES = {
     "anyio._backends._asyncio": _anyio,
     "concurrent.futures.thread": _concurrent_futures,
     "hashlib": _hashlib,
+    "multiprocessing.process": _processes,
     "sqlite3.dbapi2": _sqlite,
 }
 

@@ -13,11 +13,16 @@ _METHODS = {
 }
 
 
+# Tells the prefix of the function's URL. The node sets it, and removes a client's own.
+_PREFIX = "x-forwarded-prefix"
+
+
 class Incoming:
     """A request: its head at once, or part by part; its body as it comes."""
 
     def __init__(self, request):
         self._request = request
+        self._prefix = None
         self._body = self._stream = None
         self._is_ended = False
 
@@ -37,15 +42,40 @@ class Incoming:
         return self._request.authority() or "localhost"
 
     def fields(self) -> list[tuple[str, bytes]]:
-        """Names in lower case, with their values; with the host, and cookies in one."""
+        """Names in lower case, with their values; with the host, and cookies in one.
+
+        The URL's prefix is left out.
+        """
         fields = self._request.headers().entries()
-        cookies = [value for name, value in fields if name == "cookie"]
+        cookies, prefixes = [], []
+        for field in fields:
+            if field[0] == "cookie":
+                cookies.append(field[1])
+            elif field[0] == _PREFIX:
+                prefixes.append(field)
+        self._prefix = ""
+        for field in prefixes:
+            self._prefix = field[1].decode("latin-1").rstrip("/")
+            fields.remove(field)
         if len(cookies) > 1:
             fields = [field for field in fields if field[0] != "cookie"]
             fields.append(("cookie", b"; ".join(cookies)))
         if not any(name == "host" for name, _ in fields):
             fields.insert(0, ("host", self.authority().encode()))
         return fields
+
+    def prefix(self) -> str:
+        """The prefix of the function's URL, such as `/shop`; empty if it has its own host."""
+        if self._prefix is None:
+            self.fields()
+        return self._prefix
+
+    def read_all(self) -> bytes:
+        """The rest of the body."""
+        pieces = []
+        while piece := self.read():
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def read(self, most=_PIECE) -> bytes:
         """Some of the body, as soon as there is any; nothing at its end.

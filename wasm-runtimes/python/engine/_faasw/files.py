@@ -1,8 +1,8 @@
-"""A script's files: readable below `/app`, and nowhere else is anything.
+"""A script's own files: readable below `/app`.
 
-WASI gives this engine no file system. What asks for files in Python, `open`, `os.stat` and those
-beside them, is answered from memory below the root, and by WASI elsewhere. Whatever takes these
-functions by name when it is imported (`pathlib`, `glob`, `shutil`) must be imported after
+What asks for files in Python, `open`, `os.stat` and those beside them, is answered from memory
+below the root, and by WASI elsewhere: `/tmp`, and the files that the operator gives. Whatever takes
+these functions by name when it is imported (`pathlib`, `glob`, `shutil`) must be imported after
 `install`.
 """
 
@@ -188,6 +188,22 @@ def _access(path, mode):
     return (is_folder(path) or is_file(path)) and not mode & os.W_OK
 
 
+# Functions of `os` that change what is at their first path, or at both of their paths.
+_CHANGES = ("chmod", "mkdir", "remove", "rmdir", "truncate", "unlink", "utime")
+_CHANGES_OF_TWO = ("link", "rename", "replace", "symlink")
+
+
+def _refuse_changes(function, paths):
+    def refuse(*args, **kwargs):
+        for path in args[:paths]:
+            if not isinstance(path, int) and (inside := within(path)) is not None:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), inside)
+        return function(*args, **kwargs)
+
+    refuse.__name__ = function.__name__
+    return refuse
+
+
 def install() -> None:
     """Answers for what is below the root from now on."""
     of_system = {name: getattr(os, name) for name in ("stat", "lstat", "listdir", "scandir", "access")}
@@ -195,7 +211,15 @@ def install() -> None:
 
     def stat(path, *, dir_fd=None, follow_symlinks=True):
         inside = within(path)
-        return of_system["stat"](path) if inside is None else _stat(inside)
+        if inside is None:
+            if path == "" or path == b"":
+                # The C library would take it for the root.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            return of_system["stat"](path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+        return _stat(inside)
+
+    def lstat(path, *, dir_fd=None):
+        return stat(path, dir_fd=dir_fd, follow_symlinks=False)
 
     def listdir(path="."):
         inside = within(path)
@@ -220,8 +244,12 @@ def install() -> None:
         return _open(inside, mode, encoding, errors, newline)
 
     os.stat = stat
-    os.lstat = lambda path, *, dir_fd=None: stat(path)
+    os.lstat = lstat
     os.listdir, os.scandir, os.access = listdir, scandir, access
+    for paths, names_of in ((1, _CHANGES), (2, _CHANGES_OF_TWO)):
+        for name in names_of:
+            if hasattr(os, name):
+                setattr(os, name, _refuse_changes(getattr(os, name), paths))
     os.getcwd = lambda: ROOT
     os.getcwdb = lambda: os.fsencode(ROOT)
     builtins.open = io.open = open

@@ -8,7 +8,7 @@ matters: this one is an attribute of the object, and goes with it.
 import types
 import weakref
 
-from wit_world.imports import error, monotonic_clock, poll, streams
+from wit_world.imports import atomics, error, monotonic_clock, poll, streams, wasi_keyvalue_store
 from wit_world.imports import types as http_types
 
 
@@ -35,7 +35,9 @@ def install() -> None:
     """Until the engine is built: then componentize-py has taken it."""
     weakref.finalize = _Finalizer
     small = types.SimpleNamespace(finalize=_Finalizer)
-    for module in (error, http_types, monotonic_clock, poll, streams):
+    for module in (
+        atomics, error, http_types, monotonic_clock, poll, streams, wasi_keyvalue_store
+    ):
         module.weakref = small
 
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import inspect
+import io
 import sys
 from urllib.parse import unquote_to_bytes
 
 from faasw import Request, Response
 
-from . import event_loop
+from . import aws_lambda, event_loop
 from .exchange import Incoming, Outgoing, has_body
 
 
@@ -15,22 +16,68 @@ class NoHandler(Exception):
     """A script has nothing that takes requests."""
 
 
-def handler_of(module):
-    """What answers requests: a function of `Incoming` and `Outgoing`."""
+def handler_of(module, named=None):
+    """What answers requests: a function of `Incoming` and `Outgoing`.
+
+    `named` is the name of the application in the module, if the deployment gives it.
+    """
+    if named is not None:
+        return _of_named(module, named)
     names = vars(module)
     apps = [name for name in ("app", "application") if names.get(name) is not None]
-    if (handler := names.get("handler")) is not None and (callable(handler) or not apps):
-        if not callable(handler):
-            raise NoHandler(f"`handler` is {type(handler).__name__}, and no function")
-        return _of_handler(handler)
+    for name in ("handler", "lambda_handler"):
+        if (handler := names.get(name)) is not None and (callable(handler) or not apps):
+            if not callable(handler):
+                raise NoHandler(f"`{name}` is {type(handler).__name__}, and no function")
+            if name == "lambda_handler" or _is_of_lambda(handler):
+                return _of_lambda(handler)
+            return _of_handler(handler)
     for name in apps:
         app = names[name]
         if not callable(app):
             raise NoHandler(f"`{name}` is {type(app).__name__}, and cannot be called")
         return _asgi(app) if _is_asgi(app) else _wsgi(app)
     raise NoHandler(
-        "there is no handler: define `def handler(request)`, or `app` for WSGI or ASGI"
+        "there is no handler: define `def handler(request)`, `def lambda_handler(event, context)`, "
+        "or `app` for WSGI or ASGI"
     )
+
+
+def _of_named(module, named):
+    """Finds an application by its name, such as `app`, `web.app` or a factory `create_app`."""
+    app = module
+    for name in named.split("."):
+        try:
+            app = getattr(app, name)
+        except AttributeError:
+            raise NoHandler(f"there is no `{named}` in {module.__name__}.py") from None
+    if not callable(app):
+        raise NoHandler(f"`{named}` is {type(app).__name__}, and cannot be called")
+    if _required(app) == []:
+        app = app()
+        if not callable(app):
+            raise NoHandler(f"`{named}()` gives {type(app).__name__}, which cannot be called")
+    if _is_asgi(app):
+        return _asgi(app)
+    required = _required(app) or []
+    # An application of WSGI takes two arguments, too, and may call them as it likes.
+    if len(required) == 2 and required[1] == "context":
+        return _of_lambda(app)
+    return _of_handler(app) if len(required) == 1 else _wsgi(app)
+
+
+def _required(function) -> list[str] | None:
+    """The names of the arguments that a call must have; None if they are not known."""
+    try:
+        taken = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(part.kind == part.VAR_POSITIONAL for part in taken):
+        return None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [
+        part.name for part in taken if part.kind in positional and part.default is part.empty
+    ]
 
 
 def _is_async(function) -> bool:
@@ -38,15 +85,31 @@ def _is_async(function) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
+def _is_of_lambda(function) -> bool:
+    """Whether it takes an event and a context, and is no application of WSGI."""
+    required = _required(function)
+    return required is not None and len(required) == 2 and required[1] != "start_response"
+
+
 def _is_asgi(app) -> bool:
-    if _is_async(app):
-        return True
-    try:
-        taken = inspect.signature(app).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(part.kind in positional and part.default is part.empty for part in taken) == 3
+    return _is_async(app) or len(_required(app) or ()) == 3
+
+
+# `def lambda_handler(event, context)`
+
+
+def _of_lambda(handler):
+    def answer(incoming, outgoing):
+        value = handler(*aws_lambda.arguments(incoming))
+        if inspect.isawaitable(value):
+            value = event_loop.run(_awaited(value))
+        _send_bytes(*aws_lambda.response(value), outgoing)
+
+    return answer
+
+
+async def _awaited(value):
+    return await value
 
 
 # `def handler(request) -> Response`
@@ -148,34 +211,36 @@ def _bytes(piece):
 
 
 class _Input:
-    """`wsgi.input`: a file of the request's body."""
+    """`wsgi.input`: a file of the request's body, which is read as it comes."""
 
     def __init__(self, incoming):
         self._incoming = incoming
-        self._rest = b""
+        # A piece of the body, and how much of it is read.
+        self._piece = b""
+        self._at = 0
 
     def read(self, size=-1):
-        if size is None or size < 0:
-            pieces = [self._rest]
-            while piece := self._incoming.read():
-                pieces.append(piece)
-            self._rest = b""
-            return b"".join(pieces)
-        while len(self._rest) < size and (piece := self._incoming.read()):
-            self._rest += piece
-        read, self._rest = self._rest[:size], self._rest[size:]
-        return read
+        size = sys.maxsize if size is None or size < 0 else size
+        pieces = []
+        while size > 0 and self._has_more():
+            piece = self._piece[self._at : self._at + size]
+            self._at += len(piece)
+            size -= len(piece)
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def readline(self, size=-1):
-        limit = size if size is not None and size >= 0 else None
-        while (end := self._rest.find(b"\n") + 1) == 0:
-            if limit is not None and len(self._rest) >= limit:
+        size = sys.maxsize if size is None or size < 0 else size
+        pieces = []
+        while size > 0 and self._has_more():
+            end = self._piece.find(b"\n", self._at, self._at + size) + 1
+            piece = self._piece[self._at : end or self._at + size]
+            self._at += len(piece)
+            size -= len(piece)
+            pieces.append(piece)
+            if end:
                 break
-            if not (piece := self._incoming.read()):
-                break
-            self._rest += piece
-        end = end or len(self._rest)
-        return self.read(end if limit is None else min(end, limit))
+        return b"".join(pieces)
 
     def readlines(self, hint=-1):
         return list(self)
@@ -183,6 +248,40 @@ class _Input:
     def __iter__(self):
         while line := self.readline():
             yield line
+
+    def _has_more(self):
+        if self._at == len(self._piece):
+            self._piece, self._at = self._incoming.read(), 0
+        return self._piece
+
+
+# Most bytes of a body that has no length: an application of WSGI reads as many as
+# CONTENT_LENGTH says, so they are counted first.
+_UNCOUNTED = 16 * 1024 * 1024
+# What is sent with these has no meaning (RFC 9110, section 9.3).
+_WITHOUT_CONTENT = ("GET", "HEAD")
+
+
+def _count(environ, incoming) -> bool:
+    """Reads a body without a length, and sets its length. Returns False if it is too large."""
+    body = io.BytesIO()
+    try:
+        while piece := incoming.read():
+            body.write(piece)
+            if body.tell() > _UNCOUNTED:
+                return False
+    except MemoryError:
+        return False
+    environ["CONTENT_LENGTH"] = str(body.tell())
+    body.seek(0)
+    environ["wsgi.input"] = body
+    return True
+
+
+_TOO_LARGE = (
+    b"The request has no content-length, and its body is larger than 16 MiB or than the "
+    b"function's memory. Send a content-length.\n"
+)
 
 
 def _wsgi(app):
@@ -215,7 +314,12 @@ def _wsgi(app):
             head = int(status[:3]), fields
             return write
 
-        body = app(_environ(incoming), start_response)
+        environ = _environ(incoming)
+        is_counted = "CONTENT_LENGTH" in environ or environ["REQUEST_METHOD"] in _WITHOUT_CONTENT
+        if not is_counted and not _count(environ, incoming):
+            _send_bytes(413, [_IS_TEXT], _TOO_LARGE, outgoing)
+            return
+        body = app(environ, start_response)
         try:
             for piece in body:
                 write(piece)
@@ -242,12 +346,14 @@ def _environ(incoming):
     path, _, query = target.partition("?")
     scheme = incoming.scheme()
     host, port = _server(incoming)
+    fields = incoming.fields()
+    prefix = incoming.prefix()
     environ = {
         "REQUEST_METHOD": incoming.method(),
-        "SCRIPT_NAME": "",
+        "SCRIPT_NAME": prefix,
         "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
         "QUERY_STRING": query,
-        "REQUEST_URI": target,
+        "REQUEST_URI": prefix + target,
         "SERVER_NAME": host,
         "SERVER_PORT": port,
         "SERVER_PROTOCOL": "HTTP/1.1",
@@ -260,7 +366,7 @@ def _environ(incoming):
         "wsgi.multiprocess": True,
         "wsgi.run_once": True,
     }
-    for name, value in incoming.fields():
+    for name, value in fields:
         # One with `_` would pass for another one.
         if not name.replace("-", "").isalnum():
             continue
@@ -386,6 +492,10 @@ def _scope(incoming, state):
     target = incoming.target()
     path, _, query = target.partition("?")
     host, port = _server(incoming)
+    fields = incoming.fields()
+    # By ASGI, the path contains the root path, unlike WSGI's PATH_INFO.
+    prefix = incoming.prefix()
+    path = prefix + path
     return {
         "type": "http",
         "asgi": _VERSION,
@@ -395,8 +505,8 @@ def _scope(incoming, state):
         "path": unquote_to_bytes(path).decode("utf-8", "replace"),
         "raw_path": path.encode("latin-1", "replace"),
         "query_string": query.encode("latin-1", "replace"),
-        "root_path": "",
-        "headers": [(name.encode("latin-1"), value) for name, value in incoming.fields()],
+        "root_path": prefix,
+        "headers": [(name.encode("latin-1"), value) for name, value in fields],
         "client": None,
         "server": (host, int(port)),
         "state": dict(state),

@@ -1,4 +1,8 @@
-"""What a handler is given, and gives: `def handler(request): return Response("hello")`."""
+"""What a script has of this node: requests and responses, secrets, configuration and stores.
+
+    def handler(request):
+        return Response("hello")
+"""
 
 import json as _json
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
@@ -6,7 +10,17 @@ from typing import Any
 from functools import cached_property as _part
 from urllib.parse import parse_qsl, quote, unquote
 
-__all__ = ["Headers", "Request", "Response"]
+from _faasw import multipart as _multipart
+from _faasw.multipart import File
+
+from . import kv
+from ._settings import Config as _Config
+from ._settings import Secrets as _Secrets
+
+__all__ = ["File", "Headers", "Request", "Response", "config", "kv", "secrets"]
+
+secrets = _Secrets()
+config = _Config()
 
 
 class _Pairs(Mapping[str, str]):
@@ -132,6 +146,11 @@ class Request:
         return f"{self.scheme}://{self.host}{self.target}"
 
     @_part
+    def base_path(self) -> str:
+        """The function's prefix in URLs, such as `/shop`; empty if it has its own host."""
+        return self._incoming.prefix()
+
+    @_part
     def path(self) -> str:
         """The path, decoded."""
         return unquote(self.target.partition("?")[0])
@@ -176,13 +195,15 @@ class Request:
         """The value that the body is, in JSON."""
         return _json.loads(self.body)
 
-    def form(self) -> _Pairs:
-        """The fields of a body that is `application/x-www-form-urlencoded`.
+    def form(self) -> "_Pairs":
+        """The fields of a form: `application/x-www-form-urlencoded` or `multipart/form-data`.
 
-        Raises ValueError where it is `multipart/form-data`.
+        The values are text; those of files are `File`. Raises ValueError if the body is malformed
+        or has more than 1,000 parts.
         """
-        if self.headers.get("content-type", "").lower().startswith("multipart/"):
-            raise ValueError("forms with files are not read here: use a package such as multipart")
+        kind = self.headers.get("content-type", "")
+        if kind.lower().startswith("multipart/"):
+            return _Pairs(_multipart.read(kind, self.body))
         return _Pairs(parse_qsl(self.text, keep_blank_values=True))
 
     def __repr__(self) -> str:
