@@ -150,6 +150,24 @@ fn what_only_a_request_may_use_fails_at_the_top_level_with_file_and_line() {
             }
         }
     }
+    // The node does not depend on the engine for this.
+    for text in [
+        "import faasw, _faasw.phase\n_faasw.phase.in_request = True\nfaasw.secrets['KEY']",
+        "import faasw, _faasw.phase\n_faasw.phase.in_request = True\nfaasw.kv.open().get('k')",
+        "import faasw\nfrom wit_world.imports import wasi_config_store\nwasi_config_store.get('KEY')",
+    ] {
+        let call = asked("/").secret_value("KEY", "s3cret");
+        match PYTHON.init(&[("a.py", text.as_bytes())], &call) {
+            Ok(_) => panic!("it was taken: {text}"),
+            Err(failure) => {
+                let report = failure.report;
+                assert!(
+                    report.starts_with("a.py:3: ") && !report.contains("s3cret"),
+                    "{report}"
+                );
+            }
+        }
+    }
     // Nothing of a failed attempt remains, and the node knows of no draw.
     let text = "import faasw
 try:
