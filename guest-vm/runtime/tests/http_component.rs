@@ -64,7 +64,7 @@ fn the_request_arrives_as_it_was_sent() {
         .run(&PROBE);
     assert_eq!(
         answer.text(),
-        "PROPFIND /echo/a%20b?x=%20y&z\nx-one: 1\nx-one: 2\n\nthe body"
+        "PROPFIND /echo/a%20b?x=%20y&z\nx-forwarded-prefix: /fn\nx-one: 1\nx-one: 2\n\nthe body"
     );
 }
 
@@ -76,7 +76,7 @@ fn a_large_body_is_echoed_byte_by_byte() {
         .body(&body)
         .run(&PROBE);
     assert_eq!(answer.head().status, 200);
-    let text = b"POST /echo\n\n";
+    let text = b"POST /echo\nx-forwarded-prefix: /fn\n\n";
     assert_eq!(answer.body[..text.len()], *text);
     assert!(answer.body[text.len()..] == body);
 }

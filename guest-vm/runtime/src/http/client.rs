@@ -223,6 +223,7 @@ impl<P: Platform> State<P> {
         options: &RequestOptions,
     ) -> Result<CallId, ErrorCode> {
         if !Calls::are_open(&self.platform) {
+            self.log_missing_grant(&request);
             return Err(ErrorCode::HttpRequestDenied);
         }
         let body = request.body;
@@ -238,10 +239,7 @@ impl<P: Platform> State<P> {
         let head = request.head(options)?;
         let sent = self.invocation.call(&head, body, &mut self.platform);
         sent.map_err(|why| match why {
-            CallError::Closed => {
-                self.log_missing_grant(&head);
-                ErrorCode::HttpRequestDenied
-            }
+            CallError::Closed => ErrorCode::HttpRequestDenied,
             CallError::TooMany => ErrorCode::ConnectionLimitReached,
             CallError::HeadTooLarge { bytes } => {
                 let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -254,21 +252,24 @@ impl<P: Platform> State<P> {
 impl<P: Platform> State<P> {
     /// Logs which grant a denied request lacks. The node logs this itself if the function has any
     /// grants; otherwise it opens no channels, and never sees the request.
-    fn log_missing_grant(&mut self, head: &OutgoingHead) {
+    fn log_missing_grant(&mut self, request: &OutgoingRequest) {
         if !self.draws.are_closed() {
             // No grant allows calls before a request.
             return;
         }
-        let scheme = String::from_utf8_lossy(&head.scheme);
-        let line = match String::from_utf8_lossy(&head.authority) {
-            authority if authority.is_empty() => {
-                "a request without a host was denied: the function has no grant for outbound calls\n"
-                    .into()
-            }
-            authority => format!(
+        let scheme = match &request.scheme {
+            Some(Scheme::Http) => "http",
+            Some(Scheme::Https) | None => "https",
+            Some(Scheme::Other(scheme)) => scheme,
+        };
+        let line = match &request.authority {
+            Some(authority) => format!(
                 "a request to {scheme}://{authority} was denied: no grant allows it (deploy with \
                  --allow-outbound {scheme}://{authority})\n"
             ),
+            None => {
+                "a request without a host was denied: no grant allows any outbound call\n".into()
+            }
         };
         self.write_stderr(line.as_bytes());
     }

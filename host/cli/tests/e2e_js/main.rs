@@ -290,7 +290,8 @@ fn the_environment_is_an_argument() {
     let options = FunctionOptions::default()
         .env("COLOUR", "grün")
         .env("__proto__", "x");
-    let text = "export default { fetch: (request, env) => Response.json(Object.entries(env)) }";
+    let text = "export default { fetch: (request, env) => Response.json(Object.entries(env)
+        .filter(([name, value]) => typeof value === 'string' && !name.startsWith('FAASW_'))) }";
     BENCH.deploy("env", &one(text), options);
     assert_eq!(
         BENCH.text("/env/"),
