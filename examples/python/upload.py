@@ -28,6 +28,6 @@ def handler(request):
     file = form.get("file")
     if not isinstance(file, File):
         return page("<p>A file is missing.</p>", 400)
-    name, note = html.escape(file.filename), html.escape(form.get("note", ""))
+    name, note = html.escape(file.filename), html.escape(str(form.get("note", "")))
     digest = hashlib.file_digest(file.file, "sha256").hexdigest()
     return page(f"<p>{name}: {len(file)} bytes, SHA-256 {digest}. {note}</p>")

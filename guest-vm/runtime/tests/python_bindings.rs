@@ -150,6 +150,24 @@ fn what_only_a_request_may_use_fails_at_the_top_level_with_file_and_line() {
             }
         }
     }
+    // The node does not depend on the engine for this.
+    for text in [
+        "import faasw, _faasw.phase\n_faasw.phase.in_request = True\nfaasw.secrets['KEY']",
+        "import faasw, _faasw.phase\n_faasw.phase.in_request = True\nfaasw.kv.open().get('k')",
+        "import faasw\nfrom wit_world.imports import wasi_config_store\nwasi_config_store.get('KEY')",
+    ] {
+        let call = asked("/").secret_value("KEY", "s3cret");
+        match PYTHON.init(&[("a.py", text.as_bytes())], &call) {
+            Ok(_) => panic!("it was taken: {text}"),
+            Err(failure) => {
+                let report = failure.report;
+                assert!(
+                    report.starts_with("a.py:3: ") && !report.contains("s3cret"),
+                    "{report}"
+                );
+            }
+        }
+    }
     // Nothing of a failed attempt remains, and the node knows of no draw.
     let text = "import faasw
 try:
@@ -646,7 +664,7 @@ fn a_handler_may_answer_not_modified_with_a_length() {
 #[test]
 fn scripts_have_temporary_files_and_files_of_the_operator() {
     let text = "
-import os, pathlib, shutil, sqlite3, tempfile
+import os, pathlib, shutil, tempfile
 assert tempfile.gettempdir() == '/tmp'
 EARLY = tempfile.NamedTemporaryFile('w', delete=False)
 EARLY.write('early')
@@ -676,27 +694,36 @@ def handler(request):
         listed = sorted(str(at.relative_to(folder)) for at in pathlib.Path(folder).rglob('*'))
         lines = path.with_suffix('.new').read_text().splitlines()
         assert os.stat(path.parent).st_mode and not path.exists()
-        with sqlite3.connect(f'{folder}/books.db') as db:
-            db.execute('create table books (title)')
-            db.execute('insert into books values (?)', ('Solaris',))
-        db.close()
-        with sqlite3.connect(f'{folder}/books.db') as db:
-            rows = list(db.execute('select * from books'))
-        db.close()
     assert not os.path.exists(folder)
     given = pathlib.Path('/data/given.txt')
     before = given.read_text()
     given.write_text('changed')
     read_only = [refused(open, 'x', 'w'), refused(os.mkdir, '/app/x'), refused(os.unlink, 'a.py'),
         refused(os.rename, '/tmp', 'y')]
-    return repr([size, listed, lines, rows, open(EARLY.name).read(), before, given.read_text(),
+    return repr([size, listed, lines, open(EARLY.name).read(), before, given.read_text(),
         os.listdir('/data'), set(read_only)])
 ";
     let call = asked("/").method("POST").body(&vec![b'x'; 700_000]);
     let call = call.files("/data", &[(Kind::File, "given.txt", b"given")]);
     assert_eq!(
         answer(text, call),
-        "[700000, ['a', 'a.py', 'a/b.new'], ['one', 'two', 'three'], [('Solaris',)], 'early', \
+        "[700000, ['a', 'a.py', 'a/b.new'], ['one', 'two', 'three'], 'early', \
          'given', 'changed', ['given.txt'], {'Read-only file system'}]"
     );
+}
+
+#[test]
+fn a_database_may_be_a_file() {
+    let text = "
+import sqlite3
+def handler(request):
+    for turn in range(2):
+        with sqlite3.connect('/tmp/books.db') as db:
+            db.execute('create table if not exists books (title)')
+            db.execute('insert into books values (?)', (f'Solaris {turn}',))
+        db.close()
+    with sqlite3.connect('/tmp/books.db') as db:
+        return repr(list(db.execute('select * from books')))
+";
+    assert_eq!(answer(text, asked("/")), "[('Solaris 0',), ('Solaris 1',)]");
 }

@@ -189,7 +189,7 @@ def _access(path, mode):
 
 
 # Functions of `os` that change what is at their first path, or at both of their paths.
-_CHANGES = ("chmod", "mkdir", "remove", "rmdir", "truncate", "unlink", "utime")
+_CHANGES = ("mkdir", "remove", "rmdir", "truncate", "unlink", "utime")
 _CHANGES_OF_TWO = ("link", "rename", "replace", "symlink")
 
 
@@ -250,6 +250,15 @@ def install() -> None:
         for name in names_of:
             if hasattr(os, name):
                 setattr(os, name, _refuse_changes(getattr(os, name), paths))
+    def chmod(path, mode, *, dir_fd=None, follow_symlinks=True):
+        # WASI has no modes; `shutil.copy` sets them.
+        if isinstance(path, int):
+            return
+        if (inside := within(path)) is not None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), inside)
+        stat(path)
+
+    os.chmod = chmod
     os.getcwd = lambda: ROOT
     os.getcwdb = lambda: os.fsencode(ROOT)
     builtins.open = io.open = open
