@@ -20,6 +20,7 @@ LICENSES = HERE / "LICENSES"
 FIXTURES = HERE / "../tests/fixtures"
 # As the recipes have them.
 STREAMS, COMPONENTIZE = "web-streams-polyfill@4.3.0", "componentize-py==0.25.1"
+PATTERNS = "urlpattern-polyfill@10.1.0"
 BUNDLED = ["hono@4.13.19", "itty-router@6.0.0"]
 LUA, ZIG = "lua-src@551.1.0", "ziglang==0.17.0"
 # CPython's parts of others, but for HACL*, as Debian's package of an earlier one tells them; and a
@@ -195,6 +196,7 @@ def main():
             work, next(path for folder in found.values() for path in folder.glob("LICENSE-APACHE"))
         )
         write(LICENSES / "web-streams-polyfill.txt", npm(work, STREAMS))
+        write(LICENSES / "urlpattern-polyfill.txt", npm(work, PATTERNS))
         cpython(work)
         python_parts(work)
         wasi_libc(work)

@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/faasw-wasm-runtimes}
 readonly QUICKJS=rquickjs-sys-0.14.0 STREAMS=web-streams-polyfill@4.3.0
+readonly PATTERNS=urlpattern-polyfill@10.1.0
 rm -rf vendor
 mkdir -p vendor "$CARGO_TARGET_DIR"
 
@@ -33,8 +34,11 @@ rm -f vendor/*/.cargo-checksum.json
 ./lasting.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 
 npm pack --silent --pack-destination "$fetched" "$STREAMS" >/dev/null
-tar -xzf "$fetched"/*.tgz -C "$fetched" package/dist/ponyfill.js
+tar -xzf "$fetched/${STREAMS/@/-}.tgz" -C "$fetched" package/dist/ponyfill.js
 mv "$fetched/package/dist/ponyfill.js" vendor/web-streams.js
+npm pack --silent --pack-destination "$fetched" "$PATTERNS" >/dev/null
+tar -xzf "$fetched/${PATTERNS/@/-}.tgz" -C "$fetched" package/dist/urlpattern.cjs
+mv "$fetched/package/dist/urlpattern.cjs" vendor/urlpattern.js
 
 if [[ -z ${WASI_SDK-} ]]; then
     export RQUICKJS_SYS_NO_WASI_SDK=1

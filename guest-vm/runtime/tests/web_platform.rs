@@ -81,7 +81,8 @@ fn run(path: &str, files: &Files) -> Result<Vec<String>, String> {
     scripts.push(test);
     let mut data = BTreeMap::new();
     for text in helpers.iter().copied().chain([test]) {
-        for name in between(text, "fetch(\"", "\"").chain(between(text, "fetch_json(\"", "\"")) {
+        let calls = [("fetch(\"", "\""), ("fetch('", "'"), ("fetch_json(\"", "\"")];
+        for name in calls.into_iter().flat_map(|(before, behind)| between(text, before, behind)) {
             data.extend(files.get(&named(path, name)).map(|text| (name, text)));
         }
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use rquickjs::{
     CaughtError, Context, Ctx, FromJs, Function, Module, Object, Persistent, Runtime, Value,
-    qjs::JSContext,
+    module::WriteOptions, qjs::JSContext,
 };
 
 use crate::{
@@ -21,10 +21,22 @@ use crate::{
     modules, native, random, script_error,
 };
 
+/// The text of one of `PARTS`.
+macro_rules! part {
+    ($file:literal) => {
+        concat!(
+            "(function (native, shared) {\n\"use strict\";\n",
+            include_str!($file),
+            "})"
+        )
+    };
+}
+
 /// The built-in JavaScript, as one function of the native functions and the streams library.
 const WEB: &str = concat!(
-    "(function (native, streams) {\n\"use strict\";\n",
+    "(function (native, streams, parts) {\n\"use strict\";\n",
     "const { ReadableStream, WritableStream, TransformStream } = streams;\n",
+    include_str!("../web/parts.js"),
     include_str!("../web/events.js"),
     include_str!("../web/console.js"),
     include_str!("../web/timers.js"),
@@ -38,6 +50,27 @@ const WEB: &str = concat!(
     include_str!("../web/crypto.js"),
     include_str!("../web/serve.js"),
     "})"
+);
+
+/// Interfaces that few scripts use, as functions of the native functions and of what `web/parts.js`
+/// shares.
+const PARTS: [(&str, &str, &str); 5] = [
+    ("subtle", "faasw:subtle", part!("../web/subtle.js")),
+    (
+        "compression",
+        "faasw:compression",
+        part!("../web/compression.js"),
+    ),
+    ("messages", "faasw:messages", part!("../web/messages.js")),
+    ("errors", "faasw:errors", part!("../web/errors.js")),
+    ("patterns", "faasw:patterns", PATTERNS),
+];
+
+/// npm's urlpattern-polyfill, which build.sh puts there. It is built for CommonJS.
+const PATTERNS: &str = concat!(
+    "(function () {\nconst module = {};\n",
+    include_str!("../vendor/urlpattern.js"),
+    "\nreturn module.exports })"
 );
 
 /// npm's web-streams-polyfill, which build.sh puts there.
@@ -129,7 +162,11 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
         format!("(() => {{ const exports = {{}}, module = {{}};\n{STREAMS}\nreturn exports }})()");
     let streams: Object = built_in(ctx, "faasw:streams", &streams)?;
     let web: Function = built_in(ctx, "faasw:web", WEB)?;
-    let hooks: Object = web.call((native::all(ctx)?, streams))?;
+    let parts = Object::new(ctx.clone())?;
+    for (name, file, text) in PARTS {
+        parts.set(name, compiled(ctx, file, text)?)?;
+    }
+    let hooks: Object = web.call((native::all(ctx)?, streams, parts))?;
     Ok(Hooks {
         adopt: Hook::of(&hooks, "adopt")?,
         configure: Hook::of(&hooks, "configure")?,
@@ -149,6 +186,21 @@ fn built_in<'js, T: FromJs<'js>>(
     expression: &str,
 ) -> rquickjs::Result<T> {
     let module = Module::declare(ctx.clone(), name, format!("export default {expression}"))?;
+    let (module, done) = module.eval()?;
+    done.finish::<()>()?;
+    module.get("default")
+}
+
+/// Compiles a function that a script may call later. Its bytecode is all that is kept, because the
+/// texts of nested functions would take more memory than that.
+fn compiled<'js>(ctx: &Ctx<'js>, name: &str, text: &str) -> rquickjs::Result<Function<'js>> {
+    let module = Module::declare(ctx.clone(), name, format!("export default {text}"))?;
+    let bytecode = module.write(WriteOptions {
+        strip_source: true,
+        ..WriteOptions::default()
+    })?;
+    // SAFETY: this engine wrote the bytecode, and the bytes last.
+    let module = unsafe { Module::load(ctx.clone(), Vec::leak(bytecode))? };
     let (module, done) = module.eval()?;
     done.finish::<()>()?;
     module.get("default")

@@ -9,6 +9,7 @@
 //! ones.
 
 mod arena;
+mod compression;
 mod crypto;
 mod event_loop;
 mod exchange;

@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use rquickjs::{
-    Array, ArrayBuffer, Ctx, Exception, Object, Result, String as JsString, TypedArray, Value,
+    Array, ArrayBuffer, Class, Ctx, Exception, Object, Result, String as JsString, TypedArray,
+    Value,
     function::{Func, Opt},
 };
 
 use crate::{
-    crypto, event_loop,
+    compression, crypto, event_loop,
     exchange::{self, Body},
     forms, memory, random, text, urls,
 };
@@ -76,8 +77,11 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     all.set("digest", Func::from(digest))?;
     all.set("hmac", Func::from(hmac))?;
     all.set("isHmac", Func::from(is_hmac))?;
-    all.set("seal", Func::from(seal))?;
-    all.set("open", Func::from(open))?;
+    all.set("crypto", Func::from(crypto::functions))?;
+
+    all.set("codec", Func::from(compression::codec))?;
+    all.set("putCodec", Func::from(put_codec))?;
+    all.set("takeCodec", Func::from(compression::take))?;
     Ok(all)
 }
 
@@ -241,22 +245,6 @@ fn is_hmac<'js>(name: String, key: Bytes<'js>, data: Bytes<'js>, code: Bytes<'js
     crypto::is_hmac(&name, of(&key), of(&data), of(&code))
 }
 
-fn seal<'js>(
-    ctx: Ctx<'js>,
-    key: Bytes<'js>,
-    iv: Bytes<'js>,
-    beside: Bytes<'js>,
-    data: Bytes<'js>,
-) -> Result<Option<ArrayBuffer<'js>>> {
-    buffer(ctx, crypto::seal(of(&key), of(&iv), of(&beside), of(&data)))
-}
-
-fn open<'js>(
-    ctx: Ctx<'js>,
-    key: Bytes<'js>,
-    iv: Bytes<'js>,
-    beside: Bytes<'js>,
-    data: Bytes<'js>,
-) -> Result<Option<ArrayBuffer<'js>>> {
-    buffer(ctx, crypto::open(of(&key), of(&iv), of(&beside), of(&data)))
+fn put_codec<'js>(codec: Class<'js, compression::Codec>, bytes: Bytes<'js>) {
+    compression::put(codec, of(&bytes));
 }

@@ -135,9 +135,21 @@ function report(run) {
   }
 }
 
+// Listeners of `error` receive it first, and may prevent that.
 function reportError(error) {
+  if (!isReporting && listeners.error.length > 0) {
+    const { message = "", fileName: filename, lineNumber: lineno, columnNumber: colno } = error instanceof Error ? error : { message: inspect(error) };
+    const event = trust(new (part("errors").ErrorEvent)("error", { cancelable: true, error, message, filename, lineno, colno }));
+    isReporting = true;
+    for (const listener of listeners.error) report(() => call(listener, event));
+    isReporting = false;
+    if (event.defaultPrevented) return;
+  }
   log(1, "Uncaught " + describe(error));
 }
+
+// An error of a listener of `error` is only logged.
+let isReporting = false;
 
 const inner = Symbol("inner");
 

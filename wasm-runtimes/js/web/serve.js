@@ -10,7 +10,7 @@ async function fetch() {
   throw new TypeError("fetch is not there: functions cannot call out yet");
 }
 
-const listeners = { fetch: [], unhandledrejection: [] };
+const listeners = { error: [], fetch: [], unhandledrejection: [] };
 
 function addEventListener(type, listener) {
   if (!Object.hasOwn(listeners, type)) return log(1, `no events of the type ${String(type)} come here: fetch does`);
@@ -207,29 +207,25 @@ function warmUp() {
 
 // A rejection that nobody handles.
 function unhandled(promise, reason) {
+  let event;
   for (const listener of listeners.unhandledrejection) {
-    const event = new Event("unhandledrejection", { cancelable: true });
-    Object.assign(event, { promise, reason });
+    event ??= trust(new (part("errors").PromiseRejectionEvent)("unhandledrejection", { cancelable: true, promise, reason }));
     report(() => call(listener, event));
-    if (event.defaultPrevented) return;
   }
+  if (event?.defaultPrevented) return;
   log(1, "Uncaught (in promise) " + describe(reason));
 }
 
 const things = {
-  AbortController, AbortSignal, Blob, Crypto, CryptoKey, CustomEvent, Event, EventTarget, FetchEvent, File, FormData,
-  Headers, Performance, Request, Response, SubtleCrypto, TextDecoder, TextDecoderStream, TextEncoder, TextEncoderStream,
+  AbortController, AbortSignal, Blob, Crypto, CustomEvent, Event, EventTarget, FetchEvent, File, FormData,
+  Headers, Performance, Request, Response, TextDecoder, TextDecoderStream, TextEncoder, TextEncoderStream,
   URL, URLSearchParams, ...streams,
   addEventListener, clearInterval, clearTimeout, console, crypto, fetch, navigator: { userAgent: "faasw" },
   performance: new Performance(), queueMicrotask, removeEventListener, reportError, self: globalThis,
   setInterval, setTimeout, structuredClone,
 };
-for (const [name, value] of Object.entries(things)) {
-  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
-  if (typeof value === "function" && /^[A-Z]/.test(name) && value.prototype !== undefined && !Object.hasOwn(value.prototype, Symbol.toStringTag)) {
-    Object.defineProperty(value.prototype, Symbol.toStringTag, { value: name, configurable: true });
-  }
-}
+for (const [name, value] of Object.entries(things)) expose(globalThis, name, value);
+exposeParts();
 Math.random = () => native.random();
 
 return { adopt, configure, dispatch, describe, frames, runTimer, unhandled, warmUp };
