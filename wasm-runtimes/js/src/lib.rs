@@ -9,16 +9,21 @@
 //! ones.
 
 mod arena;
+mod builtins;
+mod commonjs;
 mod crypto;
 mod event_loop;
 mod exchange;
+mod export_names;
 mod forms;
 mod interpreter;
+mod json;
 mod memory;
 mod modules;
 mod native;
 mod random;
 mod script_error;
+mod source_maps;
 mod text;
 mod urls;
 

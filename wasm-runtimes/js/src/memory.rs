@@ -117,6 +117,11 @@ pub(crate) fn begin_request() {
     }
 }
 
+/// Returns the size of the linear memory in bytes.
+pub(crate) fn size() -> f64 {
+    (core::arch::wasm32::memory_size::<0>() << 16) as f64
+}
+
 /// Returns whether a small allocation has ever failed.
 pub(crate) fn ran_out() -> bool {
     RAN_OUT.get()
