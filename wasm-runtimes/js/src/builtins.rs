@@ -92,6 +92,11 @@ pub(crate) fn find(name: &str) -> Option<&'static str> {
     found.map(|(name, _)| *name)
 }
 
+/// Returns whether that is the full name of a module of the engine.
+pub(crate) fn has(name: &str) -> bool {
+    MODULES.iter().any(|(other, _)| *other == name)
+}
+
 /// Returns the names of all modules of Node.js that the engine has.
 pub(crate) fn names() -> Vec<&'static str> {
     MODULES.iter().map(|(name, _)| *name).collect()

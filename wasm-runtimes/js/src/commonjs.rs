@@ -77,7 +77,7 @@ fn resolve(ctx: Ctx<'_>, base: String, name: String) -> Result<String> {
 }
 
 fn kind(path: String) -> &'static str {
-    if builtins::find(&path).is_some() {
+    if builtins::has(&path) {
         "builtin"
     } else {
         modules::kind_of(&path).name()

@@ -199,9 +199,11 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
     let Some(main) = files.first().map(|(path, _)| path.clone()) else {
         return Err(script_error::plain("the script has no files"));
     };
+    memory::clear_freed(true);
     modules::have(files)?;
     let made = interpreter.context.with(|ctx| evaluate(&ctx, &main));
     modules::forget_what_was_loaded();
+    memory::clear_freed(false);
     made?;
     interpreter
         .allocated

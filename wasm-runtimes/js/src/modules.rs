@@ -337,18 +337,20 @@ pub(crate) fn resolve(base: &str, name: &str) -> std::result::Result<String, Str
         let entry = entries.as_ref()?.get(base)?;
         Some(entry.imports.get(name).cloned())
     });
-    if let Some(Some(target)) = target {
-        if builtins::find(&target).is_some() {
-            return Ok(target);
-        }
-        if has_file(&target) {
-            return Ok(target);
+    let is_in_table = target.is_some();
+    let target = target.flatten();
+    if let Some(target) = &target
+        && !target.starts_with("node:")
+    {
+        if has_file(target) {
+            return Ok(target.clone());
         }
         return Err(format!(
             "{base} imports {name:?}, which is {target} by {TABLE}, but the script has no such \
              file: prepare the script again"
         ));
     }
+    let name = target.as_deref().unwrap_or(name);
     if let Some(found) = builtins::find(name) {
         return Ok(found.to_owned());
     }
@@ -365,7 +367,7 @@ pub(crate) fn resolve(base: &str, name: &str) -> std::result::Result<String, Str
             "{base} imports {name:?}, a module of Node.js that this engine does not have"
         ));
     }
-    Err(if target.is_some() {
+    Err(if is_in_table {
         format!(
             "{base} imports {name:?}, which was not found when the script was prepared: install \
              the package, or correct the specifier, and deploy again"
@@ -462,7 +464,7 @@ pub(crate) fn load<'js>(
     name: &str,
     asked: Option<&str>,
 ) -> Result<Module<'js, Declared>> {
-    if builtins::find(name).is_some() {
+    if builtins::has(name) {
         return builtins::declare(ctx, name);
     }
     let kind = match asked {

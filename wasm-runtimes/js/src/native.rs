@@ -27,6 +27,7 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
         "mapStack",
         Func::from(|stack: String| source_maps::shown(&stack)),
     )?;
+    all.set("write", Func::from(write))?;
     all.set("now", Func::from(event_loop::now))?;
     all.set("origin", Func::from(event_loop::origin))?;
     all.set("random", Func::from(random::random))?;
