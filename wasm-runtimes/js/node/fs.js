@@ -40,10 +40,12 @@ class Dirent extends Stats {
 }
 
 const inside = (path) => path.slice(1);
+// The function's folders: /tmp, and those of `--files`.
+const kindIn = (name) => native.fileStat?.(name)?.[0];
 function readFileSync(path, options) {
   const name = nameOf(path);
-  const bytes = native.readFile(inside(name));
-  if (bytes === undefined) fail(native.listFolder(inside(name)) === undefined ? "ENOENT" : "EISDIR", "open", name);
+  const bytes = native.readFile(inside(name)) ?? (kindIn(name) === "file" ? native.fileContent(name) : undefined);
+  if (bytes === undefined) fail(native.listFolder(inside(name)) === undefined && kindIn(name) === undefined ? "ENOENT" : "EISDIR", "open", name);
   const encoding = encodingOf(options);
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   return encoding && encoding !== "buffer" ? buffer.toString(encoding) : buffer;
@@ -53,6 +55,8 @@ function statSync(path, options) {
   const bytes = native.readFile(inside(name));
   if (bytes !== undefined) return new Stats(false, bytes.length);
   if (native.listFolder(inside(name)) !== undefined) return new Stats(true, 0);
+  const found = native.fileStat?.(name);
+  if (found !== undefined) return new Stats(found[0] === "folder", found[1]);
   return options?.throwIfNoEntry === false ? undefined : fail("ENOENT", "stat", name);
 }
 function existsSync(path) {
@@ -64,13 +68,14 @@ function existsSync(path) {
 }
 function readdirSync(path, options) {
   const folder = nameOf(path);
-  const entries = native.listFolder(inside(folder)) ?? fail(existsSync(folder) ? "ENOTDIR" : "ENOENT", "scandir", folder);
+  const entriesOf = (path) => native.listFolder(inside(path)) ?? (kindIn(path) === "folder" ? native.fileList(path).map(([name, kind]) => [name, kind === "folder"]) : undefined);
+  const entries = entriesOf(folder) ?? fail(existsSync(folder) ? "ENOTDIR" : "ENOENT", "scandir", folder);
   const all = [];
   const add = (entries, folder, prefix) => {
     for (const [name, isFolder] of entries) {
       all.push(options?.withFileTypes ? new Dirent(name, folder, isFolder) : prefix + name);
       const below = (folder === "/" ? "" : folder) + "/" + name;
-      if (isFolder && options?.recursive) add(native.listFolder(inside(below)), below, `${prefix}${name}/`);
+      if (isFolder && options?.recursive) add(entriesOf(below), below, `${prefix}${name}/`);
     }
   };
   add(entries, folder, "");
@@ -78,16 +83,52 @@ function readdirSync(path, options) {
 }
 function accessSync(path, mode = 0) {
   if (!existsSync(path)) fail("ENOENT", "access", nameOf(path));
-  if (mode & 2) fail("EROFS", "access", nameOf(path));
+  if (mode & 2 && !isWritable(nameOf(path))) fail("EROFS", "access", nameOf(path));
 }
 function realpathSync(path) {
   const name = nameOf(path);
   return existsSync(name) ? name : fail("ENOENT", "realpath", name);
 }
 
-const sync = { readFileSync, statSync, lstatSync: statSync, existsSync, readdirSync, accessSync, realpathSync };
+// Only /tmp can be written to. Folders in it are made with the files that are written.
+const isWritable = (name) => native.fileWrite !== undefined && (name === "/tmp" || name.startsWith("/tmp/"));
+function writable(path, call) {
+  const name = nameOf(path);
+  return isWritable(name) ? name : fail("EROFS", call, name);
+}
+const dataOf = (data, options) => (typeof data === "string" ? Buffer.from(data, encodingOf(options)) : new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+function writeFileSync(path, data, options) {
+  const name = writable(path, "open");
+  if (options?.flag?.startsWith("a")) return appendFileSync(path, data, options);
+  native.fileWrite(name, dataOf(data, options));
+}
+function appendFileSync(path, data, options) {
+  const name = writable(path, "open");
+  const before = kindIn(name) === "file" ? native.fileContent(name) : new Uint8Array();
+  native.fileWrite(name, Buffer.concat([before, dataOf(data, options)]));
+}
+function rmSync(path, options) {
+  const name = writable(path, "rm");
+  const kind = kindIn(name);
+  if (kind === undefined) return options?.force ? undefined : fail("ENOENT", "rm", name);
+  if (kind === "folder") for (const one of options?.recursive ? readdirSync(name) : []) rmSync(`${name}/${one}`, options);
+  native.fileDelete(name);
+}
+function copyFileSync(from, to) { writeFileSync(to, readFileSync(from)); }
+function renameSync(from, to) {
+  writable(from, "rename");
+  copyFileSync(from, to);
+  rmSync(from);
+}
+let folders = 0;
+
+const sync = {
+  writeFileSync, appendFileSync, rmSync, unlinkSync: rmSync, rmdirSync: rmSync, copyFileSync, renameSync,
+  mkdirSync: (path) => void writable(path, "mkdir"),
+  mkdtempSync: (prefix) => writable(`${prefix}${String(++folders).padStart(6, "0")}`, "mkdtemp"),
+  readFileSync, statSync, lstatSync: statSync, existsSync, readdirSync, accessSync, realpathSync };
 for (const name of [
-  "writeFile", "appendFile", "mkdir", "mkdtemp", "rm", "rmdir", "unlink", "rename", "copyFile", "cp", "truncate", "symlink", "link", "chmod",
+  "cp", "truncate", "symlink", "link", "chmod",
   "chown", "utimes",
 ]) {
   sync[`${name}Sync`] = (path) => fail("EROFS", name, path);
@@ -133,9 +174,28 @@ function createReadStream(path, options) {
   const encoding = encodingOf(options);
   return encoding ? stream.setEncoding(encoding) : stream;
 }
+function createWriteStream(path, options) {
+  const { Writable } = require("node:stream");
+  writable(path, "open");
+  const parts = [];
+  return new Writable({
+    write(chunk, encoding, done) {
+      parts.push(chunk);
+      done();
+    },
+    final(done) {
+      try {
+        writeFileSync(path, Buffer.concat(parts), options);
+        done();
+      } catch (error) {
+        done(error);
+      }
+    },
+  });
+}
 module.exports = {
   ...callbacks, ...sync, promises, constants: promises.constants, Stats, Dirent, createReadStream,
-  createWriteStream: (path) => fail("EROFS", "open", path),
+  createWriteStream,
   watch() { throw new Error("fs.watch is not supported here: the files of a script do not change"); },
   watchFile() {}, unwatchFile() {},
   F_OK: 0, R_OK: 4, W_OK: 2, X_OK: 1,
