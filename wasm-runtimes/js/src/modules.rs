@@ -340,11 +340,14 @@ pub(crate) fn resolve(base: &str, name: &str) -> std::result::Result<String, Str
     let is_in_table = target.is_some();
     let target = target.flatten();
     if let Some(target) = &target
+        && has_file(target)
+    {
+        return Ok(target.clone());
+    }
+    if let Some(target) = &target
+        && builtins::find(target).is_none()
         && !target.starts_with("node:")
     {
-        if has_file(target) {
-            return Ok(target.clone());
-        }
         return Err(format!(
             "{base} imports {name:?}, which is {target} by {TABLE}, but the script has no such \
              file: prepare the script again"
