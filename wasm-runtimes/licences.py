@@ -21,6 +21,11 @@ FIXTURES = HERE / "../tests/fixtures"
 # As the recipes have them.
 STREAMS, COMPONENTIZE = "web-streams-polyfill@4.3.0", "componentize-py==0.25.1"
 PATTERNS = "urlpattern-polyfill@10.1.0"
+# What the modules of Node.js in the engine of JavaScript are made of.
+NODE = [
+    "buffer@6.0.3", "base64-js@1.5.1", "ieee754@1.2.1", "events@3.3.0", "path-browserify@1.0.1",
+    "readable-stream@4.8.0", "string_decoder@1.3.0", "unenv@2.0.0-rc.24",
+]  # fmt: skip
 BUNDLED = ["hono@4.13.19", "itty-router@6.0.0"]
 LUA, ZIG = "lua-src@551.1.0", "ziglang==0.17.0"
 # CPython's parts of others, but for HACL*, as Debian's package of an earlier one tells them; and a
@@ -197,6 +202,8 @@ def main():
         )
         write(LICENSES / "web-streams-polyfill.txt", npm(work, STREAMS))
         write(LICENSES / "urlpattern-polyfill.txt", npm(work, PATTERNS))
+        texts = [f"{package.replace('@', ' ')}\n{'=' * 40}\n\n{npm(work, package)}" for package in NODE]
+        write(LICENSES / "node-modules.txt", *texts)
         cpython(work)
         python_parts(work)
         wasi_libc(work)

@@ -11,6 +11,10 @@ cd "$(dirname "$0")"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/faasw-wasm-runtimes}
 readonly QUICKJS=rquickjs-sys-0.14.0 STREAMS=web-streams-polyfill@4.3.0
 readonly PATTERNS=urlpattern-polyfill@10.1.0
+# What the modules of Node.js are made of, and what bundles them.
+readonly NODE=(buffer@6.0.3 events@3.3.0 path-browserify@1.0.1 readable-stream@4.8.0
+    string_decoder@1.3.0 unenv@2.0.0-rc.24)
+readonly ESBUILD=esbuild@0.28.2
 rm -rf vendor
 mkdir -p vendor "$CARGO_TARGET_DIR"
 
@@ -32,6 +36,7 @@ mv "$fetched/vendor/${QUICKJS%-*}" vendor/
 rm -f vendor/*/.cargo-checksum.json
 ./limit-stack.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 ./lasting.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
+./modules.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 
 npm pack --silent --pack-destination "$fetched" "$STREAMS" >/dev/null
 tar -xzf "$fetched/${STREAMS/@/-}.tgz" -C "$fetched" package/dist/ponyfill.js
@@ -39,6 +44,18 @@ mv "$fetched/package/dist/ponyfill.js" vendor/web-streams.js
 npm pack --silent --pack-destination "$fetched" "$PATTERNS" >/dev/null
 tar -xzf "$fetched/${PATTERNS/@/-}.tgz" -C "$fetched" package/dist/urlpattern.cjs
 mv "$fetched/package/dist/urlpattern.cjs" vendor/urlpattern.js
+
+# One file for each module of `node/`. Modules of Node.js that they use are left to the engine.
+npm install --silent --no-audit --no-fund --no-save --prefix "$fetched/node" "${NODE[@]}" "$ESBUILD"
+mkdir vendor/node
+for module in node/*.js; do
+    [[ $module != node/abort_controller.js ]] || continue
+    NODE_PATH=$fetched/node/node_modules "$fetched/node/node_modules/.bin/esbuild" "$module" \
+        --bundle --format=cjs --platform=node --target=es2023 --minify-whitespace --minify-syntax --keep-names \
+        --legal-comments=none --log-level=warning \
+        --alias:safe-buffer=buffer --alias:abort-controller=./node/abort_controller.js \
+        --outfile="vendor/$module"
+done
 
 if [[ -z ${WASI_SDK-} ]]; then
     export RQUICKJS_SYS_NO_WASI_SDK=1

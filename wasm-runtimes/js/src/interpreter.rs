@@ -15,7 +15,7 @@ use crate::{
             http::types::{IncomingRequest, ResponseOutparam},
         },
     },
-    event_loop,
+    commonjs, event_loop,
     exchange::{self, Exchange},
     memory::{self, Memory},
     modules, native, random, script_error,
@@ -102,6 +102,7 @@ struct Hooks {
     dispatch: Hook,
     describe: Hook,
     frames: Hook,
+    node_host: Hook,
     run_timer: Hook,
     unhandled: Hook,
     warm_up: Hook,
@@ -173,6 +174,7 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
         dispatch: Hook::of(&hooks, "dispatch")?,
         describe: Hook::of(&hooks, "describe")?,
         frames: Hook::of(&hooks, "frames")?,
+        node_host: Hook::of(&hooks, "nodeHost")?,
         run_timer: Hook::of(&hooks, "runTimer")?,
         unhandled: Hook::of(&hooks, "unhandled")?,
         warm_up: Hook::of(&hooks, "warmUp")?,
@@ -180,7 +182,7 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
 }
 
 /// Evaluates an expression. Its functions appear with the name `name` in stacks.
-fn built_in<'js, T: FromJs<'js>>(
+pub(crate) fn built_in<'js, T: FromJs<'js>>(
     ctx: &Ctx<'js>,
     name: &str,
     expression: &str,
@@ -249,9 +251,11 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
     let Some(main) = files.first().map(|(path, _)| path.clone()) else {
         return Err(script_error::plain("the script has no files"));
     };
-    modules::have(files);
+    memory::clear_freed(true);
+    modules::have(files)?;
     let made = interpreter.context.with(|ctx| evaluate(&ctx, &main));
     modules::forget_what_was_loaded();
+    memory::clear_freed(false);
     made?;
     interpreter
         .allocated
@@ -274,30 +278,45 @@ fn evaluate(ctx: &Ctx<'_>, main: &str) -> Result<(), Error> {
         .get(ctx)
         .and_then(|hook| hook.call::<_, ()>((variables,)));
     configured.map_err(told)?;
-    let module = modules::load(ctx, main, None).map_err(told)?;
-    let (module, done) = Module::eval(module).map_err(told)?;
-    // A module may wait at its top level.
-    event_loop::run(ctx, || {
-        done.state() != rquickjs::promise::PromiseState::Pending
-    });
-    match done.result::<Value>() {
-        Some(Ok(_)) => {}
-        Some(Err(error)) => {
-            event_loop::forget_rejections();
-            return Err(told(error));
-        }
-        None => {
-            let why = "its top level waits for what never comes";
-            return Err(script_error::at(main, why));
-        }
-    }
-    let namespace = module.namespace().map_err(told)?;
+    let namespace = if modules::kind_of(main) == modules::Kind::CommonJs {
+        let exports = commonjs::main_exports(ctx, main).map_err(told)?;
+        event_loop::run(ctx, || true);
+        exports
+    } else {
+        evaluate_module(ctx, main)?
+    };
     let adopted = hooks
         .adopt
         .get(ctx)
         .and_then(|hook| hook.call((namespace,)));
     let missing: Option<String> = adopted.map_err(told)?;
     missing.map_or(Ok(()), |why| Err(script_error::at(main, &why)))
+}
+
+/// Evaluates an ECMAScript module, which may wait at its top level. Returns its namespace.
+fn evaluate_module<'js>(ctx: &Ctx<'js>, main: &str) -> Result<Object<'js>, Error> {
+    let told = |error| script_error::of(ctx, error);
+    let module = modules::load(ctx, main, None).map_err(told)?;
+    let (module, done) = Module::eval(module).map_err(told)?;
+    event_loop::run(ctx, || {
+        done.state() != rquickjs::promise::PromiseState::Pending
+    });
+    match done.result::<Value>() {
+        Some(Ok(_)) => module.namespace().map_err(told),
+        Some(Err(error)) => {
+            event_loop::forget_rejections();
+            Err(told(error))
+        }
+        None => {
+            let why = "its top level waits for what never comes";
+            Err(script_error::at(main, why))
+        }
+    }
+}
+
+/// Returns the object by which a module of `node/` uses the engine.
+pub(crate) fn node_host<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Object<'js>> {
+    interpreter().hooks.node_host.get(ctx)?.call((name,))
 }
 
 /// Answers the request.

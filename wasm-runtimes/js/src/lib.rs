@@ -10,16 +10,21 @@
 
 mod arena;
 mod compression;
+mod builtins;
+mod commonjs;
 mod crypto;
 mod event_loop;
 mod exchange;
+mod export_names;
 mod forms;
 mod interpreter;
+mod json;
 mod memory;
 mod modules;
 mod native;
 mod random;
 mod script_error;
+mod source_maps;
 mod text;
 mod urls;
 

@@ -51,6 +51,29 @@ struct Blocks {
 // SAFETY: an engine has one thread.
 unsafe impl Sync for Blocks {}
 
+thread_local! {
+    static CLEARS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets whether freed blocks of a page or more are filled with zeroes. While a script is loaded,
+/// texts and parsers leave large free blocks, and pages that are all zeroes are not frozen.
+pub(crate) fn clear_freed(clears: bool) {
+    CLEARS.set(clears);
+}
+
+/// Fills a block with zeroes that is about to be freed.
+///
+/// # Safety
+///
+/// The block has that many bytes, and they are no longer used.
+unsafe fn clear(block: *mut u8, size: usize) {
+    if size >= PAGE && CLEARS.get() {
+        // SAFETY: the caller keeps the contract.
+        unsafe { block.write_bytes(0, size) };
+        std::hint::black_box(block);
+    }
+}
+
 static BLOCKS: Blocks = Blocks {
     arena: Cell::new(ptr::null_mut()),
     regions: Cell::new(ptr::null_mut()),
@@ -115,6 +138,11 @@ pub(crate) fn begin_request() {
             .arena
             .set(unsafe { Arena::begin(regions.add(REGION), REGION) });
     }
+}
+
+/// Returns the size of the linear memory in bytes.
+pub(crate) fn size() -> f64 {
+    (core::arch::wasm32::memory_size::<0>() << 16) as f64
 }
 
 /// Returns whether a small allocation has ever failed.
@@ -216,8 +244,12 @@ unsafe impl Allocator for Memory {
         unsafe {
             if BLOCKS.has(ptr) {
                 BLOCKS.give(ptr.sub(HEAD), whole(ptr));
-            } else if !BLOCKS.give_up(malloc_usable_size(ptr.cast())) {
-                free(ptr.cast());
+            } else {
+                let size = malloc_usable_size(ptr.cast());
+                if !BLOCKS.give_up(size) {
+                    clear(ptr, size);
+                    free(ptr.cast());
+                }
             }
         }
     }
@@ -229,7 +261,17 @@ unsafe impl Allocator for Memory {
         // SAFETY: the caller guarantees that the block came from this allocator.
         unsafe {
             if !BLOCKS.has(ptr) {
-                return noted(realloc(ptr.cast(), new_size), new_size);
+                let size = malloc_usable_size(ptr.cast());
+                if size < PAGE || new_size < size || !CLEARS.get() {
+                    return noted(realloc(ptr.cast(), new_size), new_size);
+                }
+                let new = noted(malloc(new_size), new_size);
+                if !new.is_null() {
+                    ptr::copy_nonoverlapping(ptr, new, size);
+                    clear(ptr, size);
+                    free(ptr.cast());
+                }
+                return new;
             }
             let room = Self::usable_size(ptr);
             if new_size <= room && new_size >= room / 2 {
@@ -280,6 +322,7 @@ unsafe impl GlobalAlloc for Heap {
             if BLOCKS.has(ptr) {
                 BLOCKS.give(ptr, layout.size());
             } else if !BLOCKS.give_up(layout.size()) {
+                clear(ptr, layout.size());
                 System.dealloc(ptr, layout);
             }
         }
@@ -289,7 +332,16 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: the caller guarantees that the block came from this allocator, with this layout.
         unsafe {
             if !BLOCKS.has(ptr) {
-                return System.realloc(ptr, layout, new_size);
+                if layout.size() < PAGE || new_size < layout.size() || !CLEARS.get() {
+                    return System.realloc(ptr, layout, new_size);
+                }
+                let new = System.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
+                if !new.is_null() {
+                    ptr::copy_nonoverlapping(ptr, new, layout.size());
+                    clear(ptr, layout.size());
+                    System.dealloc(ptr, layout);
+                }
+                return new;
             }
             if Arena::room(layout.size()) == Arena::room(new_size) {
                 return ptr;

@@ -3,15 +3,18 @@
 use std::io::Write;
 
 use rquickjs::{
-    Array, ArrayBuffer, Class, Ctx, Exception, Object, Result, String as JsString, TypedArray,
-    Value,
+    Array, ArrayBuffer, Class, Ctx, Exception, Object, Promise, Result, String as JsString,
+    TypedArray, Value,
     function::{Func, Opt},
+    promise::PromiseState,
+    qjs,
 };
 
 use crate::{
-    compression, crypto, event_loop,
+    bindings::wasi::cli::environment::get_environment,
+    builtins, commonjs, compression, crypto, event_loop,
     exchange::{self, Body},
-    forms, memory, random, text, urls,
+    forms, memory, modules, random, source_maps, text, urls,
 };
 
 type Bytes<'js> = TypedArray<'js, u8>;
@@ -20,6 +23,11 @@ type Bytes<'js> = TypedArray<'js, u8>;
 pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let all = Object::new(ctx.clone())?;
     all.set("log", Func::from(log))?;
+    all.set(
+        "mapStack",
+        Func::from(|stack: String| source_maps::shown(&stack)),
+    )?;
+    all.set("write", Func::from(write))?;
     all.set("now", Func::from(event_loop::now))?;
     all.set("origin", Func::from(event_loop::origin))?;
     all.set("random", Func::from(random::random))?;
@@ -74,6 +82,24 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     all.set("fail", Func::from(|why: String| exchange::fail(&why)))?;
     all.set("end", Func::from(exchange::set_ended))?;
 
+    all.set(
+        "builtin",
+        Func::from(|ctx: Ctx<'js>, name: String| builtins::exports(&ctx, &name)),
+    )?;
+    all.set("builtinModules", Func::from(builtins::names))?;
+    all.set(
+        "commonjs",
+        Func::from(|ctx: Ctx<'js>| commonjs::hooks(&ctx)),
+    )?;
+    all.set("main", Func::from(modules::main))?;
+    all.set("promiseState", Func::from(promise_state))?;
+    all.set("environment", Func::from(environment))?;
+    all.set("memorySize", Func::from(memory::size))?;
+    all.set("readFile", Func::from(read_file))?;
+    all.set("listFolder", Func::from(list_folder))?;
+    all.set("asyncContext", Func::from(async_context))?;
+    all.set("setAsyncContext", Func::from(set_async_context))?;
+
     all.set("digest", Func::from(digest))?;
     all.set("hmac", Func::from(hmac))?;
     all.set("isHmac", Func::from(is_hmac))?;
@@ -102,6 +128,68 @@ fn log(stream: u32, text: String) {
         0 => writeln!(std::io::stdout(), "{text}"),
         _ => writeln!(std::io::stderr(), "{text}"),
     };
+}
+
+/// Writes a text that need not be a line.
+fn write(stream: u32, text: String) {
+    // A failure to write the log cannot be reported anywhere.
+    let _ = match stream {
+        0 => {
+            let mut out = std::io::stdout();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        }
+        _ => std::io::stderr().write_all(text.as_bytes()),
+    };
+}
+
+fn promise_state(promise: Promise<'_>) -> &'static str {
+    match promise.state() {
+        PromiseState::Pending => "pending",
+        PromiseState::Resolved => "fulfilled",
+        PromiseState::Rejected => "rejected",
+    }
+}
+
+/// Returns the names and values of the environment.
+fn environment() -> Vec<Vec<String>> {
+    let variables = get_environment().into_iter();
+    variables.map(|(name, value)| vec![name, value]).collect()
+}
+
+fn read_file(ctx: Ctx<'_>, path: String) -> Result<Option<Bytes<'_>>> {
+    let content = modules::read_file(&path);
+    content
+        .map(|content| TypedArray::new(ctx, content))
+        .transpose()
+}
+
+fn list_folder<'js>(ctx: Ctx<'js>, path: String) -> Result<Option<Vec<Array<'js>>>> {
+    let Some(names) = modules::list_folder(&path) else {
+        return Ok(None);
+    };
+    let entries = names.into_iter().map(|(name, is_folder)| {
+        let entry = Array::new(ctx.clone())?;
+        entry.set(0, name)?;
+        entry.set(1, is_folder)?;
+        Ok(entry)
+    });
+    entries.collect::<Result<_>>().map(Some)
+}
+
+// Functions that `modules.py` adds to QuickJS.
+unsafe extern "C" {
+    fn faasw_async_context(ctx: *mut qjs::JSContext) -> qjs::JSValue;
+    fn faasw_set_async_context(ctx: *mut qjs::JSContext, context: qjs::JSValue);
+}
+
+fn async_context(ctx: Ctx<'_>) -> Value<'_> {
+    // SAFETY: the function returns a value that this function owns.
+    unsafe { Value::from_raw(ctx.clone(), faasw_async_context(ctx.as_raw().as_ptr())) }
+}
+
+fn set_async_context<'js>(ctx: Ctx<'js>, context: Value<'js>) {
+    // SAFETY: the function takes a reference of its own.
+    unsafe { faasw_set_async_context(ctx.as_raw().as_ptr(), context.as_raw()) }
 }
 
 fn encode(ctx: Ctx<'_>, text: String) -> Result<Bytes<'_>> {

@@ -2,7 +2,10 @@
 
 use rquickjs::{CaughtError, Coerced, Ctx, FromJs, Value};
 
-use crate::{bindings::exports::faasw::engine::script::Error, interpreter, memory};
+use crate::{
+    bindings::exports::faasw::engine::script::Error, interpreter, memory, modules,
+    source_maps::Place,
+};
 
 /// Returns an error that belongs to no file.
 pub(crate) fn plain(message: &str) -> Error {
@@ -56,14 +59,8 @@ fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Option<String> {
         .map(|text| text.0)
 }
 
-/// Returns the file and the line of a frame, which is `    at name (file:line:column)` or the same
-/// without a name.
+/// Returns the file and the line of a frame.
 fn place(frame: &str) -> Option<(String, u32)> {
-    let place = match frame.rsplit_once('(') {
-        Some((_, place)) => place.strip_suffix(')')?,
-        None => frame.trim_start().strip_prefix("at ")?,
-    };
-    let (place, _column) = place.rsplit_once(':')?;
-    let (file, line) = place.rsplit_once(':')?;
-    Some((file.to_owned(), line.parse().ok()?))
+    let place = Place::of(frame, modules::has_file)?;
+    Some((place.file.to_owned(), place.line))
 }

@@ -15,7 +15,8 @@ function describe(error, depth = 8) {
     // Where there was no room for an error, this is what was thrown.
     if (error === null && native.ranOut()) return "InternalError: out of memory";
     if (!(error instanceof Error)) return inspect(error).toWellFormed();
-    const stack = frames(error.stack);
+    // Other errors map their stack themselves.
+    const stack = frames(error instanceof DOMException ? native.mapStack(error.stack) : error.stack);
     let text = String(error) + (stack === "" ? "" : "\n" + stack);
     if (depth > 0 && error.cause !== undefined) text += "\n  caused by " + describe(error.cause, depth - 1);
     if (depth > 0 && error instanceof AggregateError) {

@@ -216,6 +216,14 @@ function unhandled(promise, reason) {
   log(1, "Uncaught (in promise) " + describe(reason));
 }
 
+// The object by which a module of `node/` uses the engine.
+function nodeHost(name) {
+  return {
+    name, native, describe, carryContexts, env: () => env,
+    builtinModules: native.builtinModules, commonjs: native.commonjs, main: native.main, promiseState: native.promiseState,
+  };
+}
+
 const things = {
   AbortController, AbortSignal, Blob, Crypto, CustomEvent, Event, EventTarget, FetchEvent, File, FormData,
   Headers, Performance, Request, Response, TextDecoder, TextDecoderStream, TextEncoder, TextEncoderStream,
@@ -228,4 +236,22 @@ for (const [name, value] of Object.entries(things)) expose(globalThis, name, val
 exposeParts();
 Math.random = () => native.random();
 
-return { adopt, configure, dispatch, describe, frames, runTimer, unhandled, warmUp };
+// Globals of Node.js. Their modules are evaluated when a script first reads one of them.
+for (const [name, module, member] of [
+  ["Buffer", "node:buffer", "Buffer"],
+  ["process", "node:process", undefined],
+  ["setImmediate", "node:timers", "setImmediate"],
+  ["clearImmediate", "node:timers", "clearImmediate"],
+]) {
+  const define = (value) => Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+  const get = () => {
+    const exports = native.builtin(module);
+    const value = member === undefined ? exports : exports[member];
+    define(value);
+    return value;
+  };
+  Object.defineProperty(globalThis, name, { get, set: define, configurable: true, enumerable: false });
+}
+Object.defineProperty(globalThis, "global", { value: globalThis, writable: true, configurable: true, enumerable: false });
+
+return { adopt, configure, dispatch, describe, frames, nodeHost, runTimer, unhandled, warmUp };

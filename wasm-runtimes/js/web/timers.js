@@ -10,12 +10,17 @@ function arm(timer) {
   timers.splice(at, 0, timer);
 }
 
+// What a timer calls. `node:async_hooks` has it call in the context in which it was set.
+let inContext = (run) => run;
+
+function carryContexts(bind) { inContext = bind; }
+
 function setTimer(run, delay, values, repeats) {
   if (typeof run !== "function") throw new TypeError("a timer calls a function; text is not evaluated");
   delay = Number(delay);
   if (!(delay >= 1 && delay <= 0x7fffffff)) delay = repeats ? 1 : 0;
   const id = ++lastTimer;
-  arm({ id, due: native.now() + delay, delay, run, values, repeats });
+  arm({ id, due: native.now() + delay, delay, run: inContext(run), values, repeats });
   return id;
 }
 

@@ -203,6 +203,36 @@ fn random_values_differ_between_forks() {
     assert!(passed >= 0.0 && passed < time_limit(60).as_millis() as f64);
 }
 
+/// Modules that were loaded at deployment are in the frozen state of each fork.
+fn commonjs_and_modules_of_node_work_in_forks() {
+    let upload = bundle(&[
+        (
+            "handler.js",
+            "const { randomBytes } = require('node:crypto');
+             const { AsyncLocalStorage } = require('node:async_hooks');
+             const counter = require('./counter.cjs');
+             const storage = new AsyncLocalStorage();
+             const answer = async () => {
+                 await new Promise((resolve) => setTimeout(resolve, 1));
+                 const random = randomBytes(8).toString('hex');
+                 return new Response(`${storage.getStore()} ${counter.next()} ${random}`);
+             };
+             module.exports = { fetch: (request) => storage.run(request.method, answer) };",
+        ),
+        (
+            "counter.cjs",
+            "let count = 0; exports.next = () => ++count;",
+        ),
+    ]);
+    BENCH.deploy("node", &upload, FunctionOptions::default());
+    let answers: HashSet<String> = (0..20).map(|_| BENCH.text("/node/")).collect();
+    assert_eq!(answers.len(), 20);
+    assert!(
+        answers.iter().all(|answer| answer.starts_with("GET 1 ")),
+        "{answers:?}"
+    );
+}
+
 /// Without an option, a script may not draw random numbers at deployment that all requests would
 /// share.
 fn reading_secrets_at_deployment_needs_an_explicit_option() {
@@ -390,6 +420,7 @@ fn main() {
         the_text_of_a_thrown_error_reaches_only_the_operator,
         a_304_keeps_its_content_length,
         random_values_differ_between_forks,
+        commonjs_and_modules_of_node_work_in_forks,
         reading_secrets_at_deployment_needs_an_explicit_option,
         the_examples_behave_as_documented,
         the_environment_is_an_argument,

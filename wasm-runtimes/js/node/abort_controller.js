@@ -1,0 +1,2 @@
+// What packages take from npm's abort-controller.
+module.exports = { AbortController, AbortSignal, default: AbortController };

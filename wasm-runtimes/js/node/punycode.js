@@ -1,0 +1,3 @@
+// node:punycode.
+import * as punycode from "unenv/node/punycode";
+module.exports = { ...punycode };

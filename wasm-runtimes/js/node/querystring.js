@@ -1,0 +1,3 @@
+// node:querystring.
+import * as querystring from "unenv/node/querystring";
+module.exports = { ...querystring.default };

@@ -1,0 +1,2 @@
+// node:string_decoder.
+module.exports = require("string_decoder/");
