@@ -10,7 +10,7 @@ use rquickjs::{
 use crate::{
     crypto, event_loop,
     exchange::{self, Body},
-    forms, memory, random, text, urls,
+    forms, memory, outbound_native, random, text, urls,
 };
 
 type Bytes<'js> = TypedArray<'js, u8>;
@@ -72,6 +72,8 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     all.set("cut", Func::from(exchange::cut))?;
     all.set("fail", Func::from(|why: String| exchange::fail(&why)))?;
     all.set("end", Func::from(exchange::set_ended))?;
+
+    outbound_native::add(&all)?;
 
     all.set("digest", Func::from(digest))?;
     all.set("hmac", Func::from(hmac))?;
