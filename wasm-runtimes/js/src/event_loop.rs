@@ -12,7 +12,9 @@ use crate::{
     interpreter,
 };
 
-type Wait = (Pollable, Persistent<Function<'static>>);
+/// A pollable, the function that fulfils its promise, and the number of the outbound call that the
+/// pollable belongs to, or 0.
+type Wait = (Pollable, Persistent<Function<'static>>, u32);
 type Rejection = (Persistent<Value<'static>>, Persistent<Value<'static>>);
 
 thread_local! {
@@ -44,10 +46,26 @@ pub(crate) fn origin() -> f64 {
 
 /// Returns a promise that is fulfilled when `pollable` is ready.
 pub(crate) fn wait_for<'js>(ctx: &Ctx<'js>, pollable: Pollable) -> rquickjs::Result<Promise<'js>> {
+    wait_for_call(ctx, pollable, 0)
+}
+
+/// Returns a promise that is fulfilled when `pollable` is ready, or its outbound call is closed.
+pub(crate) fn wait_for_call<'js>(
+    ctx: &Ctx<'js>,
+    pollable: Pollable,
+    call: u32,
+) -> rquickjs::Result<Promise<'js>> {
     let (promise, fulfil, _) = ctx.promise()?;
     let fulfil = Persistent::save(ctx, fulfil);
-    WAITS.with_borrow_mut(|waits| waits.push((pollable, fulfil)));
+    WAITS.with_borrow_mut(|waits| waits.push((pollable, fulfil, call)));
     Ok(promise)
+}
+
+/// Drops the pollables of an outbound call and fulfils their promises.
+pub(crate) fn forget_call(ctx: &Ctx<'_>, call: u32) {
+    fulfil_what_is(ctx, |waits| {
+        waits.iter().map(|(_, _, other)| *other == call).collect()
+    });
 }
 
 /// Records a rejection without a handler, or removes one that got a handler after all. The
@@ -96,7 +114,7 @@ fn fulfil_what_is(ctx: &Ctx<'_>, ready: impl FnOnce(&[Wait]) -> Vec<bool>) {
             rest.push(wait);
             continue;
         }
-        let (pollable, fulfil) = wait;
+        let (pollable, fulfil, _) = wait;
         drop(pollable);
         // The function that resolves a promise does not fail.
         let _ = fulfil
@@ -122,7 +140,7 @@ pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
         // A timer may have made more work, but streams get their turn, too.
         if delay == 0.0 {
             fulfil_what_is(ctx, |waits| {
-                let ready = waits.iter().map(|(pollable, _)| pollable.ready());
+                let ready = waits.iter().map(|(pollable, ..)| pollable.ready());
                 ready.collect()
             });
             continue;
@@ -135,7 +153,7 @@ pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
         fulfil_what_is(ctx, |waits| {
             let pollables: Vec<&Pollable> = waits
                 .iter()
-                .map(|(pollable, _)| pollable)
+                .map(|(pollable, ..)| pollable)
                 .chain(&timer)
                 .collect();
             let ready = poll(&pollables);

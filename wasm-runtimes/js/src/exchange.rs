@@ -159,15 +159,24 @@ pub(crate) fn is_unanswered() -> bool {
     with(|exchange| exchange.out.is_some()).unwrap_or(false)
 }
 
+/// Returns header fields as scripts see them, in pairs: a character for each byte of a value.
+pub(crate) fn pairs(entries: Vec<(String, Vec<u8>)>) -> Vec<Vec<String>> {
+    let latin1 = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
+    entries
+        .into_iter()
+        .map(|(name, value)| vec![name.to_ascii_lowercase(), latin1(value)])
+        .collect()
+}
+
+/// Returns whether a request is under way.
+pub(crate) fn is_under_way() -> bool {
+    with(|_| ()).is_some()
+}
+
 /// Returns the request's header fields, in pairs.
 pub(crate) fn headers() -> Vec<Vec<String>> {
     let entries = with(|exchange| exchange.request.headers().entries());
-    let latin1 = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
-    let mut headers: Vec<Vec<String>> = entries
-        .unwrap_or_default()
-        .into_iter()
-        .map(|(name, value)| vec![name.to_ascii_lowercase(), latin1(value)])
-        .collect();
+    let mut headers = pairs(entries.unwrap_or_default());
     // `wasi:http` has the authority apart; scripts expect it in the field `host`, where clients put
     // it.
     if !headers.iter().any(|pair| pair[0] == "host") {
@@ -200,13 +209,7 @@ pub(crate) fn received() -> Vec<u8> {
 }
 
 pub(crate) fn received_text(ctx: &Ctx<'_>) -> Result<String> {
-    let bytes = received();
-    // Nearly all bodies are valid UTF-8 and become text without a copy.
-    match String::from_utf8(bytes) {
-        Ok(text) if !text.starts_with('\u{feff}') => Ok(text),
-        Ok(text) => Ok(text['\u{feff}'.len_utf8()..].to_owned()),
-        Err(error) => text::decode(ctx, error.as_bytes(), "utf-8", false, false),
-    }
+    text::of_body(ctx, received())
 }
 
 /// Returns the next piece for a stream: `None` if nothing has arrived yet, `Some(None)` at the end
@@ -234,12 +237,12 @@ pub(crate) fn respond(
     pairs: &[(String, String)],
     body: Body<'_>,
 ) -> Result<bool> {
-    let fields = fields_of(ctx, pairs)?;
+    let fields = fields_of(ctx, pairs, "a response")?;
     let begun = with(|exchange| {
         let out = exchange.out.take()?;
         let response = OutgoingResponse::new(fields);
         if status != 200 {
-            // The status is from 200 to 599, which is always accepted.
+            // The status is one that the engine or another server has checked.
             let _ = response.set_status_code(status);
         }
         let outgoing = response.body().ok();
@@ -263,7 +266,12 @@ pub(crate) fn respond(
     Ok(begun.flatten().unwrap_or(false))
 }
 
-fn fields_of(ctx: &Ctx<'_>, pairs: &[(String, String)]) -> Result<Fields> {
+/// Returns the fields of a message. `message` names its kind in errors.
+pub(crate) fn fields_of(
+    ctx: &Ctx<'_>,
+    pairs: &[(String, String)],
+    message: &str,
+) -> Result<Fields> {
     // A field's value is bytes, which scripts see as characters.
     let bytes = |value: &str| value.chars().map(|character| character as u8).collect();
     let list: Vec<(String, Vec<u8>)> = pairs
@@ -281,7 +289,7 @@ fn fields_of(ctx: &Ctx<'_>, pairs: &[(String, String)]) -> Result<Fields> {
             fields.append(name, value),
             Err(HeaderError::InvalidSyntax | HeaderError::Immutable)
         ) {
-            let what = format!("{name:?} is no header field that a response can have");
+            let what = format!("{name:?} is no header field that {message} can have");
             return Err(Exception::throw_type(ctx, &what));
         }
     }
@@ -328,6 +336,11 @@ pub(crate) fn send(bytes: &[u8]) -> i32 {
         i32::try_from(count).ok()
     });
     sent.flatten().unwrap_or(-1)
+}
+
+/// Calls `run` with the stream of the response's body, if it is open.
+pub(crate) fn with_output<T>(run: impl FnOnce(&OutputStream) -> T) -> Option<T> {
+    with(|exchange| exchange.output.as_ref().map(run)).flatten()
 }
 
 /// Returns a promise that is fulfilled when there is room for more.

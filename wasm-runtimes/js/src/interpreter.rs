@@ -18,7 +18,7 @@ use crate::{
     commonjs, event_loop,
     exchange::{self, Exchange},
     memory::{self, Memory},
-    modules, native, random, script_error,
+    modules, native, outbound, random, script_error,
 };
 
 /// The text of one of `PARTS`.
@@ -46,6 +46,7 @@ const WEB: &str = concat!(
     include_str!("../web/headers.js"),
     include_str!("../web/blob.js"),
     include_str!("../web/body.js"),
+    include_str!("../web/fetch.js"),
     include_str!("../web/clone.js"),
     include_str!("../web/crypto.js"),
     include_str!("../web/serve.js"),
@@ -343,6 +344,7 @@ pub(crate) fn handle(request: IncomingRequest, out: ResponseOutparam) {
         eprintln!("Uncaught {why}");
         exchange::fail(why);
     }
+    outbound::end();
     exchange::end();
 }
 

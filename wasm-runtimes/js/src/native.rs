@@ -14,7 +14,7 @@ use crate::{
     bindings::wasi::cli::environment::get_environment,
     builtins, commonjs, compression, crypto, event_loop,
     exchange::{self, Body},
-    forms, memory, modules, random, source_maps, text, urls,
+    forms, memory, modules, outbound_native, random, source_maps, text, urls,
 };
 
 type Bytes<'js> = TypedArray<'js, u8>;
@@ -99,6 +99,8 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     all.set("listFolder", Func::from(list_folder))?;
     all.set("asyncContext", Func::from(async_context))?;
     all.set("setAsyncContext", Func::from(set_async_context))?;
+
+    outbound_native::add(&all)?;
 
     all.set("digest", Func::from(digest))?;
     all.set("hmac", Func::from(hmac))?;

@@ -51,6 +51,16 @@ pub(crate) fn decode(
         .ok_or_else(|| malformed(ctx))
 }
 
+/// Decodes a complete body as UTF-8.
+pub(crate) fn of_body(ctx: &Ctx<'_>, bytes: Vec<u8>) -> Result<String> {
+    // Nearly all bodies are valid UTF-8 and become text without a copy.
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.starts_with('\u{feff}') => Ok(text),
+        Ok(text) => Ok(text['\u{feff}'.len_utf8()..].to_owned()),
+        Err(error) => decode(ctx, error.as_bytes(), "utf-8", false, false),
+    }
+}
+
 /// Begins a stream and returns its number.
 pub(crate) fn decoder(name: &str, fatal: bool, keeps_bom: bool) -> u32 {
     let encoding = encoding(name);

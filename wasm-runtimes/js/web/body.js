@@ -7,7 +7,7 @@ const token = Symbol("token");
 //   null         there is none
 //   a string     text
 //   Uint8Array   bytes
-//   Incoming     what the client of a request sends
+//   Incoming     what the client of a request sends, or a server that a script calls (Call)
 //   ReadableStream
 
 // What the client of one request sends. A script may keep one from a warm-up, and it has ended.
@@ -15,6 +15,19 @@ class Incoming {
   check() {
     if (this !== incoming) throw new TypeError("this request has ended: what was not read of it is gone");
   }
+  // The next piece: null at the end, undefined if nothing has arrived.
+  piece() { return native.receivePiece(); }
+  readable() { return native.receivable(); }
+  // Receives the whole rest, which `received` or `receivedText` then returns. The caller checks first.
+  async receive() {
+    while (!native.receive()) {
+      await native.receivable();
+      this.check();
+    }
+  }
+  received() { return native.received(); }
+  receivedText() { return native.receivedText(); }
+  stream() { return receiver(this); }
 }
 
 // Of the request under way.
@@ -23,6 +36,7 @@ let incoming;
 function beginIncoming() { incoming = new Incoming(); }
 
 function extract(value) {
+  if (value instanceof Incoming) return { source: value, type: null };
   if (typeof value === "string") return { source: value.toWellFormed(), type: "text/plain;charset=UTF-8" };
   if (value === null || value === undefined) return { source: null, type: null };
   if (value instanceof ReadableStream) {
@@ -42,29 +56,21 @@ function extract(value) {
   return { source: usv(value), type: "text/plain;charset=UTF-8" };
 }
 
-// The rest of what the client sends.
-async function receive(source) {
-  source.check();
-  while (!native.receive()) {
-    await native.receivable();
-    source.check();
-  }
-}
-
 function receiver(source) {
   return new ReadableStream({
+    __proto__: null,
     type: "bytes",
     async pull(controller) {
       for (;;) {
         source.check();
-        const piece = native.receivePiece();
+        const piece = source.piece();
         if (piece === null) {
           controller.close();
           controller.byobRequest?.respond(0);
           return;
         }
         if (piece !== undefined) return controller.enqueue(piece);
-        await native.receivable();
+        await source.readable();
       }
     },
   });
@@ -82,6 +88,7 @@ async function drained(stream) {
 }
 
 let sourceOf;
+let hasBody;
 let typeOf;
 
 class Body {
@@ -100,50 +107,63 @@ class Body {
       body.#isUsed = body.#source !== null;
       return body.#stream ?? body.#source;
     };
+    hasBody = (body) => body.#source !== null;
     typeOf = (body) => body.headers.get("content-type") ?? "";
   }
   get body() {
     if (this.#source === null) return null;
     if (this.#stream === null) {
       const source = this.#source;
-      if (source instanceof Incoming) this.#stream = receiver(source);
+      if (source instanceof Incoming) this.#stream = source.stream();
       else this.#stream = streamOf(typeof source === "string" ? native.encode(source) : source);
       if (this.#isUsed) this.#stream.getReader();
     }
     return this.#stream;
   }
   get bodyUsed() { return this.#isUsed || this.#stream?._disturbed === true; }
+  // Fails if the rest of the body cannot come any more, before anything else happens.
+  #check() { if (this.#source instanceof Incoming) this.#source.check(); }
   async #bytes() {
+    this.#check();
     const source = sourceOf(this);
     if (source === null) return new Uint8Array();
     if (typeof source === "string") return native.encode(source);
     if (source instanceof Incoming) {
-      await receive(source);
-      return native.received();
+      await source.receive();
+      return source.received();
     }
     return source instanceof ReadableStream ? drained(source) : copyOf(source);
   }
   async #text() {
+    this.#check();
     const source = sourceOf(this);
     if (source === null) return "";
     if (typeof source === "string") return source.startsWith("\ufeff") ? source.slice(1) : source;
     if (source instanceof Incoming) {
-      await receive(source);
-      return native.receivedText();
+      await source.receive();
+      return source.receivedText();
     }
     return native.decode(source instanceof ReadableStream ? await drained(source) : source, "utf-8", false, false);
   }
   async arrayBuffer() {
+    this.#check();
     const bytes = await this.#bytes();
     return bytes.byteLength === bytes.buffer.byteLength ? bytes.buffer : bytes.slice().buffer;
   }
   bytes() { return this.#bytes(); }
-  async blob() { return new Blob([await this.#bytes()], { type: typeOf(this) }); }
+  async blob() {
+    this.#check();
+    return new Blob([await this.#bytes()], { type: typeOf(this) });
+  }
   async formData() {
+    this.#check();
     const type = typeOf(this);
     return formOf(await this.#bytes(), type);
   }
-  async json() { return JSON.parse(await this.#text()); }
+  async json() {
+    this.#check();
+    return JSON.parse(await this.#text());
+  }
   text() { return this.#text(); }
   // Two bodies of one: this one, and what is given.
   fork() {
@@ -168,6 +188,8 @@ const OPTIONS = {
   credentials: ["omit", "same-origin", "include"],
   cache: ["default", "no-store", "reload", "no-cache", "force-cache", "only-if-cached"],
   redirect: ["follow", "error", "manual"],
+  priority: ["high", "low", "auto"],
+  duplex: ["half"],
   referrerPolicy: [
     "", "no-referrer", "no-referrer-when-downgrade", "same-origin", "origin", "strict-origin", "origin-when-cross-origin",
     "strict-origin-when-cross-origin", "unsafe-url",
@@ -195,13 +217,17 @@ function optionsOf(init) {
   return options;
 }
 
+let partsOf;
+
 class Request extends Body {
   #method;
   #url;
   #headers;
   #incoming;
   #options;
+  // The signal that it follows, and its own, which is made when a script wants it.
   #signal;
+  #ownSignal;
   constructor(input, init = {}, url = undefined) {
     if (input === token) {
       // What came: `init` is its method, and its URL is asked for when somebody else does.
@@ -224,7 +250,7 @@ class Request extends Body {
     if (/^(?:delete|get|head|options|post|put)$/i.test(method)) method = method.toUpperCase();
     const headers = new Headers(init.headers ?? (from === null ? undefined : from.headers));
     const given = init.body ?? null;
-    if ((given !== null || (from !== null && from.body !== null)) && (method === "GET" || method === "HEAD")) {
+    if ((method === "GET" || method === "HEAD") && (given !== null || (from !== null && hasBody(from)))) {
       throw new TypeError(`a ${method} request has no body`);
     }
     let source = null;
@@ -238,14 +264,26 @@ class Request extends Body {
     }
     super(source);
     this.#method = method;
-    this.#url = from === null ? to.href : from.url;
+    this.#url = from === null ? to.href : from.#address();
     this.#headers = headers;
     this.#options = from === null ? options : { ...from.#options, ...options };
     // Null: it follows none, not that of the other request either.
-    if (signal !== null) this.#signal = signal ?? from?.signal;
+    if (signal !== null) this.#signal = signal ?? from?.#signal;
+  }
+  static inside() {
+    partsOf = (request) => ({
+      method: request.#method,
+      url: request.#address(),
+      fields: fieldsOf(request.headers),
+      redirect: request.#options?.redirect ?? "follow",
+      cache: request.#options?.cache ?? "default",
+      integrity: request.#options?.integrity ?? "",
+      signal: request.#signal,
+    });
   }
   get method() { return this.#method; }
-  get url() {
+  get url() { return this.#address(); }
+  #address() {
     if (this.#url === undefined) {
       this.#incoming.check();
       this.#url = native.requestUrl();
@@ -253,7 +291,7 @@ class Request extends Body {
     return this.#url;
   }
   get headers() { return (this.#headers ??= lazyHeaders(this.#incoming)); }
-  get signal() { return (this.#signal ??= new AbortController().signal); }
+  get signal() { return (this.#ownSignal ??= AbortSignal.any(this.#signal === undefined ? [] : [this.#signal])); }
   get redirect() { return this.#options?.redirect ?? "follow"; }
   get mode() { return this.#options?.mode ?? "cors"; }
   get credentials() { return this.#options?.credentials ?? "same-origin"; }
@@ -281,9 +319,13 @@ class Request extends Body {
   }
 }
 
+Request.inside();
+delete Request.inside;
+
 const NO_BODY = new Set([101, 103, 204, 205, 304]);
 
 let headOf;
+let responseOf;
 
 class Response extends Body {
   #status = 200;
@@ -292,6 +334,8 @@ class Response extends Body {
   #headers = null;
   #contentType = null;
   #type = "default";
+  // What only the answer to an outbound call has.
+  #call = null;
   constructor(body = null, init = undefined) {
     const { source, type } = extract(body);
     super(source);
@@ -317,6 +361,16 @@ class Response extends Body {
     headOf = (response) => {
       if (response.#headers !== null) return fieldsOf(response.#headers);
       return response.#contentType === null ? [] : [["content-type", response.#contentType]];
+    };
+    // The answer to an outbound call.
+    responseOf = (status, statusText, fields, source, url, isRedirected) => {
+      const response = new Response(source);
+      response.#status = status;
+      response.#statusText = statusText;
+      response.#headers = headersOf(fields);
+      response.#type = "basic";
+      response.#call = { url, isRedirected };
+      return response;
     };
   }
   static error() {
@@ -350,14 +404,15 @@ class Response extends Body {
     return this.#headers;
   }
   get type() { return this.#type; }
-  get url() { return ""; }
-  get redirected() { return false; }
+  get url() { return this.#call === null ? "" : this.#call.url; }
+  get redirected() { return this.#call === null ? false : this.#call.isRedirected; }
   clone() {
     const source = fork.call(this);
     const copy = new Response(source);
     copy.#status = this.#status;
     copy.#statusText = this.#statusText;
     copy.#type = this.#type;
+    copy.#call = this.#call;
     copy.#headers = new Headers(this.headers);
     if (isFixed(this.headers)) fix(copy.#headers);
     return copy;

@@ -159,6 +159,8 @@ class AbortSignal extends EventTarget {
   // What it is of, and what is of it, where signals are put together.
   #sources = null;
   #dependents = [];
+  // What built-in code does on an abort, as a linked list.
+  #steps = null;
   onabort = null;
   constructor(token) {
     super();
@@ -200,12 +202,35 @@ class AbortSignal extends EventTarget {
       one.#aborted = true;
       one.#reason = reason;
     }
-    for (const one of all) one.dispatchEvent(trust(new Event("abort")));
+    for (const one of all) {
+      let next = one.#steps;
+      one.#steps = null;
+      for (; next !== null; next = next.next) next.run(reason);
+      one.dispatchEvent(trust(new Event("abort")));
+    }
   }
-  static abortOf() { return AbortSignal.#abort; }
+  // Only for built-in code. Scripts cannot change what these do.
+  static inside() {
+    return {
+      abortSignal: AbortSignal.#abort,
+      isAborted: (signal) => signal.#aborted,
+      reasonOf: (signal) => signal.#reason,
+      // Calls `run` with the reason when the signal is aborted, before any listener.
+      follow(signal, run) { signal.#steps = { run, next: signal.#steps }; },
+      unfollow(signal, run) {
+        let before = null;
+        for (let step = signal.#steps; step !== null; before = step, step = step.next) {
+          if (step.run !== run) continue;
+          if (before === null) signal.#steps = step.next;
+          else before.next = step.next;
+          return;
+        }
+      },
+    };
+  }
 }
-const abortSignal = AbortSignal.abortOf();
-delete AbortSignal.abortOf;
+const { abortSignal, isAborted, reasonOf, follow, unfollow } = AbortSignal.inside();
+delete AbortSignal.inside;
 
 class AbortController {
   #signal = new AbortSignal(inner);

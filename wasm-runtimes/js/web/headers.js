@@ -2,6 +2,7 @@
 
 let fieldsOf;
 let lazyHeaders;
+let headersOf;
 let fix;
 let isFixed;
 
@@ -20,8 +21,9 @@ class Headers {
     if (init === null || (typeof init !== "object" && typeof init !== "function")) {
       throw new TypeError("Headers are made of other Headers, of pairs, or of an object");
     }
-    if (init instanceof Headers && init[Symbol.iterator] === Headers.prototype.entries) {
-      this.#list = init.#all().map((pair) => [...pair]);
+    if (#list in init && init[Symbol.iterator] === Headers.prototype.entries) {
+      const from = init.#all();
+      for (let at = 0; at < from.length; at++) this.#list[at] = [from[at][0], from[at][1]];
     } else if (typeof init[Symbol.iterator] === "function") {
       for (const pair of init) {
         const both = [...pair];
@@ -29,8 +31,9 @@ class Headers {
         this.append(both[0], both[1]);
       }
     } else {
-      for (const name of Reflect.ownKeys(init)) {
-        if (Object.getOwnPropertyDescriptor(init, name)?.enumerable) this.append(name, init[name]);
+      const names = Reflect.ownKeys(init);
+      for (let at = 0; at < names.length; at++) {
+        if (Object.getOwnPropertyDescriptor(init, names[at])?.enumerable) this.append(names[at], init[names[at]]);
       }
     }
   }
@@ -39,6 +42,13 @@ class Headers {
     isFixed = (headers) => headers.#isFixed;
     // From now on scripts cannot change them.
     fix = (headers) => {
+      headers.#isFixed = true;
+      return headers;
+    };
+    // Takes a list of pairs whose names are in lower case. Scripts cannot change these Headers.
+    headersOf = (list) => {
+      const headers = new Headers();
+      headers.#list = list;
       headers.#isFixed = true;
       return headers;
     };

@@ -371,16 +371,18 @@ fn warm_up_requests_keep_the_state_of_a_script() {
     }
 }
 
-fn fetch_is_rejected_with_an_explanation() {
+fn a_call_without_a_grant_is_denied_with_an_explanation() {
     deploy(
         "fetches",
         "export default { fetch: () => fetch('http://example.com/').then(
             () => new Response('fetched'),
             (error) => new Response(`${error instanceof TypeError} ${error}`)) }",
     );
-    assert_eq!(
-        BENCH.text("/fetches/"),
-        "true TypeError: fetch is not there: functions cannot call out yet"
+    let told = BENCH.text("/fetches/");
+    let start = "true TypeError: cannot fetch http://example.com: HTTP-request-denied: ";
+    assert!(
+        told.starts_with(start) && told.contains("--allow-outbound"),
+        "{told}"
     );
 }
 
@@ -426,7 +428,7 @@ fn main() {
         the_environment_is_an_argument,
         cycles_are_collected_while_a_request_runs,
         warm_up_requests_keep_the_state_of_a_script,
-        fetch_is_rejected_with_an_explanation,
+        a_call_without_a_grant_is_denied_with_an_explanation,
         hostile_scripts_affect_no_other_request,
         timers_streams_and_wait_until_all_make_progress,
         an_engine_of_the_operator_replaces_the_built_in_one,

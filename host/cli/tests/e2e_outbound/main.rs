@@ -13,6 +13,7 @@ mod common;
 #[path = "../e2e/mod.rs"]
 mod e2e;
 mod inside;
+mod scripts;
 mod sharing;
 mod upstream;
 
@@ -41,6 +42,11 @@ use inside::{
 use rustls::{
     ServerConfig,
     pki_types::{PrivateKeyDer, pem::PemObject as _},
+};
+use scripts::{
+    a_call_ends_with_the_request_of_a_script, a_script_aborts_its_calls, a_script_calls_a_server,
+    a_script_learns_in_its_log_what_is_closed, each_hop_of_a_redirect_needs_its_grant,
+    scripts_call_functions_of_the_node,
 };
 use sharing::{
     a_flood_leaves_a_neighbour_an_eighth_of_the_memory,
@@ -423,6 +429,12 @@ fn main() {
         both_egress_processes_may_be_killed,
         both_egress_processes_may_hang,
         a_confined_node_reaches_by_name_and_tls,
+        a_script_calls_a_server,
+        each_hop_of_a_redirect_needs_its_grant,
+        a_script_aborts_its_calls,
+        scripts_call_functions_of_the_node,
+        a_script_learns_in_its_log_what_is_closed,
+        a_call_ends_with_the_request_of_a_script,
         functions_call_each_other_without_another_process,
         bodies_and_failures_are_passed,
         self_calls_need_a_grant,
