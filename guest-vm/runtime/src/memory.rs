@@ -92,6 +92,11 @@ impl MemoryLimit {
         self.denied
     }
 
+    /// Returns the limit in bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Formats the limit for people.
     pub(crate) fn limit_text(&self) -> String {
         size(self.limit)

@@ -1,4 +1,5 @@
-//! `faasw:engine/grants`: the names of what the operator granted, for language engines.
+//! `faasw:engine/grants`: the names of what the operator granted, the configuration and the memory
+//! limit, for language engines.
 //!
 //! The names are a part of the function version, like the environment. They are known when the seed
 //! is made, and equal for every request, so reading them is no draw.
@@ -20,6 +21,20 @@ impl<P: Platform> grants::Host for State<P> {
 
     fn stores(&mut self) -> Result<Vec<String>> {
         Ok(texts(&self.stores))
+    }
+
+    fn configuration(&mut self) -> Result<Vec<(String, String)>> {
+        let pairs = self.configuration.iter();
+        Ok(pairs.map(|(key, value)| (text(key), text(value))).collect())
+    }
+
+    fn files(&mut self) -> Result<Option<String>> {
+        let path = self.files.as_ref().and_then(|files| files.mount_path());
+        Ok(path.map(String::from))
+    }
+
+    fn memory_limit(&mut self) -> Result<u64> {
+        Ok(self.memory.limit() as u64)
     }
 }
 
@@ -45,7 +60,7 @@ mod tests {
             memory_limit: 1 << 20,
             arguments: Vec::new(),
             environment: Vec::new(),
-            configuration: Vec::new(),
+            configuration: vec![(b"colour".to_vec(), b"blue".to_vec())],
             secrets: names(secrets),
             stores: names(stores),
             files: None,
@@ -62,6 +77,11 @@ mod tests {
             .unwrap();
         assert_eq!(state.secrets().unwrap(), vec!["KEY", "TOKEN"]);
         assert_eq!(state.stores().unwrap(), vec!["stock"]);
+        // Configuration can be read although there are secrets, which cannot be read yet.
+        let configuration = vec![("colour".into(), "blue".into())];
+        assert_eq!(state.configuration().unwrap(), configuration);
+        assert_eq!(state.files().unwrap(), None);
+        assert_eq!(state.memory_limit().unwrap(), 1 << 20);
         assert!(state.draws.is_empty());
     }
 }
