@@ -10,15 +10,13 @@ use rquickjs::{
 use crate::{
     bindings::{
         exports::faasw::engine::script::Error,
-        wasi::{
-            cli::environment::get_environment,
-            http::types::{IncomingRequest, ResponseOutparam},
-        },
+        wasi::http::types::{IncomingRequest, ResponseOutparam},
     },
     event_loop,
     exchange::{self, Exchange},
+    files,
     memory::{self, Memory},
-    modules, native, random, script_error,
+    modules, native, random, script_error, settings,
 };
 
 /// The built-in JavaScript, as one function of the native functions and the streams library.
@@ -36,6 +34,11 @@ const WEB: &str = concat!(
     include_str!("../web/body.js"),
     include_str!("../web/clone.js"),
     include_str!("../web/crypto.js"),
+    include_str!("../web/stores.js"),
+    include_str!("../web/files.js"),
+    include_str!("../web/caches.js"),
+    include_str!("../web/env.js"),
+    include_str!("../web/lambda.js"),
     include_str!("../web/serve.js"),
     "})"
 );
@@ -65,6 +68,7 @@ struct Interpreter {
 /// The functions that `web/serve.js` exports to Rust.
 struct Hooks {
     adopt: Hook,
+    api: Hook,
     configure: Hook,
     dispatch: Hook,
     describe: Hook,
@@ -132,6 +136,7 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
     let hooks: Object = web.call((native::all(ctx)?, streams))?;
     Ok(Hooks {
         adopt: Hook::of(&hooks, "adopt")?,
+        api: Hook::of(&hooks, "api")?,
         configure: Hook::of(&hooks, "configure")?,
         dispatch: Hook::of(&hooks, "dispatch")?,
         describe: Hook::of(&hooks, "describe")?,
@@ -200,6 +205,7 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
     modules::have(files);
     let made = interpreter.context.with(|ctx| evaluate(&ctx, &main));
     modules::forget_what_was_loaded();
+    files::close();
     made?;
     interpreter
         .allocated
@@ -213,14 +219,10 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
 fn evaluate(ctx: &Ctx<'_>, main: &str) -> Result<(), Error> {
     let told = |error| script_error::of(ctx, error);
     let hooks = &interpreter().hooks;
-    let variables: Vec<Vec<String>> = get_environment()
-        .into_iter()
-        .map(|(name, value)| vec![name, value])
-        .collect();
     let configured = hooks
         .configure
         .get(ctx)
-        .and_then(|hook| hook.call::<_, ()>((variables,)));
+        .and_then(|hook| hook.call::<_, ()>((settings::all(ctx)?,)));
     configured.map_err(told)?;
     let module = modules::load(ctx, main, None).map_err(told)?;
     let (module, done) = Module::eval(module).map_err(told)?;
@@ -286,6 +288,11 @@ pub(crate) fn unhandled<'js>(ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<
     let told = interpreter().hooks.unhandled.get(ctx);
     // If even the report fails, there is no way to report that.
     let _ = told.and_then(|hook| hook.call::<_, ()>((promise, reason)));
+}
+
+/// Returns what the module `faasw` exports.
+pub(crate) fn api<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Object<'js>> {
+    interpreter().hooks.api.get(ctx)?.call(())
 }
 
 /// Returns an error's description.

@@ -12,6 +12,8 @@ mod arena;
 mod crypto;
 mod event_loop;
 mod exchange;
+mod faasw_module;
+mod files;
 mod forms;
 mod interpreter;
 mod memory;
@@ -19,6 +21,8 @@ mod modules;
 mod native;
 mod random;
 mod script_error;
+mod settings;
+mod stores;
 mod text;
 mod urls;
 

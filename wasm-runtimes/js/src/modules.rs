@@ -8,6 +8,8 @@ use rquickjs::{
     module::Declared,
 };
 
+use crate::faasw_module;
+
 thread_local! {
     static FILES: RefCell<BTreeMap<String, File>> = const { RefCell::new(BTreeMap::new()) };
 }
@@ -80,6 +82,9 @@ impl Resolve for Resolver {
         name: &str,
         _: Option<ImportAttributes<'js>>,
     ) -> Result<String> {
+        if name == faasw_module::NAME {
+            return Ok(name.to_owned());
+        }
         let is_path = ["./", "../", "/"]
             .iter()
             .any(|start| name.starts_with(start))
@@ -107,6 +112,9 @@ impl Load for Loader {
         name: &str,
         attributes: Option<ImportAttributes<'js>>,
     ) -> Result<Module<'js, Declared>> {
+        if name == faasw_module::NAME {
+            return faasw_module::declare(ctx);
+        }
         let kind = attributes
             .map(|attributes| attributes.get_type())
             .transpose()?
@@ -158,6 +166,7 @@ pub(crate) fn load<'js>(
     let value: Value = match kind {
         Kind::Code => {
             let source = String::from_utf8(content).map_err(not_text)?;
+            faasw_module::note_use_of_caches(name, &source);
             let module = Module::declare(ctx.clone(), name, source)?;
             module.meta()?.set("url", format!("file:///{name}"))?;
             return Ok(module);
