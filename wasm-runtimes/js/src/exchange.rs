@@ -13,7 +13,7 @@ use crate::{
         },
         io::streams::{InputStream, OutputStream, StreamError},
     },
-    event_loop, text,
+    event_loop, files, stores, text,
 };
 
 /// How many bytes of the request's body are read at once.
@@ -151,7 +151,14 @@ pub(crate) fn set_ended(has_ended: bool) {
 
 /// Ends the request and closes what is still open.
 pub(crate) fn end() {
+    stores::close();
+    files::close();
     EXCHANGE.take();
+}
+
+/// Returns whether a request is being answered.
+pub(crate) fn is_under_way() -> bool {
+    EXCHANGE.with_borrow(Option::is_some)
 }
 
 /// Returns whether neither a response nor a failure has been set.
@@ -177,6 +184,7 @@ pub(crate) fn is_under_way() -> bool {
 pub(crate) fn headers() -> Vec<Vec<String>> {
     let entries = with(|exchange| exchange.request.headers().entries());
     let mut headers = pairs(entries.unwrap_or_default());
+    join_cookies(&mut headers);
     // `wasi:http` has the authority apart; scripts expect it in the field `host`, where clients put
     // it.
     if !headers.iter().any(|pair| pair[0] == "host") {
@@ -184,6 +192,33 @@ pub(crate) fn headers() -> Vec<Vec<String>> {
         headers.extend(authority.map(|authority| vec!["host".to_owned(), authority]));
     }
     headers
+}
+
+/// Joins several `cookie` fields into the first one. HTTP/2 clients send them so, and their
+/// separator is a semicolon, unlike that of all other fields (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut Vec<Vec<String>>) {
+    let is_cookie = |pair: &Vec<String>| pair[0] == "cookie";
+    let cookies: Vec<&str> = headers
+        .iter()
+        .filter(|pair| is_cookie(pair))
+        .map(|pair| pair[1].as_str())
+        .collect();
+    if cookies.len() < 2 {
+        return;
+    }
+    let joined = cookies.join("; ");
+    let mut joined = Some(joined);
+    headers.retain_mut(|pair| {
+        if !is_cookie(pair) {
+            return true;
+        }
+        let first = joined.take();
+        let is_first = first.is_some();
+        if let Some(joined) = first {
+            pair[1] = joined;
+        }
+        is_first
+    });
 }
 
 /// Takes in what the client has sent in the meantime. Returns whether the body has ended.

@@ -10,15 +10,13 @@ use rquickjs::{
 use crate::{
     bindings::{
         exports::faasw::engine::script::Error,
-        wasi::{
-            cli::environment::get_environment,
-            http::types::{IncomingRequest, ResponseOutparam},
-        },
+        wasi::http::types::{IncomingRequest, ResponseOutparam},
     },
     commonjs, event_loop,
     exchange::{self, Exchange},
+    files,
     memory::{self, Memory},
-    modules, native, outbound, random, script_error,
+    modules, native, outbound, random, script_error, settings,
 };
 
 /// The text of one of `PARTS`.
@@ -49,6 +47,11 @@ const WEB: &str = concat!(
     include_str!("../web/fetch.js"),
     include_str!("../web/clone.js"),
     include_str!("../web/crypto.js"),
+    include_str!("../web/stores.js"),
+    include_str!("../web/files.js"),
+    include_str!("../web/caches.js"),
+    include_str!("../web/env.js"),
+    include_str!("../web/lambda.js"),
     include_str!("../web/serve.js"),
     "})"
 );
@@ -99,6 +102,7 @@ struct Interpreter {
 /// The functions that `web/serve.js` exports to Rust.
 struct Hooks {
     adopt: Hook,
+    api: Hook,
     configure: Hook,
     dispatch: Hook,
     describe: Hook,
@@ -171,6 +175,7 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
     let hooks: Object = web.call((native::all(ctx)?, streams, parts))?;
     Ok(Hooks {
         adopt: Hook::of(&hooks, "adopt")?,
+        api: Hook::of(&hooks, "api")?,
         configure: Hook::of(&hooks, "configure")?,
         dispatch: Hook::of(&hooks, "dispatch")?,
         describe: Hook::of(&hooks, "describe")?,
@@ -257,6 +262,7 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
     let made = interpreter.context.with(|ctx| evaluate(&ctx, &main));
     modules::forget_what_was_loaded();
     memory::clear_freed(false);
+    files::close();
     made?;
     interpreter
         .allocated
@@ -270,14 +276,10 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
 fn evaluate(ctx: &Ctx<'_>, main: &str) -> Result<(), Error> {
     let told = |error| script_error::of(ctx, error);
     let hooks = &interpreter().hooks;
-    let variables: Vec<Vec<String>> = get_environment()
-        .into_iter()
-        .map(|(name, value)| vec![name, value])
-        .collect();
     let configured = hooks
         .configure
         .get(ctx)
-        .and_then(|hook| hook.call::<_, ()>((variables,)));
+        .and_then(|hook| hook.call::<_, ()>((settings::all(ctx)?,)));
     configured.map_err(told)?;
     let namespace = if modules::kind_of(main) == modules::Kind::CommonJs {
         let exports = commonjs::main_exports(ctx, main).map_err(told)?;
@@ -359,6 +361,11 @@ pub(crate) fn unhandled<'js>(ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<
     let told = interpreter().hooks.unhandled.get(ctx);
     // If even the report fails, there is no way to report that.
     let _ = told.and_then(|hook| hook.call::<_, ()>((promise, reason)));
+}
+
+/// Returns what the module `faasw` exports.
+pub(crate) fn api<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Object<'js>> {
+    interpreter().hooks.api.get(ctx)?.call(())
 }
 
 /// Returns an error's description.

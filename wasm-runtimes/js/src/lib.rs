@@ -9,13 +9,15 @@
 //! ones.
 
 mod arena;
-mod compression;
 mod builtins;
 mod commonjs;
+mod compression;
 mod crypto;
 mod event_loop;
 mod exchange;
 mod export_names;
+mod faasw_module;
+mod files;
 mod forms;
 mod interpreter;
 mod json;
@@ -27,7 +29,9 @@ mod outbound_errors;
 mod outbound_native;
 mod random;
 mod script_error;
+mod settings;
 mod source_maps;
+mod stores;
 mod text;
 mod urls;
 

@@ -15,7 +15,9 @@ use rquickjs::{
     module::Declared,
 };
 
-use crate::{builtins, commonjs, export_names, json::Json, script_error, source_maps};
+use crate::{
+    builtins, commonjs, export_names, faasw_module, json::Json, script_error, source_maps,
+};
 
 /// The file with the table. Scripts see neither this file nor others in its folder.
 const TABLE: &str = ".faasw/modules.json";
@@ -333,6 +335,9 @@ pub(crate) fn resolve(base: &str, name: &str) -> std::result::Result<String, Str
     if let Some(path) = name.strip_prefix(RESOLVED) {
         return Ok(path.to_owned());
     }
+    if name == faasw_module::NAME {
+        return Ok(name.to_owned());
+    }
     let target = ENTRIES.with_borrow(|entries| {
         let entry = entries.as_ref()?.get(base)?;
         Some(entry.imports.get(name).cloned())
@@ -408,6 +413,9 @@ impl Load for Loader {
         name: &str,
         attributes: Option<ImportAttributes<'js>>,
     ) -> Result<Module<'js, Declared>> {
+        if name == faasw_module::NAME {
+            return faasw_module::declare(ctx);
+        }
         let kind = attributes
             .map(|attributes| attributes.get_type())
             .transpose()?
@@ -484,6 +492,7 @@ pub(crate) fn load<'js>(
         Kind::Code => {
             let source = take_text(ctx, name)?;
             source_maps::note(ctx, name, &source, 0)?;
+            faasw_module::note_use_of_caches(name, &source);
             let module = Module::declare(ctx.clone(), name, source)?;
             let meta = module.meta()?;
             meta.set("url", format!("file:///{name}"))?;

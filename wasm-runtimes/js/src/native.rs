@@ -14,7 +14,8 @@ use crate::{
     bindings::wasi::cli::environment::get_environment,
     builtins, commonjs, compression, crypto, event_loop,
     exchange::{self, Body},
-    forms, memory, modules, outbound_native, random, source_maps, text, urls,
+    files, forms, memory, modules, outbound_native, random, settings, source_maps, stores, text,
+    urls,
 };
 
 type Bytes<'js> = TypedArray<'js, u8>;
@@ -101,6 +102,33 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     all.set("setAsyncContext", Func::from(set_async_context))?;
 
     outbound_native::add(&all)?;
+
+    all.set(
+        "secret",
+        Func::from(|ctx: Ctx<'js>, name: String| settings::secret(&ctx, &name)),
+    )?;
+    all.set("functionName", Func::from(settings::function_name))?;
+    all.set("memoryLimit", Func::from(settings::memory_limit))?;
+
+    all.set(
+        "storeCheck",
+        Func::from(|ctx: Ctx<'js>, store: String| stores::check(&ctx, &store)),
+    )?;
+    all.set("storeGet", Func::from(stores::get))?;
+    all.set("storeSet", Func::from(stores::set))?;
+    all.set("storeDelete", Func::from(stores::delete))?;
+    all.set("storeList", Func::from(store_list))?;
+    all.set("storeIncrement", Func::from(stores::increment))?;
+    all.set("storeCompareAndSet", Func::from(stores::compare_and_set))?;
+    all.set("storeValueMax", stores::VALUE_MAX)?;
+
+    all.set("fileContent", Func::from(files::content))?;
+    all.set("filePiece", Func::from(files::piece))?;
+    all.set("fileStat", Func::from(file_stat))?;
+    all.set("fileTag", Func::from(files::tag))?;
+    all.set("fileList", Func::from(files::list))?;
+    all.set("fileWrite", Func::from(files::write))?;
+    all.set("fileDelete", Func::from(files::delete))?;
 
     all.set("digest", Func::from(digest))?;
     all.set("hmac", Func::from(hmac))?;
@@ -316,6 +344,30 @@ fn respond<'js>(
 
 fn send(bytes: Bytes<'_>) -> i32 {
     exchange::send(of(&bytes))
+}
+
+fn store_list<'js>(
+    ctx: Ctx<'js>,
+    store: String,
+    prefix: String,
+    limit: usize,
+    behind: Opt<Option<String>>,
+) -> Result<Array<'js>> {
+    let (keys, is_last) = stores::list(ctx.clone(), store, prefix, limit, behind.0.flatten())?;
+    let list = Array::new(ctx)?;
+    list.set(0, keys)?;
+    list.set(1, is_last)?;
+    Ok(list)
+}
+
+fn file_stat<'js>(ctx: Ctx<'js>, path: String) -> Result<Option<Array<'js>>> {
+    let Some((kind, size)) = files::stat(ctx.clone(), path)? else {
+        return Ok(None);
+    };
+    let stat = Array::new(ctx)?;
+    stat.set(0, kind)?;
+    stat.set(1, size)?;
+    Ok(Some(stat))
 }
 
 fn digest<'js>(ctx: Ctx<'js>, name: String, data: Bytes<'js>) -> Result<Option<ArrayBuffer<'js>>> {

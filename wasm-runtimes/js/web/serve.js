@@ -88,6 +88,8 @@ function adopt(module) {
     handler = (request, env, context) => main.fetch(request, env, context);
   } else if (typeof main === "function") {
     handler = main;
+  } else if (typeof (module.handler ?? main?.handler) === "function") {
+    handler = lambdaHandler(module.handler ?? main.handler);
   } else if (listeners.fetch.length > 0) {
     handler = (request) => {
       const event = new FetchEvent("fetch", { request });
@@ -102,15 +104,9 @@ function adopt(module) {
       return answer;
     };
   } else {
-    return "there is nothing to call: a script exports { fetch(request) { … } } as its default, or calls addEventListener(\"fetch\", …)";
+    return "there is nothing to call: a script exports { fetch(request) { … } } as its default, exports a function named handler (AWS Lambda), or calls addEventListener(\"fetch\", …)";
   }
   return undefined;
-}
-
-let env;
-
-function configure(variables) {
-  env = Object.fromEntries(variables);
 }
 
 // ---- one request
@@ -247,10 +243,10 @@ function nodeHost(name) {
 }
 
 const things = {
-  AbortController, AbortSignal, Blob, Crypto, CustomEvent, Event, EventTarget, FetchEvent, File, FormData,
+  AbortController, AbortSignal, Blob, Cache, CacheStorage, Crypto, CustomEvent, Event, EventTarget, FetchEvent, File, FormData,
   Headers, Performance, Request, Response, TextDecoder, TextDecoderStream, TextEncoder, TextEncoderStream,
   URL, URLSearchParams, ...streams,
-  addEventListener, clearInterval, clearTimeout, console, crypto, fetch, navigator: { userAgent: "faasw" },
+  addEventListener, caches, clearInterval, clearTimeout, console, crypto, fetch, navigator: { userAgent: "faasw" },
   performance: new Performance(), queueMicrotask, removeEventListener, reportError, self: globalThis,
   setInterval, setTimeout, structuredClone,
 };
@@ -276,4 +272,4 @@ for (const [name, module, member] of [
 }
 Object.defineProperty(globalThis, "global", { value: globalThis, writable: true, configurable: true, enumerable: false });
 
-return { adopt, configure, dispatch, describe, frames, nodeHost, runTimer, unhandled, warmUp };
+return { adopt, api, configure, dispatch, describe, frames, nodeHost, runTimer, unhandled, warmUp };

@@ -208,6 +208,11 @@ impl Default for Files {
 }
 
 impl Files {
+    /// Returns the path at which the function sees its bundle, if there is one.
+    pub(crate) fn mount_path(&self) -> Option<&str> {
+        self.bundle.as_ref().map(|_| self.mount.as_str())
+    }
+
     /// Returns the files of a bundle, for a function that sees them at `mount`.
     ///
     /// # Errors

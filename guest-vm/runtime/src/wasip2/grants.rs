@@ -28,6 +28,11 @@ impl<P: Platform> grants::Host for State<P> {
         Ok(pairs.map(|(key, value)| (text(key), text(value))).collect())
     }
 
+    fn files(&mut self) -> Result<Option<String>> {
+        let path = self.files.as_ref().and_then(|files| files.mount_path());
+        Ok(path.map(String::from))
+    }
+
     fn memory_limit(&mut self) -> Result<u64> {
         Ok(self.memory.limit() as u64)
     }
@@ -75,6 +80,7 @@ mod tests {
         // Configuration can be read although there are secrets, which cannot be read yet.
         let configuration = vec![("colour".into(), "blue".into())];
         assert_eq!(state.configuration().unwrap(), configuration);
+        assert_eq!(state.files().unwrap(), None);
         assert_eq!(state.memory_limit().unwrap(), 1 << 20);
         assert!(state.draws.is_empty());
     }

@@ -14,6 +14,7 @@ mod common;
 mod e2e;
 
 mod answers;
+mod bindings;
 mod bodies;
 mod engine;
 mod hostile;
@@ -22,6 +23,11 @@ use std::collections::HashSet;
 
 use answers::{
     a_304_keeps_its_content_length, the_text_of_a_thrown_error_reaches_only_the_operator,
+};
+use bindings::{
+    a_secret_at_the_top_level_is_refused, scripts_keep_data_in_stores,
+    scripts_read_configuration_and_secrets, scripts_serve_their_files,
+    the_examples_that_call_out_behave_as_documented, the_examples_with_grants_behave_as_documented,
 };
 use bodies::{binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways};
 use common::time_limit;
@@ -47,12 +53,12 @@ fn deploy(name: &str, text: &str) -> DeployOutcome {
 }
 
 fn refused(text: &str) -> DeployError {
+    refused_with(text, FunctionOptions::default())
+}
+
+fn refused_with(text: &str, options: FunctionOptions) -> DeployError {
     let upload = one(text);
-    let deployed = BENCH.block_on(
-        BENCH
-            .node
-            .deploy("refused", upload, FunctionOptions::default()),
-    );
+    let deployed = BENCH.block_on(BENCH.node.deploy("refused", upload, options));
     deployed.map(|done| panic!("{done:?}")).unwrap_err()
 }
 
@@ -426,6 +432,12 @@ fn main() {
         reading_secrets_at_deployment_needs_an_explicit_option,
         the_examples_behave_as_documented,
         the_environment_is_an_argument,
+        scripts_read_configuration_and_secrets,
+        a_secret_at_the_top_level_is_refused,
+        scripts_keep_data_in_stores,
+        scripts_serve_their_files,
+        the_examples_with_grants_behave_as_documented,
+        the_examples_that_call_out_behave_as_documented,
         cycles_are_collected_while_a_request_runs,
         warm_up_requests_keep_the_state_of_a_script,
         a_call_without_a_grant_is_denied_with_an_explanation,
