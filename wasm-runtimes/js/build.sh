@@ -51,7 +51,8 @@ mkdir vendor/node
 for module in node/*.js; do
     [[ $module != node/abort_controller.js ]] || continue
     NODE_PATH=$fetched/node/node_modules "$fetched/node/node_modules/.bin/esbuild" "$module" \
-        --bundle --format=cjs --platform=node --target=es2023 --minify-whitespace --minify-syntax --keep-names \
+        --bundle --format=cjs --platform=node --target=es2023 \
+        --minify-whitespace --minify-syntax --keep-names \
         --legal-comments=none --log-level=warning \
         --alias:safe-buffer=buffer --alias:abort-controller=./node/abort_controller.js \
         --outfile="vendor/$module"

@@ -531,7 +531,7 @@ fn base64_of(bytes: &[u8]) -> String {
         group[..chunk.len()].copy_from_slice(chunk);
         let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
         for place in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
+            let digit = DIGITS[((bits >> (18 - 6 * place)) & 63) as usize];
             text.push(if place <= chunk.len() {
                 char::from(digit)
             } else {

@@ -269,7 +269,7 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);
     for byte in text.trim_end_matches('=').bytes() {
-        bits = bits << 6 | u32::from(digit(byte)?);
+        bits = (bits << 6) | u32::from(digit(byte)?);
         count += 6;
         if count >= 8 {
             count -= 8;
