@@ -228,4 +228,6 @@ for (const [name, value] of Object.entries(things)) expose(globalThis, name, val
 exposeParts();
 Math.random = () => native.random();
 
-return { adopt, configure, dispatch, describe, frames, runTimer, unhandled, warmUp };
+const prepare = (name) => void part(name);
+
+return { adopt, configure, dispatch, describe, frames, prepare, runTimer, unhandled, warmUp };
