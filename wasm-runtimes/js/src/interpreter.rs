@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use memchr::memmem;
 use rquickjs::{
     CaughtError, Context, Ctx, FromJs, Function, Module, Object, Persistent, Runtime, Value,
     module::WriteOptions, qjs::JSContext,
@@ -56,18 +57,49 @@ const WEB: &str = concat!(
     "})"
 );
 
-/// Interfaces that few scripts use, as functions of the native functions and of what `web/parts.js`
-/// shares.
-const PARTS: [(&str, &str, &str); 5] = [
-    ("subtle", "faasw:subtle", part!("../web/subtle.js")),
-    (
-        "compression",
-        "faasw:compression",
-        part!("../web/compression.js"),
-    ),
-    ("messages", "faasw:messages", part!("../web/messages.js")),
-    ("errors", "faasw:errors", part!("../web/errors.js")),
-    ("patterns", "faasw:patterns", PATTERNS),
+/// An interface that few scripts use, as a function of the native functions and of what
+/// `web/parts.js` shares.
+struct Part {
+    name: &'static str,
+    /// The name of its functions in stacks.
+    file: &'static str,
+    text: &'static str,
+    /// A script that has one of these texts gets the part when it is deployed, so that its requests
+    /// do not make the part anew.
+    marks: &'static [&'static str],
+}
+
+const PARTS: [Part; 5] = [
+    Part {
+        name: "subtle",
+        file: "faasw:subtle",
+        text: part!("../web/subtle.js"),
+        marks: &["subtle"],
+    },
+    Part {
+        name: "compression",
+        file: "faasw:compression",
+        text: part!("../web/compression.js"),
+        marks: &["CompressionStream", "DecompressionStream"],
+    },
+    Part {
+        name: "messages",
+        file: "faasw:messages",
+        text: part!("../web/messages.js"),
+        marks: &["MessageChannel"],
+    },
+    Part {
+        name: "errors",
+        file: "faasw:errors",
+        text: part!("../web/errors.js"),
+        marks: &[],
+    },
+    Part {
+        name: "patterns",
+        file: "faasw:patterns",
+        text: PATTERNS,
+        marks: &["URLPattern"],
+    },
 ];
 
 /// npm's urlpattern-polyfill, which build.sh puts there. It is built for CommonJS.
@@ -108,6 +140,7 @@ struct Hooks {
     describe: Hook,
     frames: Hook,
     node_host: Hook,
+    prepare: Hook,
     run_timer: Hook,
     unhandled: Hook,
     warm_up: Hook,
@@ -169,8 +202,8 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
     let streams: Object = built_in(ctx, "faasw:streams", &streams)?;
     let web: Function = built_in(ctx, "faasw:web", WEB)?;
     let parts = Object::new(ctx.clone())?;
-    for (name, file, text) in PARTS {
-        parts.set(name, compiled(ctx, file, text)?)?;
+    for part in &PARTS {
+        parts.set(part.name, compiled(ctx, part.file, part.text)?)?;
     }
     let hooks: Object = web.call((native::all(ctx)?, streams, parts))?;
     Ok(Hooks {
@@ -181,6 +214,7 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
         describe: Hook::of(&hooks, "describe")?,
         frames: Hook::of(&hooks, "frames")?,
         node_host: Hook::of(&hooks, "nodeHost")?,
+        prepare: Hook::of(&hooks, "prepare")?,
         run_timer: Hook::of(&hooks, "runTimer")?,
         unhandled: Hook::of(&hooks, "unhandled")?,
         warm_up: Hook::of(&hooks, "warmUp")?,
@@ -257,9 +291,16 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
     let Some(main) = files.first().map(|(path, _)| path.clone()) else {
         return Err(script_error::plain("the script has no files"));
     };
+    let wanted: Vec<&str> = PARTS
+        .iter()
+        .filter(|part| part.is_named_in(&files))
+        .map(|part| part.name)
+        .collect();
     memory::clear_freed(true);
     modules::have(files)?;
-    let made = interpreter.context.with(|ctx| evaluate(&ctx, &main));
+    let made = interpreter
+        .context
+        .with(|ctx| prepare(&ctx, &wanted).and_then(|()| evaluate(&ctx, &main)));
     modules::forget_what_was_loaded();
     memory::clear_freed(false);
     files::close();
@@ -270,6 +311,26 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
     make_room();
     make_lasting();
     memory::begin_request();
+    Ok(())
+}
+
+impl Part {
+    fn is_named_in(&self, files: &[(String, Vec<u8>)]) -> bool {
+        let has_one = |content: &[u8]| {
+            let mut marks = self.marks.iter();
+            marks.any(|mark| memmem::find(content, mark.as_bytes()).is_some())
+        };
+        files.iter().any(|(_, content)| has_one(content))
+    }
+}
+
+/// Makes the parts of these names.
+fn prepare(ctx: &Ctx<'_>, parts: &[&str]) -> Result<(), Error> {
+    for part in parts {
+        let hook = interpreter().hooks.prepare.get(ctx);
+        let prepared = hook.and_then(|hook| hook.call::<_, ()>((*part,)));
+        prepared.map_err(|error| script_error::of(ctx, error))?;
+    }
     Ok(())
 }
 

@@ -272,4 +272,6 @@ for (const [name, module, member] of [
 }
 Object.defineProperty(globalThis, "global", { value: globalThis, writable: true, configurable: true, enumerable: false });
 
-return { adopt, api, configure, dispatch, describe, frames, nodeHost, runTimer, unhandled, warmUp };
+const prepare = (name) => void part(name);
+
+return { adopt, api, configure, dispatch, describe, frames, nodeHost, prepare, runTimer, unhandled, warmUp };

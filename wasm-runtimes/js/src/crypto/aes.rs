@@ -110,11 +110,10 @@ impl<'a, C: BlockCipherEncrypt<BlockSize = U16>> Gcm<'a, C> {
     }
 
     fn apply_keystream(&self, data: &mut [u8]) {
+        let [.., a, b, c, d] = self.first.0;
+        let next = u32::from_be_bytes([a, b, c, d]).wrapping_add(1);
         let mut counter = self.first;
-        let (begin, count) = counter.split_at_mut(12);
-        let _ = begin;
-        let next = u32::from_be_bytes([count[0], count[1], count[2], count[3]]).wrapping_add(1);
-        count.copy_from_slice(&next.to_be_bytes());
+        counter[12..].copy_from_slice(&next.to_be_bytes());
         let core = ctr::CtrCore::<&C, ctr::flavors::Ctr32BE>::inner_iv_init(self.cipher, &counter);
         aes::cipher::StreamCipherCoreWrapper::from_core(core).apply_keystream(data);
     }

@@ -64,16 +64,27 @@ fn list<'js>(
 pub(crate) fn functions<'js>(ctx: Ctx<'js>) -> Result<Object<'js>> {
     let all = Object::new(ctx)?;
     define! { all,
-        "pbkdf2": (hash: String, password: Bytes<'js>, salt: Bytes<'js>, rounds: u32, length: usize) =>
+        "pbkdf2": (
+            hash: String, password: Bytes<'js>, salt: Bytes<'js>, rounds: u32, length: usize
+        ) =>
             derive::pbkdf2(hash, password.as_ref(), salt.as_ref(), *rounds, *length);
-        "hkdf": (hash: String, secret: Bytes<'js>, salt: Bytes<'js>, info: Bytes<'js>, length: usize) =>
+        "hkdf": (
+            hash: String, secret: Bytes<'js>, salt: Bytes<'js>, info: Bytes<'js>, length: usize
+        ) =>
             derive::hkdf(hash, secret.as_ref(), salt.as_ref(), info.as_ref(), *length);
-        "scrypt": (password: Bytes<'js>, salt: Bytes<'js>, cost: u32, block: u32, parallel: u32, length: usize) =>
+        "scrypt": (
+            password: Bytes<'js>, salt: Bytes<'js>,
+            cost: u32, block: u32, parallel: u32, length: usize
+        ) =>
             derive::scrypt(password.as_ref(), salt.as_ref(), *cost, *block, *parallel, *length);
 
-        "seal": (key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>, tag: usize) =>
+        "seal": (
+            key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>, tag: usize
+        ) =>
             aes::seal(key.as_ref(), iv.as_ref(), beside.as_ref(), data.as_ref(), *tag);
-        "open": (key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>, tag: usize) =>
+        "open": (
+            key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>, tag: usize
+        ) =>
             aes::open(key.as_ref(), iv.as_ref(), beside.as_ref(), data.as_ref(), *tag);
         "encryptCbc": (key: Bytes<'js>, iv: Bytes<'js>, data: Bytes<'js>) =>
             aes::encrypt_cbc(key.as_ref(), iv.as_ref(), data.as_ref());
@@ -96,17 +107,20 @@ pub(crate) fn functions<'js>(ctx: Ctx<'js>) -> Result<Object<'js>> {
         "spkiToEc": (curve: String, der: Bytes<'js>) => elliptic::from_spki(curve, der.as_ref());
         "spkiOfEc": (curve: String, key: Bytes<'js>) => elliptic::to_spki(curve, key.as_ref());
 
-        "publicOf25519": (name: String, key: Bytes<'js>) => curve25519::public_of(name, key.as_ref());
+        "publicOf25519": (name: String, key: Bytes<'js>) =>
+            curve25519::public_of(name, key.as_ref());
         "signEd25519": (key: Bytes<'js>, data: Bytes<'js>) =>
             curve25519::sign(key.as_ref(), data.as_ref());
         "agreeX25519": (key: Bytes<'js>, public: Bytes<'js>) =>
             curve25519::agree(key.as_ref(), public.as_ref());
-        "pkcs8To25519": (name: String, der: Bytes<'js>) => curve25519::from_pkcs8(name, der.as_ref());
+        "pkcs8To25519": (name: String, der: Bytes<'js>) =>
+            curve25519::from_pkcs8(name, der.as_ref());
         "pkcs8Of25519": (name: String, key: Bytes<'js>) => curve25519::to_pkcs8(name, key.as_ref());
         "spkiTo25519": (name: String, der: Bytes<'js>) => curve25519::from_spki(name, der.as_ref());
         "spkiOf25519": (name: String, key: Bytes<'js>) => curve25519::to_spki(name, key.as_ref());
 
-        "generateRsa": (bits: usize, exponent: Bytes<'js>) => rsa::generate(*bits, exponent.as_ref());
+        "generateRsa": (bits: usize, exponent: Bytes<'js>) =>
+            rsa::generate(*bits, exponent.as_ref());
         "publicOfRsa": (key: Bytes<'js>) => rsa::public_of(key.as_ref());
         "publicRsa": (modulus: Bytes<'js>, exponent: Bytes<'js>) =>
             rsa::public_from(modulus.as_ref(), exponent.as_ref());

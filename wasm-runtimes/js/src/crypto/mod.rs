@@ -1,9 +1,9 @@
 //! Cryptographic primitives for `web/crypto.js` and `web/subtle.js`.
 //!
 //! All functions take and return bytes. A function returns `None` if its input is invalid; the
-//! caller chooses the `DOMException`. Keys have one form each: secret keys are their bytes, RSA keys
-//! are PKCS #1 structures in DER, private keys of elliptic curves are their scalars or seeds, and
-//! public ones are points as the `raw` format has them.
+//! caller chooses the `DOMException`. Keys have one form each: secret keys are their bytes, and RSA
+//! keys are PKCS #1 structures in DER. Private keys of elliptic curves are their scalars or seeds,
+//! and public ones are points as the `raw` format has them.
 //!
 //! Random numbers come from [`SystemRandom`] only, which asks the host at each use.
 
