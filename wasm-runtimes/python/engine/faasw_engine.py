@@ -23,8 +23,8 @@ from wit_world.exports.script import Error
 from wit_world.imports import environment
 
 from _faasw import (
-    adapted, errors, frozen, handles, interfaces, outbound, phase, threads, transport, uniqueness,
-    warm_up,
+    adapted, conversation, errors, frozen, handles, interfaces, outbound, phase, threads, transport,
+    uniqueness, warm_up,
 )
 from _faasw.exchange import Incoming, Outgoing
 
