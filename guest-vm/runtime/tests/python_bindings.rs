@@ -154,7 +154,7 @@ fn what_only_a_request_may_use_fails_at_the_top_level_with_file_and_line() {
     for text in [
         "import faasw, _faasw.phase\n_faasw.phase.in_request = True\nfaasw.secrets['KEY']",
         "import faasw, _faasw.phase\n_faasw.phase.in_request = True\nfaasw.kv.open().get('k')",
-        "import faasw\nfrom wit_world.imports import wasi_config_store\nwasi_config_store.get('KEY')",
+        "import faasw\nfrom wit_world.imports import wasi_config_store as s\ns.get('KEY')",
     ] {
         let call = asked("/").secret_value("KEY", "s3cret");
         match PYTHON.init(&[("a.py", text.as_bytes())], &call) {

@@ -250,6 +250,7 @@ def install() -> None:
         for name in names_of:
             if hasattr(os, name):
                 setattr(os, name, _refuse_changes(getattr(os, name), paths))
+
     def chmod(path, mode, *, dir_fd=None, follow_symlinks=True):
         # WASI has no modes; `shutil.copy` sets them.
         if isinstance(path, int):
