@@ -49,8 +49,8 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let data = TestDataDir::new();
-        let node = data.serve(&[]);
-        node.said("ready on ");
+        let mut node = data.serve(&[]);
+        node.address();
         Self {
             data,
             node,
@@ -282,7 +282,7 @@ fn hostile_sources_end_only_the_preparation() {
     let refused = scene.refused(&["outside.ts"]);
     assert!(refused.contains("outside.ts:1: the import of"), "{refused}");
     assert_eq!(scene.ask("good", "/"), "good");
-    assert!(scene.node.stderr().contains("ready on "));
+    assert_eq!(scene.node.stop("TERM"), Some(0));
 }
 
 fn a_node_rejects_what_was_not_prepared() {

@@ -144,6 +144,7 @@ fn of_parsed<'a>(
         return Err(syntax_error(source, error));
     }
     let scoping = built.semantic.into_scoping();
+    let is_commonjs = is_commonjs_typescript(&program);
     let options = transform_options(source)?;
     let transformed = Transformer::new(allocator, Path::new(source.path), &options)
         .build_with_scoping(scoping, &mut program);
@@ -151,8 +152,16 @@ fn of_parsed<'a>(
         return Err(syntax_error(source, error));
     }
     let has_module_syntax = parsed.module_record.has_module_syntax;
-    let is_module = source_type.is_module() || (has_module_syntax && is_module(&program));
+    let is_module =
+        !is_commonjs && (source_type.is_module() || (has_module_syntax && is_module(&program)));
+    if is_commonjs {
+        // The transformer adds `export {}` where it removes declarations of modules.
+        program.body.retain(|statement| !is_module_mark(statement));
+    }
     let mut analysis = collect(&program, Some(&transformed.scoping), is_module, source);
+    if is_commonjs {
+        analysis.kind = Kind::Cjs;
+    }
     let printed = Codegen::new()
         .with_options(CodegenOptions {
             source_map_path: Some(source.path.into()),
@@ -171,6 +180,31 @@ fn of_parsed<'a>(
         code => code,
     };
     Ok(analysis)
+}
+
+/// Returns whether a program is CommonJS in TypeScript's syntax: `import a = require("b")`, or
+/// `export = a`.
+fn is_commonjs_typescript(program: &Program<'_>) -> bool {
+    let body = &program.body;
+    body.iter().any(is_equals_declaration)
+        && !body
+            .iter()
+            .any(|statement| statement.is_module_declaration() && !is_equals_declaration(statement))
+}
+
+fn is_equals_declaration(statement: &Statement<'_>) -> bool {
+    matches!(
+        statement,
+        Statement::TSExportAssignment(_) | Statement::TSImportEqualsDeclaration(_)
+    )
+}
+
+/// Returns whether a statement is `export {}`.
+fn is_module_mark(statement: &Statement<'_>) -> bool {
+    match statement {
+        Statement::ExportNamedDeclaration(declaration) => declaration.specifiers.is_empty(),
+        _ => false,
+    }
 }
 
 /// Returns whether a transformed program has declarations of modules.

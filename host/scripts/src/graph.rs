@@ -397,16 +397,21 @@ impl Graph<'_> {
         Ok(())
     }
 
-    /// Counts a file's bytes against the limits.
+    /// Counts a file against the limits.
     fn take(&mut self, bytes: usize) -> Result<(), PrepareError> {
-        let left = self.left.checked_sub(bytes);
-        self.left = left.ok_or_else(|| self.too_large())?;
+        self.take_bytes(bytes)?;
         // The table is a file, too.
         if self.files.len() + 2 > self.limits.files {
             return Err(PrepareError::TooManyFiles {
                 limit: self.limits.files,
             });
         }
+        Ok(())
+    }
+
+    fn take_bytes(&mut self, bytes: usize) -> Result<(), PrepareError> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or_else(|| self.too_large())?;
         Ok(())
     }
 
@@ -447,7 +452,7 @@ impl Graph<'_> {
     fn finish(mut self, has_package: bool) -> Result<Prepared, PrepareError> {
         let table = serde_json::to_vec(&self.table)
             .map_err(|error| PrepareError::Configuration(error.to_string()))?;
-        self.take(table.len())?;
+        self.take_bytes(table.len())?;
         let entry = self.files.first().map(|(path, _)| path.as_str());
         let is_plain = !has_package
             && !self.imports_packages

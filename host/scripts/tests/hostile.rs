@@ -36,7 +36,7 @@ fn errors_name_file_and_line_and_what_to_do() {
             "modules of cloudflare: are not supported",
         ),
         ("let a = ;", "app.ts:1:9: "),
-        ("let ä = 1;\n  let ö: = 2", "app.ts:2:8"),
+        ("let ä = 1;\n  let ö: = 2", "app.ts:2:10"),
         ("const a = 1; const a = 2;", "app.ts:1:"),
         ("import './\\0'", "NUL"),
     ] {
@@ -234,10 +234,10 @@ fn odd_names_and_contents_are_rejected() {
             "import map from './map.ts.map' with { type: 'json' }; export default map",
         ),
         ("map.ts.map", "{}"),
-        ("pipe.ts", "import './pipe.js'; export default 1"),
+        ("pipe.ts", "import './queue.js'; export default 1"),
     ]);
     fs::write(project.root().join("bytes.ts"), [0xff, 0xfe]).unwrap();
-    let pipe = project.root().join("pipe.js");
+    let pipe = project.root().join("queue.js");
     rustix::fs::mknodat(
         rustix::fs::CWD,
         &pipe,
@@ -252,7 +252,7 @@ fn odd_names_and_contents_are_rejected() {
         ("native.ts", "native code"),
         ("map.ts", "source map"),
         ("bytes.ts", "not UTF-8"),
-        ("pipe.ts", "pipe.js"),
+        ("pipe.ts", "queue.js"),
     ] {
         let error = project.error(entry).to_string();
         assert!(error.contains(expected), "{entry}: {error}");

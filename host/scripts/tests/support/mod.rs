@@ -1,5 +1,7 @@
 //! Projects in temporary folders.
 
+#![allow(dead_code, reason = "not every suite uses everything")]
+
 use std::{
     fs,
     io::Read as _,
