@@ -175,11 +175,6 @@ pub(crate) fn pairs(entries: Vec<(String, Vec<u8>)>) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Returns whether a request is under way.
-pub(crate) fn is_under_way() -> bool {
-    with(|_| ()).is_some()
-}
-
 /// Returns the request's header fields, in pairs.
 pub(crate) fn headers() -> Vec<Vec<String>> {
     let entries = with(|exchange| exchange.request.headers().entries());

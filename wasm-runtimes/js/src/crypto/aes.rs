@@ -3,8 +3,8 @@
 use aes::{
     Aes128, Aes192, Aes256,
     cipher::{
-        Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt,
-        InnerIvInit, KeyInit, StreamCipher, block_padding::Pkcs7, consts::U16,
+        Array, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit, KeyInit,
+        StreamCipher, block_padding::Pkcs7, consts::U16,
     },
 };
 use aes_kw::{AesKw, InnerInit};
