@@ -202,7 +202,8 @@ def main():
         )
         write(LICENSES / "web-streams-polyfill.txt", npm(work, STREAMS))
         write(LICENSES / "urlpattern-polyfill.txt", npm(work, PATTERNS))
-        texts = [f"{package.replace('@', ' ')}\n{'=' * 40}\n\n{npm(work, package)}" for package in NODE]
+        head = lambda package: f"{package.replace('@', ' ')}\n{'=' * 40}\n\n"
+        texts = [head(package) + npm(work, package) for package in NODE]
         write(LICENSES / "node-modules.txt", *texts)
         cpython(work)
         python_parts(work)

@@ -324,7 +324,8 @@ static JSValue faasw_bind_context(JSContext *ctx, JSValueConst func)
 int JS_EnqueueJob(""",
 )
 quickjs.replace(
-    "        args[2] = then;\n        JS_EnqueueJob(ctx, js_promise_resolve_thenable_job, 3, args);\n",
+    "        args[2] = then;\n"
+    "        JS_EnqueueJob(ctx, js_promise_resolve_thenable_job, 3, args);\n",
     """\
         JSValue bound = faasw_bind_context(ctx, then);
         if (JS_IsException(bound)) {
@@ -373,8 +374,12 @@ quickjs.replace(
     ctor_fd->source = NULL;
     if (faasw_is_own_text(s))
         ctor_fd->source_len = 0;
-    else if (!(ctor_fd->source = js_strndup(ctx, (const char *)class_start_ptr, ctor_fd->source_len)))
-        goto fail;
+    else {
+        const char *start = (const char *)class_start_ptr;
+        ctor_fd->source = js_strndup(ctx, start, ctor_fd->source_len);
+        if (!ctor_fd->source)
+            goto fail;
+    }
 """,
 )
 quickjs.replace(

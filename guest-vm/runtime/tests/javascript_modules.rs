@@ -39,7 +39,8 @@ fn a_table_resolves_the_specifiers_of_a_prepared_script() {
             "./raw.txt": "raw.txt", "#data": "data.json"}},
         "util/index.ts": {"kind": "esm", "imports": {}},
         "page.html": {"kind": "text"}, "raw.txt": {"kind": "bytes"}, "data.json": {"kind": "json"},
-        "node_modules/pkg/es/index.js": {"kind": "esm", "imports": {"dep": "node_modules/dep/main"}},
+        "node_modules/pkg/es/index.js":
+            {"kind": "esm", "imports": {"dep": "node_modules/dep/main"}},
         "node_modules/pkg/sub.js": {"kind": "cjs", "imports": {"./other": "node_modules/pkg/o.js"}},
         "node_modules/pkg/o.js": {"kind": "cjs"},
         "node_modules/dep/main": {"kind": "esm", "imports": {}}
@@ -146,13 +147,18 @@ fn commonjs_modules_are_as_in_node() {
             b"#!/usr/bin/env node
             exports.early = 1;
             const b = require('./b.cjs');
-            module.exports = { name: 'a', fromB: b.seen, filename: __filename, folder: __dirname };",
+            module.exports = {
+                name: 'a', fromB: b.seen, filename: __filename, folder: __dirname,
+            };",
         ),
         (
             "lib/b.cjs",
             b"const a = require('./a.cjs'); exports.seen = Object.keys(a) + typeof a.name;",
         ),
-        ("bad.cjs", b"globalThis.badRuns = (globalThis.badRuns ?? 0) + 1; throw new Error('bad');"),
+        (
+            "bad.cjs",
+            b"globalThis.badRuns = (globalThis.badRuns ?? 0) + 1; throw new Error('bad');",
+        ),
         ("data.json", b"{\"x\": 9}"),
     ];
     assert_eq!(
@@ -181,7 +187,8 @@ fn modules_of_both_kinds_use_each_other() {
         export default { async fetch() {
             const unknown = await import('./unknown.mjs').catch((error) => error.message);
             return new Response(JSON.stringify([
-                whole.named, named, late, inherited, Object.keys(space).sort(), compiled.default, value,
+                whole.named, named, late, inherited, Object.keys(space).sort(),
+                compiled.default, value,
                 createElement(), esm.default, esm.__esModule, esm.plain, require('./e.mjs') === esm,
                 require('./plain.mjs').a, dynamic.default === whole, waits, unknown,
                 require('./c.cjs') === whole, (await import('./c.cjs')).lateToo,
@@ -336,11 +343,17 @@ fn stacks_name_the_files_of_the_author() {
     let report = JAVASCRIPT.refused(files);
     assert!(report.starts_with("src/app.ts:10: SyntaxError"), "{report}");
 
-    let handler = b"const kinds = [() => new Error('x').stack, () => { const o = {}; Error.captureStackTrace(o); return o.stack; }];
-kinds.push(() => new Error('x').stack, () => { const o = {}; Error.captureStackTrace(o); return o.stack; });\
-        export default () => { const [, , one, two] = kinds.map((run) => run().includes('src/app.ts:10:')); \
-        console.error(new DOMException('dom', 'DataError')); \
-        return new Response(`${one} ${two}`) };";
+    let handler = concat!(
+        "const kinds = [() => new Error('x').stack, ",
+        "() => { const o = {}; Error.captureStackTrace(o); return o.stack; }];\n",
+        "kinds.push(() => new Error('x').stack, ",
+        "() => { const o = {}; Error.captureStackTrace(o); return o.stack; });",
+        "export default () => { ",
+        "const [, , one, two] = kinds.map((run) => run().includes('src/app.ts:10:')); ",
+        "console.error(new DOMException('dom', 'DataError')); ",
+        "return new Response(`${one} ${two}`) };",
+    )
+    .as_bytes();
     let files: Files<'_> = &[("app.js", handler), ("app.js.map", MAP.as_bytes())];
     assert_eq!(answer(files), "true true");
     let log = logged(files);
@@ -400,12 +413,14 @@ fn every_module_of_node_can_be_imported_and_says_what_it_cannot_do() {
         const all = await Promise.all(builtinModules.map((name) => import('node:' + name)));
         const require = createRequire(import.meta.url);
         const told = [];
-        for (const [name, call] of [['net', 'connect'], ['http', 'createServer'], ['zlib', 'gzipSync'],
+        for (const [name, call] of [
+            ['net', 'connect'], ['http', 'createServer'], ['zlib', 'gzipSync'],
             ['child_process', 'exec'], ['vm', 'runInThisContext']]) {
             try { require(name)[call](); } catch (error) { told.push(error.message); }
         }
         try { process.exit(1); } catch (error) { told.push(error.message); }
-        export default () => new Response([all.length > 45, all.every((one) => one.default !== undefined),
+        export default () => new Response([
+            all.length > 45, all.every((one) => one.default !== undefined),
             ...told].join('\\n'));";
     let said = answer(&[("main.mjs", main)]);
     let lines: Vec<&str> = said.lines().collect();
@@ -433,8 +448,10 @@ fn a_script_reads_its_own_files() {
             let readOnly;
             try { fs.rmSync('/data/a.txt'); } catch (error) { readOnly = error.code; }
             return new Response(JSON.stringify([
-                fs.readFileSync('data/a.txt', 'utf8'), await readFile(new URL('./data/a.txt', import.meta.url), 'utf8'),
-                existsSync('/data'), existsSync('/.faasw/modules.json'), await readdir('/data'), missing, readOnly,
+                fs.readFileSync('data/a.txt', 'utf8'),
+                await readFile(new URL('./data/a.txt', import.meta.url), 'utf8'),
+                existsSync('/data'), existsSync('/.faasw/modules.json'), await readdir('/data'),
+                missing, readOnly,
                 fs.statSync('data/a.txt').size, fs.readFileSync('/loaded.js').length,
             ]));
         } };";
@@ -506,11 +523,17 @@ fn packages_of_npm_run_unbundled() {
         ("/semver", "1.3.0 true"),
         (
             "/jose",
-            r#"["eyJhbGciOiJIUzI1NiJ9.eyJhIjoxfQ.6Rr6mt46cFv83G1c_M0DUh_3MJ0aC1Bx9p9XhWH3KR4",{"a":1}]"#,
+            concat!(
+                r#"["eyJhbGciOiJIUzI1NiJ9.eyJhIjoxfQ."#,
+                r#"6Rr6mt46cFv83G1c_M0DUh_3MJ0aC1Bx9p9XhWH3KR4",{"a":1}]"#
+            ),
         ),
         (
             "/jsonwebtoken",
-            r#"["eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJhIjoxfQ.57TF7smP9XDhIexBqPC-F1toZReYZLWb_YRU5tv0sxM",{"a":1},"invalid signature"]"#,
+            concat!(
+                r#"["eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJhIjoxfQ."#,
+                r#"57TF7smP9XDhIexBqPC-F1toZReYZLWb_YRU5tv0sxM",{"a":1},"invalid signature"]"#
+            ),
         ),
         (
             "/react",

@@ -358,7 +358,9 @@ def tries():
     def proxy(): send(b"GET http://other/ HTTP/1.1\r\nHost: other\r\n\r\n")
     def two(): send(b"GET / HTTP/1.1\r\nHost: r\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: r\r\n\r\n")
     def long(): send(b"GET / HTTP/1.1\r\nX: " + b"x" * 70000)
-    def lengths(): send(b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    def lengths():
+        send(b"POST / HTTP/1.1\r\nContent-Length: 1\r\n"
+             b"Transfer-Encoding: chunked\r\n\r\n")
     def folded(): send(b"GET / HTTP/1.1\r\nX: 1\r\n Y: 2\r\n\r\n")
     def chunk(): send(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n")
     def udp(): socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -81,8 +81,15 @@ fn run(path: &str, files: &Files) -> Result<Vec<String>, String> {
     scripts.push(test);
     let mut data = BTreeMap::new();
     for text in helpers.iter().copied().chain([test]) {
-        let calls = [("fetch(\"", "\""), ("fetch('", "'"), ("fetch_json(\"", "\"")];
-        for name in calls.into_iter().flat_map(|(before, behind)| between(text, before, behind)) {
+        let calls = [
+            ("fetch(\"", "\""),
+            ("fetch('", "'"),
+            ("fetch_json(\"", "\""),
+        ];
+        for name in calls
+            .into_iter()
+            .flat_map(|(before, behind)| between(text, before, behind))
+        {
             data.extend(files.get(&named(path, name)).map(|text| (name, text)));
         }
     }

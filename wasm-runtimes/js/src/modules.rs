@@ -2,7 +2,7 @@
 //!
 //! A script that a tool prepared has a table, [`TABLE`]: for each module its kind, and for each of
 //! its specifiers the module that it means. Without the table, specifiers are paths, and the
-//! extension decides the kind. The modules that the engine has itself (`node:`) are found both ways.
+//! extension decides the kind. The engine's own modules (`node:`) are found both ways.
 
 use std::{
     cell::{Cell, RefCell},

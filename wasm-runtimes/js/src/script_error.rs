@@ -4,7 +4,7 @@ use rquickjs::{CaughtError, Coerced, Ctx, FromJs, Value};
 
 use crate::{
     bindings::exports::faasw::engine::script::Error, interpreter, memory, modules,
-    source_maps::Place,
+    source_maps::FramePosition,
 };
 
 /// Returns an error that belongs to no file.
@@ -61,6 +61,6 @@ fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Option<String> {
 
 /// Returns the file and the line of a frame.
 fn place(frame: &str) -> Option<(String, u32)> {
-    let place = Place::of(frame, modules::has_file)?;
+    let place = FramePosition::of(frame, modules::has_file)?;
     Some((place.file.to_owned(), place.line))
 }

@@ -40,7 +40,9 @@ const INSTALL: &str = r#"(map) => {
     if (typeof value !== "string") return;
     Object.defineProperty(object, "stack", {
       get: () => map(value),
-      set(other) { Object.defineProperty(this, "stack", { value: other, writable: true, configurable: true }); },
+      set(value) {
+        Object.defineProperty(this, "stack", { value, writable: true, configurable: true });
+      },
       configurable: true,
     });
   };
@@ -139,7 +141,7 @@ pub(crate) fn shown(stack: &str) -> String {
 
 fn shown_frame(maps: &BTreeMap<String, Map>, frame: &str) -> String {
     let find = || {
-        let place = Place::of(frame, |file| maps.contains_key(file))?;
+        let place = FramePosition::of(frame, |file| maps.contains_key(file))?;
         let map = maps.get(place.file)?;
         let (source, line, column) = map.find(place.line, place.column)?;
         let before = frame.get(..place.at)?;
@@ -151,7 +153,7 @@ fn shown_frame(maps: &BTreeMap<String, Map>, frame: &str) -> String {
 
 /// A position in a frame of a stack, which is `    at NAME (FILE:LINE:COLUMN)` or
 /// `    at FILE:LINE:COLUMN`.
-pub(crate) struct Place<'a> {
+pub(crate) struct FramePosition<'a> {
     pub file: &'a str,
     pub line: u32,
     pub column: u32,
@@ -159,7 +161,7 @@ pub(crate) struct Place<'a> {
     at: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> FramePosition<'a> {
     /// Finds the position. Names and files may have parentheses, so `is_file` decides.
     pub(crate) fn of(frame: &'a str, is_file: impl Fn(&str) -> bool) -> Option<Self> {
         let start = frame.find("at ")? + 3;

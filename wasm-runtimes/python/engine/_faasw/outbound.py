@@ -243,7 +243,11 @@ _REASONS = {
     ),
     "HTTP-response-timeout": (TimeoutError, errno.ETIMEDOUT, "there was no response in time"),
     "HTTP-response-incomplete": (ConnectionResetError, errno.ECONNRESET, "the response is cut off"),
-    "loop-detected": (ConnectionError, errno.ELOOP, "the request has passed through too many functions"),
+    "loop-detected": (
+        ConnectionError,
+        errno.ELOOP,
+        "the request passed through too many functions",
+    ),
 }
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from asyncio.trsock import TransportSocket
 
-# Bytes that wait to be sent, above which the protocol is told to pause, and below which it resumes.
+# Bytes that wait to be sent, above which the protocol pauses, and below which it resumes.
 _HIGH_WATER = 64 * 1024
 _LOW_WATER = 16 * 1024
 

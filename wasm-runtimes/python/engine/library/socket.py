@@ -55,7 +55,8 @@ SO_KEEPALIVE, SO_LINGER, SO_REUSEPORT, SO_RCVTIMEO, SO_SNDTIMEO = 9, 13, 15, 20,
 SO_BINDTODEVICE = 25
 IPPROTO_IP, IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_IPV6 = 0, 1, 6, 17, 41
 IPV6_V6ONLY = 26
-TCP_NODELAY, TCP_MAXSEG, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT = 1, 2, 4, 5, 6, 18
+TCP_NODELAY, TCP_MAXSEG, TCP_KEEPIDLE = 1, 2, 4
+TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT = 5, 6, 18
 EAI_AGAIN, EAI_FAIL, EAI_FAMILY, EAI_NONAME, EAI_SERVICE, EAI_SOCKTYPE = -3, -4, -6, -2, -8, -7
 NI_NUMERICHOST, NI_NUMERICSERV, NI_NAMEREQD, NI_DGRAM = 1, 2, 8, 16
 SHUT_RD, SHUT_WR, SHUT_RDWR = 0, 1, 2
@@ -651,7 +652,9 @@ def _wait_for_sockets(wanted, timeout):
         pollables = []
         for number, writes in wanted:
             conversation = _by_number[number]._conversation
-            pollable = conversation.pollable_to_write() if writes else conversation.pollable_to_read()
+            pollable = (
+                conversation.pollable_to_write() if writes else conversation.pollable_to_read()
+            )
             if pollable is not None:
                 pollables.append(pollable)
         if not pollables and left is None:

@@ -507,7 +507,8 @@ def DER_cert_to_PEM_cert(der_cert_bytes):
 
     text = base64.encodebytes(der_cert_bytes).decode()
     lines = [text.replace("\n", "")[at : at + 64] for at in range(0, len(text), 64)]
-    return "\n".join(("-----BEGIN CERTIFICATE-----", *filter(None, lines), "-----END CERTIFICATE-----", ""))
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    return "\n".join((begin, *filter(None, lines), end, ""))
 
 
 def PEM_cert_to_DER_cert(pem_cert_string):
