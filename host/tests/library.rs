@@ -321,7 +321,8 @@ async fn versions_count_up_and_can_be_rolled_back() {
 
         let back = node.rollback("f", None).await.unwrap();
         assert!(back.version == 1 && back.environment.is_empty() && back.ready);
-        assert_eq!(text(&node, "f", "/env").await, "[]");
+        let own = [(b"FAASW_BASE_PATH".to_vec(), b"/f".to_vec())];
+        assert_eq!(text(&node, "f", "/env").await, format!("{own:?}"));
         let refused = node.rollback("f", None).await.unwrap_err();
         assert!(matches!(refused, RollbackError::NothingBefore(1)));
         let refused = node.rollback("f", Some(7)).await.unwrap_err().to_string();

@@ -101,9 +101,10 @@ impl Stage {
                 Self::Ready(with_draws_reported(ready))
             }
             (Self::Ready(mut ready), Command::Script { config }) => {
+                let bytes = ready.script_length()?;
                 let files = config.files.as_ref();
                 let files = files.map(|files| take_files(ready.platform_mut(), files));
-                ready.take_script(config, files)?;
+                ready.take_script(bytes, config, files)?;
                 Self::Ready(with_draws_reported(ready))
             }
             (Self::Ready(mut ready), Command::WarmUp { request, body }) => {
@@ -148,7 +149,8 @@ fn link() -> Linkers<Instance> {
     }
 }
 
-/// Receives the bundle of a function's files, on a channel of its own. A script follows it there.
+/// Receives the bundle of a function's files, on a channel of its own, whose head was read before.
+/// A script follows it there.
 /// The bundle is in whole large frames of RAM that are never written again, so that all of the
 /// function's instances share them.
 fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
@@ -188,7 +190,11 @@ fn load(
     // read-only, for the VM's lifetime.
     let loaded = unsafe { Loaded::from_raw(linkers.engine(), code, config.kind) }?;
     let files = config.files.as_ref();
-    let files = files.map(|files| take_files(&mut platform, files));
+    let files = files.map(|files| {
+        // The length of the script that follows: none.
+        platform.head(Channel::SCRIPT);
+        take_files(&mut platform, files)
+    });
     let prepared = Prepared::new(&linkers, loaded, config, files, platform);
     // A guest serves one function, and ends without any destructors.
     mem::forget(linkers);

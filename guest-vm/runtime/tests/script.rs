@@ -27,7 +27,8 @@ static LUA: LazyLock<Vec<u8>> =
 fn given(code: &[u8], sent: Vec<u8>, call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
     let mut ready = get(call.config.kind, "/").ready(code).unwrap();
     ready.platform_mut().script = Some((sent, 0));
-    ready.take_script(call.config.clone(), call.files)?;
+    let bytes = ready.script_length()?;
+    ready.take_script(bytes, call.config.clone(), call.files)?;
     Ok(ready)
 }
 
@@ -103,7 +104,7 @@ fn an_invalid_script_or_engine_is_refused() {
     assert!(report.contains("the script is malformed"), "{report}");
     let none = get(HttpComponent, "/").ready(&LUA).unwrap();
     let mut none = none;
-    let failure = none.take_script(call.config.clone(), None).unwrap_err();
+    let failure = none.script_length().unwrap_err();
     assert_eq!(failure.outcome, Outcome::GuestFailed);
     let probe = compile(HttpComponent, &fixture("tests/fixtures/http-probe.wasm"));
     let report = refused(given(&probe, script.clone(), &call), Outcome::LoadFailed);

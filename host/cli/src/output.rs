@@ -304,12 +304,14 @@ mod tests {
 
     #[test]
     fn only_this_module_and_the_line_writers_use_the_standard_streams() {
-        // Each of these modules escapes its lines, and has a test for that.
+        // Each of these modules escapes its lines, and has a test for that; the worker of
+        // preparation writes frames to its parent.
         let writers = [
             "access_log/mod.rs",
             "events.rs",
             "output.rs",
             "pod_log.rs",
+            "preparation/worker.rs",
             "printer.rs",
         ];
         let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -44,9 +44,23 @@ impl Drop for Wiped {
 }
 
 impl<P: Platform> Ready<P> {
-    /// Passes the script that arrives on [`Channel::SCRIPT`] to the function, which is a language
-    /// engine, and configures it by `config`. `files` is the bundle that `config` announces, if it
-    /// does.
+    /// Returns the length of the script that arrives on [`Channel::SCRIPT`]. It is read before
+    /// anything else that arrives there.
+    ///
+    /// # Errors
+    /// Returns a [`Failure`] if no valid length arrives.
+    pub fn script_length(&mut self) -> Result<usize, Failure> {
+        let head = self.platform_mut().head(Channel::SCRIPT);
+        let bytes = head.try_into().map(u64::from_le_bytes).ok();
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        bytes
+            .filter(|bytes| *bytes <= SCRIPT_MAX)
+            .ok_or_else(|| Failure::new(Outcome::GuestFailed, "the script has no length"))
+    }
+
+    /// Passes the script of `bytes` bytes that arrives on [`Channel::SCRIPT`] to the function,
+    /// which is a language engine, and configures it by `config`. `files` is the bundle that
+    /// `config` announces, if it does; it arrives before the script.
     ///
     /// # Errors
     /// Returns a [`Failure`] if the script or the bundle is malformed, or if the function is no
@@ -54,11 +68,12 @@ impl<P: Platform> Ready<P> {
     /// used any more then.
     pub fn take_script(
         &mut self,
+        bytes: usize,
         mut config: SeedConfig,
         files: Option<&'static [u8]>,
     ) -> Result<(), Failure> {
         let files = files.zip(config.files.take());
-        let script = self.receive_script()?;
+        let script = self.receive_script(bytes);
         let script_files = script::read(&script.0)
             .map_err(|error| Failure::new(Outcome::LoadFailed, format!("{error}")))?;
         let Instance::Component(instance) = self.instance else {
@@ -100,22 +115,12 @@ impl<P: Platform> Ready<P> {
         }
     }
 
-    fn receive_script(&mut self) -> Result<Wiped, Failure> {
-        let platform = self.platform_mut();
-        let head = platform.head(Channel::SCRIPT);
-        let bytes = head.try_into().map(u64::from_le_bytes).ok();
-        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let Some(bytes) = bytes.filter(|bytes| *bytes <= SCRIPT_MAX) else {
-            return Err(Failure::new(
-                Outcome::GuestFailed,
-                "the script has no length",
-            ));
-        };
+    fn receive_script(&mut self, bytes: usize) -> Wiped {
         // The full size is allocated at once, because a vector that grows leaves copies behind.
         let mut script = Wiped(vec![0; bytes]);
         // If bytes are missing, the script is malformed.
-        fill(platform, Channel::SCRIPT, &mut script.0);
-        Ok(script)
+        fill(self.platform_mut(), Channel::SCRIPT, &mut script.0);
+        script
     }
 }
 

@@ -43,7 +43,8 @@ impl ScriptEngine {
     ) -> Result<Ready<MemoryPlatform>, Failure> {
         let mut ready = get(call.config.kind, "/").ready(&self.0).unwrap();
         ready.platform_mut().script = Some((script::write(files).unwrap(), 0));
-        ready.take_script(call.config.clone(), call.files)?;
+        let bytes = ready.script_length()?;
+        ready.take_script(bytes, call.config.clone(), call.files)?;
         // The request's part of the platform.
         let platform = ready.platform_mut();
         platform.request_body.clone_from(&call.body);

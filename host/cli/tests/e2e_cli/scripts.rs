@@ -184,7 +184,7 @@ pub fn up_runs_the_readmes_first_example() {
         .unwrap();
     let answer = get(address, "/hello/").body;
     assert!(answer.starts_with("Hello from http://"), "{answer}");
-    up.said("compiling the language engine js, 2");
+    up.said("compiling the language engine js, 4");
     up.said("hello: making the seed…");
     assert_eq!(up.stop("TERM"), Some(0));
 }

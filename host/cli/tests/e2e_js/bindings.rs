@@ -92,7 +92,9 @@ pub fn the_examples_with_grants_behave_as_documented() {
     BENCH.deploy("lambda", &example("lambda"), FunctionOptions::default());
     let hello = BENCH.get("/lambda/?name=L%C3%BC");
     assert_eq!(hello.body, r#"{"message":"Hello, Lü!"}"#);
-    let cookie = ("set-cookie".to_owned(), "name=L%C3%BC; HttpOnly".to_owned());
+    // The node limits cookies to the function's path.
+    let cookie = "name=L%C3%BC; Path=/lambda/; HttpOnly";
+    let cookie = ("set-cookie".to_owned(), cookie.to_owned());
     assert!(hello.headers.contains(&cookie), "{hello:?}");
     let text = "content-type: text/plain\r\n";
     let created = BENCH.request("POST", "/lambda/", text, "grüße");
