@@ -17,7 +17,7 @@ use faasw_abi::memory_map::{CODE, LARGE_PAGE};
 use faasw_abi::wire::{SeedConfig, SeedFiles};
 use faasw_runtime::failure::Failure;
 use faasw_runtime::function::{Linkers, Loaded, Prepared, Ready};
-use faasw_runtime::platform::fill;
+use faasw_runtime::platform::{Platform as _, fill};
 use wasmtime::{CustomCodeMemory, Engine};
 
 use crate::instance::Instance;
