@@ -69,7 +69,7 @@ const PYTHON: [(&str, &str); 6] = [
 ];
 
 /// The two scripts, with the part that is requested of each before its working set is known.
-const SCRIPTS: [(&str, usize); 2] = [("first", 0), ("second", 3)];
+const SCRIPTS: [(&str, usize); 2] = [("first", 0), ("second", 1)];
 
 /// Returns a script that evaluates any of the expressions.
 fn script() -> Vec<u8> {
