@@ -551,6 +551,47 @@ fn an_application_is_found_by_its_name() {
     }
 }
 
+/// What a lifespan opens stays open for requests; a request's own generators are closed at its end.
+#[test]
+fn a_lifespan_lasts_for_all_requests() {
+    let text = "
+from contextlib import asynccontextmanager
+closed = []
+class Store:
+    is_open = True
+@asynccontextmanager
+async def lifespan():
+    store = Store()
+    try:
+        yield store
+    finally:
+        store.is_open = False
+        closed.append('lifespan')
+async def pieces():
+    try:
+        yield b'x'
+    finally:
+        print('closed')
+async def app(scope, receive, send):
+    if scope['type'] == 'lifespan':
+        await receive()
+        async with lifespan() as scope['state']['store']:
+            await send({'type': 'lifespan.startup.complete'})
+            await receive()
+        return
+    app.left_open = pieces()
+    await anext(app.left_open)
+    text = repr((scope['state']['store'].is_open, closed))
+    await send({'type': 'http.response.start', 'status': 200})
+    await send({'type': 'http.response.body', 'body': text.encode()})
+";
+    let ready = PYTHON.answered(&[("a.py", text.as_bytes())], asked("/"));
+    let body = String::from_utf8(ready.platform().response_body.clone()).unwrap();
+    assert_eq!(body, "(True, [])");
+    let log = String::from_utf8(ready.platform().logged(LogStream::Out)).unwrap();
+    assert_eq!(log, "closed\n");
+}
+
 #[test]
 fn threads_that_defer_work_run() {
     let text = "

@@ -428,7 +428,8 @@ _VERSION = {"version": "3.0", "spec_version": "2.4"}
 
 def _asgi(app):
     lifespan = _Lifespan(app)
-    event_loop.run(lifespan.start())
+    # `event_loop.run` would cancel the lifespan's task, which waits for the rest of its messages.
+    event_loop.the_loop().run_until_complete(lifespan.start())
 
     def answer(incoming, outgoing):
         event_loop.run(_call_asgi(app, lifespan.state, incoming, outgoing))
