@@ -265,7 +265,7 @@ fn failures_name_their_reason() {
 import http.client, json, ssl, socket
 def handler(request):
     said = []
-    for n in range(7):
+    for n in range(8):
         c = http.client.HTTPSConnection("a.example")
         try:
             c.request("GET", "/")
@@ -284,6 +284,11 @@ def handler(request):
         failed(FailureCode::HttpResponseTimeout),
         failed(FailureCode::HttpRequestHeaderSectionSize),
         cut,
+        MemoryAnswer {
+            head: Answer::Failed(Failure::with_text(FailureCode::InternalError, "no {x} {")).encode(),
+            tail: Some(Vec::new()),
+            ..MemoryAnswer::default()
+        },
     ];
     let called = called(script, &[], answers);
     let told: Vec<&str> = called.text.lines().collect();
@@ -299,11 +304,33 @@ def handler(request):
         ("TimeoutError: ", "(HTTP-response-timeout)"),
         ("ConnectionError: ", "(HTTP-request-header-section-size)"),
         ("ConnectionResetError: ", "(connection-terminated)"),
+        ("ConnectionError: ", "(internal-error): no {x} {"),
     ];
     assert_eq!(told.len(), wanted.len(), "{told:#?}");
     for (told, (kind, reason)) in told.iter().zip(wanted) {
         assert!(told.starts_with(kind) && told.contains(reason), "{told}");
     }
+}
+
+#[test]
+fn a_protocol_that_fails_loses_its_connection() {
+    let script = r#"
+import asyncio
+class Protocol(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.lost = asyncio.get_running_loop().create_future()
+        transport.write(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+    def data_received(self, data):
+        raise ValueError("no parser")
+    def connection_lost(self, error):
+        self.lost.set_result(error)
+async def handler(request):
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(Protocol, "a.example", 80)
+    return repr(await protocol.lost)
+"#;
+    let called = called(script, &[], vec![json("1")]);
+    assert_eq!(called.text, "ValueError('no parser')");
 }
 
 /// Without a grant, the guest has no channel for calls.

@@ -118,7 +118,9 @@ class Transport(asyncio.Transport):
             self._proceed_writing()
             if self._is_reading:
                 self._proceed_reading()
-        except OSError as error:
+        except Exception as error:
+            # Also an error of the protocol's own methods: without `connection_lost`, its client
+            # would wait for ever.
             self._fail(error)
 
     def _proceed_writing(self):
@@ -180,6 +182,10 @@ class Transport(asyncio.Transport):
         self.close()
 
     def _fail(self, error):
+        if not isinstance(error, OSError):
+            message = "Fatal error: protocol method failed."
+            context = {"message": message, "exception": error, "transport": self}
+            self._loop.call_exception_handler({**context, "protocol": self._protocol})
         if not self._is_closing:
             self._end(error)
 
