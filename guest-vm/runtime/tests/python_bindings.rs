@@ -519,6 +519,12 @@ fn an_application_is_found_by_its_name() {
             "a.b",
         ),
         ("def f(request): return 'x'".to_owned(), "f"),
+        ("async def f(request): return 'x'".to_owned(), "f"),
+        ("async def f(e, c): return 'x'".to_owned(), "f"),
+        ("def f(event, _): return 'x'".to_owned(), "f"),
+        ("def lambda_handler(e, c): return 'x'".to_owned(), "lambda_handler"),
+        (wsgi.replace("web", "wsgi_handler"), "wsgi_handler"),
+        (wsgi.replace("environ", "e").replace("start_response", "s"), "web"),
         (
             "def handler(request): return 'no'\nclass A:\n  def __call__(self, environ, s):\n    \
              s('200 OK', [])\n    return [b'x']\nweb = A()"
