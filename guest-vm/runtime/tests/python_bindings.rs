@@ -651,6 +651,40 @@ def handler(request):
 }
 
 #[test]
+fn threads_have_no_running_loop() {
+    let text = "
+import asyncio, threading
+from concurrent.futures import ThreadPoolExecutor
+async def inner():
+    await asyncio.sleep(0.001)
+    return asyncio.current_task().get_name()
+def work(name):
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        with asyncio.Runner() as runner:
+            return runner.get_loop().run_until_complete(runner.get_loop().create_task(inner(), \
+                                                                                    name=name))
+def fails():
+    raise ValueError('no')
+async def handler(request):
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    told = [await asyncio.to_thread(work, 'a')]
+    with ThreadPoolExecutor() as pool:
+        told.append(pool.submit(work, 'b').result())
+    threading.Thread(target=lambda: told.append(work('c'))).start()
+    try:
+        await asyncio.to_thread(fails)
+    except ValueError as error:
+        told.append(str(error))
+    assert asyncio.get_running_loop() is loop and asyncio.current_task() is task
+    await asyncio.sleep(0.001)
+    return repr(told)
+";
+    assert_eq!(answer(text, asked("/")), "['a', 'b', 'c', 'no']");
+}
+
+#[test]
 fn what_needs_a_second_thread_says_so() {
     let text = "
 import asyncio, concurrent.futures, multiprocessing, os, queue, subprocess, threading

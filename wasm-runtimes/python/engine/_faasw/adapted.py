@@ -4,12 +4,19 @@ import os
 import sys
 
 
+def call_outside_loop(function, /, *args, **kwargs):
+    # This module is loaded before the library is: `threads` needs asyncio.
+    from . import threads
+
+    return threads.call_outside_loop(function, *args, **kwargs)
+
+
 def _anyio(module):
     """Runs what blocks, as Starlette's handlers that are not `async`, in threads."""
 
     async def run_sync_in_worker_thread(cls, func, args, abandon_on_cancel=False, limiter=None):
         await cls.checkpoint()
-        return func(*args)
+        return call_outside_loop(func, *args)
 
     module.AsyncIOBackend.run_sync_in_worker_thread = classmethod(run_sync_in_worker_thread)
 
@@ -21,7 +28,7 @@ def _concurrent_futures(module):
         future = module._base.Future()
         future.set_running_or_notify_cancel()
         try:
-            future.set_result(fn(*args, **kwargs))
+            future.set_result(call_outside_loop(fn, *args, **kwargs))
         except BaseException as error:
             future.set_exception(error)
         return future

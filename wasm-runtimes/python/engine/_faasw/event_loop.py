@@ -6,6 +6,8 @@ import socket
 
 from wit_world.imports import monotonic_clock, poll
 
+from .threads import call_outside_loop
+
 _NANOSECONDS = 1_000_000_000
 
 
@@ -83,7 +85,7 @@ class Loop(asyncio.BaseEventLoop):
         # There are no threads: it is done at once, which is all that an awaiting caller sees.
         future = self.create_future()
         try:
-            future.set_result(func(*args))
+            future.set_result(call_outside_loop(func, *args))
         except Exception as error:
             future.set_exception(error)
         return future
