@@ -685,6 +685,36 @@ async def handler(request):
 }
 
 #[test]
+fn a_pool_of_threads_is_initialised_once_and_shut_down() {
+    let text = "
+from concurrent.futures import ThreadPoolExecutor
+told = []
+def tell(call):
+    try:
+        told.append(call())
+    except Exception as error:
+        told.append(f'{type(error).__name__}: {error}')
+def handler(request):
+    with ThreadPoolExecutor(2, initializer=told.append, initargs=('begun',)) as pool:
+        told.extend(pool.map(abs, (-1, -2)))
+    tell(lambda: pool.submit(print))
+    pool = ThreadPoolExecutor(initializer=lambda: 1 / 0)
+    tell(pool.submit(print).result)
+    tell(lambda: pool.submit(print))
+    return '; '.join(map(str, told))
+";
+    let broken = "BrokenThreadPool: A thread initializer failed, the thread pool is not usable \
+                  anymore";
+    assert_eq!(
+        answer(text, asked("/")),
+        format!(
+            "begun; 1; 2; RuntimeError: cannot schedule new futures after shutdown; {broken}; \
+             {broken}"
+        )
+    );
+}
+
+#[test]
 fn what_needs_a_second_thread_says_so() {
     let text = "
 import asyncio, concurrent.futures, multiprocessing, os, queue, subprocess, threading
