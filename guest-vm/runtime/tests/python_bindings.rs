@@ -430,6 +430,8 @@ def handler(request):
     }
     let many = "--xX\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n".repeat(1001) + "--xX--";
     assert!(post(kind, &many).contains("at most 1000 parts"));
+    let told = post("application/x-www-form-urlencoded", &"a=1&".repeat(1001));
+    assert!(told.starts_with("ValueError: "), "{told}");
 }
 
 #[test]
