@@ -312,6 +312,32 @@ def handler(request):
     }
 }
 
+/// The client reads the response and the end of the connection, not an error of its upload.
+#[test]
+fn a_response_may_come_before_the_request_has_ended() {
+    let script = r#"
+import asyncio
+class Protocol(asyncio.Protocol):
+    got = b""
+    def connection_made(self, transport):
+        self.transport = transport
+        self.lost = asyncio.get_running_loop().create_future()
+        transport.write(b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 9\r\n\r\nabcd")
+    def data_received(self, data):
+        self.got += data
+        if self.got.endswith(b"large"):
+            self.transport.write(b"efghi")
+    def connection_lost(self, error):
+        self.lost.set_result(error)
+async def handler(request):
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(Protocol, "a.example", 80)
+    return repr((await protocol.lost, protocol.got[-5:]))
+"#;
+    let answers = vec![answer(413, &[("content-length", "5")], &["large"])];
+    assert_eq!(called(script, &[], answers).text, "(None, b'large')");
+}
+
 #[test]
 fn a_protocol_that_fails_loses_its_connection() {
     let script = r#"

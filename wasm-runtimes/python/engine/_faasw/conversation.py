@@ -103,9 +103,11 @@ class Conversation:
                 if not self._take_head():
                     return True
             elif expects == _BODY or expects == _CHUNK_DATA:
-                with memoryview(unsent) as view:
-                    size = min(self._left, len(view))
-                    taken = self._write(view[:size])
+                size = min(self._left, len(unsent))
+                # Both views are released even if an error's traceback refers to them: `unsent`
+                # could not be cleared otherwise.
+                with memoryview(unsent) as whole, whole[:size] as view:
+                    taken = self._write(view)
                 del unsent[:taken]
                 self._left -= taken
                 if self._left:
@@ -127,6 +129,10 @@ class Conversation:
             else:
                 raise _invalid("a request before the response to the last one was read")
         return True
+
+    def discard_unsent(self) -> None:
+        """Discards what waits, after the server has stopped reading the request."""
+        self._unsent.clear()
 
     def pollable_to_write(self):
         """Returns what to wait for before `advance` is called again."""
