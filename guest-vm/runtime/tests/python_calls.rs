@@ -312,6 +312,32 @@ def handler(request):
     }
 }
 
+/// A client reads the length that the engine reads, or none.
+#[test]
+fn a_response_has_at_most_one_length() {
+    let script = r#"
+import http.client
+def handler(request):
+    told = []
+    for n in range(3):
+        c = http.client.HTTPConnection("a.example")
+        c.request("GET", "/")
+        r = c.getresponse()
+        told.append((r.getheader("content-length"), r.read()))
+    return repr(told)
+"#;
+    let lengths = [("content-length", "2"), ("content-length", "3")];
+    let answers = vec![
+        answer(200, &[("content-length", "2, 2")], &["ab"]),
+        answer(200, &[lengths[0], lengths[0]], &["ab"]),
+        answer(200, &lengths, &["ab"]),
+    ];
+    assert_eq!(
+        called(script, &[], answers).text,
+        "[('2', b'ab'), ('2', b'ab'), (None, b'ab')]"
+    );
+}
+
 /// The client reads the response and the end of the connection, not an error of its upload.
 #[test]
 fn a_response_may_come_before_the_request_has_ended() {

@@ -365,10 +365,12 @@ class Conversation:
 
     def _take_response_head(self, status, fields):
         lines = [b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b""))]
-        length = None
+        length = unlisted = _length(fields)
         for name, value in fields:
-            if name == "content-length" and value.isdigit():
-                length = int(value)
+            if name == "content-length":
+                if unlisted is None:
+                    continue
+                value, unlisted = b"%d" % length, None
             lines.append(b"%s: %s" % (name.encode(), value))
         has_body = not self._is_head and status not in (204, 304)
         if has_body and length is None:
@@ -427,6 +429,20 @@ def handshake(host: str) -> bytes:
     """Returns the record that begins `https` to this server."""
     text = HANDSHAKE + host.encode()
     return b"\x16\x03\x03" + len(text).to_bytes(2) + text
+
+
+def _length(fields) -> int | None:
+    """Returns the length that a response declares: once, or several times the same.
+
+    Returns None for an invalid one: the response ends with the call's body then.
+    """
+    values = [value for name, value in fields if name == "content-length"]
+    lengths = {part.strip(b" \t") for part in b",".join(values).split(b",")} if values else ()
+    if len(lengths) != 1:
+        return None
+    (length,) = lengths
+    # More digits are no number of 64 bits.
+    return int(length) if length.isdigit() and len(length) < 20 else None
 
 
 def _fields(lines):
