@@ -430,6 +430,14 @@ def handler(request):
     }
     let many = "--xX\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n".repeat(1001) + "--xX--";
     assert!(post(kind, &many).contains("at most 1000 parts"));
+    let like = format!("--xX\r\nContent-Disposition: form-data; name=a\r\n\r\n{}", "\r\n--xXy".repeat(1001));
+    assert!(post(kind, &like).contains("at most 1000 parts"));
+    for names in ["filename=b; filename*=UTF-8''%C3%BC", "filename*=UTF-8''%C3%BC; filename=b"] {
+        let part = format!("--xX\r\nContent-Disposition: form-data; name=f; {names}\r\n\r\n");
+        let other = "\r\n--xX\r\nContent-Disposition: form-data; name=a; name*=b\r\n\r\n\r\n--xX--";
+        let told = post(kind, &(part + other));
+        assert!(told.starts_with("['', <File 'ü', 0 bytes>"), "{told}");
+    }
     let told = post("application/x-www-form-urlencoded", &"a=1&".repeat(1001));
     assert!(told.starts_with("ValueError: "), "{told}");
 }
