@@ -365,6 +365,20 @@ async def handler(request):
 }
 
 #[test]
+fn sockets_that_are_not_closed_are_freed() {
+    let script = r#"
+import socket
+def handler(request):
+    for n in range(3):
+        s = socket.create_connection(("a.example", 80))
+        s.fileno()
+    del s
+    return str(len(socket._by_number))
+"#;
+    assert_eq!(called(script, &[], Vec::new()).text, "0");
+}
+
+#[test]
 fn a_protocol_that_fails_loses_its_connection() {
     let script = r#"
 import asyncio
