@@ -430,9 +430,15 @@ def handler(request):
     }
     let many = "--xX\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n".repeat(1001) + "--xX--";
     assert!(post(kind, &many).contains("at most 1000 parts"));
-    let like = format!("--xX\r\nContent-Disposition: form-data; name=a\r\n\r\n{}", "\r\n--xXy".repeat(1001));
+    let like = format!(
+        "--xX\r\nContent-Disposition: form-data; name=a\r\n\r\n{}",
+        "\r\n--xXy".repeat(1001)
+    );
     assert!(post(kind, &like).contains("at most 1000 parts"));
-    for names in ["filename=b; filename*=UTF-8''%C3%BC", "filename*=UTF-8''%C3%BC; filename=b"] {
+    for names in [
+        "filename=b; filename*=UTF-8''%C3%BC",
+        "filename*=UTF-8''%C3%BC; filename=b",
+    ] {
         let part = format!("--xX\r\nContent-Disposition: form-data; name=f; {names}\r\n\r\n");
         let other = "\r\n--xX\r\nContent-Disposition: form-data; name=a; name*=b\r\n\r\n\r\n--xX--";
         let told = post(kind, &(part + other));
@@ -532,9 +538,15 @@ fn an_application_is_found_by_its_name() {
         ("async def f(request): return 'x'".to_owned(), "f"),
         ("async def f(e, c): return 'x'".to_owned(), "f"),
         ("def f(event, _): return 'x'".to_owned(), "f"),
-        ("def lambda_handler(e, c): return 'x'".to_owned(), "lambda_handler"),
+        (
+            "def lambda_handler(e, c): return 'x'".to_owned(),
+            "lambda_handler",
+        ),
         (wsgi.replace("web", "wsgi_handler"), "wsgi_handler"),
-        (wsgi.replace("environ", "e").replace("start_response", "s"), "web"),
+        (
+            wsgi.replace("environ", "e").replace("start_response", "s"),
+            "web",
+        ),
         (
             "def handler(request): return 'no'\nclass A:\n  def __call__(self, environ, s):\n    \
              s('200 OK', [])\n    return [b'x']\nweb = A()"

@@ -285,7 +285,8 @@ def handler(request):
         failed(FailureCode::HttpRequestHeaderSectionSize),
         cut,
         MemoryAnswer {
-            head: Answer::Failed(Failure::with_text(FailureCode::InternalError, "no {x} {")).encode(),
+            head: Answer::Failed(Failure::with_text(FailureCode::InternalError, "no {x} {"))
+                .encode(),
             tail: Some(Vec::new()),
             ..MemoryAnswer::default()
         },
