@@ -430,6 +430,22 @@ def handler(request):
     }
     let many = "--xX\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n".repeat(1001) + "--xX--";
     assert!(post(kind, &many).contains("at most 1000 parts"));
+    let like = format!(
+        "--xX\r\nContent-Disposition: form-data; name=a\r\n\r\n{}",
+        "\r\n--xXy".repeat(1001)
+    );
+    assert!(post(kind, &like).contains("at most 1000 parts"));
+    for names in [
+        "filename=b; filename*=UTF-8''%C3%BC",
+        "filename*=UTF-8''%C3%BC; filename=b",
+    ] {
+        let part = format!("--xX\r\nContent-Disposition: form-data; name=f; {names}\r\n\r\n");
+        let other = "\r\n--xX\r\nContent-Disposition: form-data; name=a; name*=b\r\n\r\n\r\n--xX--";
+        let told = post(kind, &(part + other));
+        assert!(told.starts_with("['', <File 'ü', 0 bytes>"), "{told}");
+    }
+    let told = post("application/x-www-form-urlencoded", &"a=1&".repeat(1001));
+    assert!(told.starts_with("ValueError: "), "{told}");
 }
 
 #[test]
@@ -519,6 +535,18 @@ fn an_application_is_found_by_its_name() {
             "a.b",
         ),
         ("def f(request): return 'x'".to_owned(), "f"),
+        ("async def f(request): return 'x'".to_owned(), "f"),
+        ("async def f(e, c): return 'x'".to_owned(), "f"),
+        ("def f(event, _): return 'x'".to_owned(), "f"),
+        (
+            "def lambda_handler(e, c): return 'x'".to_owned(),
+            "lambda_handler",
+        ),
+        (wsgi.replace("web", "wsgi_handler"), "wsgi_handler"),
+        (
+            wsgi.replace("environ", "e").replace("start_response", "s"),
+            "web",
+        ),
         (
             "def handler(request): return 'no'\nclass A:\n  def __call__(self, environ, s):\n    \
              s('200 OK', [])\n    return [b'x']\nweb = A()"
@@ -549,6 +577,47 @@ fn an_application_is_found_by_its_name() {
         let report = PYTHON.refused(&files);
         assert!(report.starts_with(wanted), "{report}");
     }
+}
+
+/// What a lifespan opens stays open for requests; a request's own generators are closed at its end.
+#[test]
+fn a_lifespan_lasts_for_all_requests() {
+    let text = "
+from contextlib import asynccontextmanager
+closed = []
+class Store:
+    is_open = True
+@asynccontextmanager
+async def lifespan():
+    store = Store()
+    try:
+        yield store
+    finally:
+        store.is_open = False
+        closed.append('lifespan')
+async def pieces():
+    try:
+        yield b'x'
+    finally:
+        print('closed')
+async def app(scope, receive, send):
+    if scope['type'] == 'lifespan':
+        await receive()
+        async with lifespan() as scope['state']['store']:
+            await send({'type': 'lifespan.startup.complete'})
+            await receive()
+        return
+    app.left_open = pieces()
+    await anext(app.left_open)
+    text = repr((scope['state']['store'].is_open, closed))
+    await send({'type': 'http.response.start', 'status': 200})
+    await send({'type': 'http.response.body', 'body': text.encode()})
+";
+    let ready = PYTHON.answered(&[("a.py", text.as_bytes())], asked("/"));
+    let body = String::from_utf8(ready.platform().response_body.clone()).unwrap();
+    assert_eq!(body, "(True, [])");
+    let log = String::from_utf8(ready.platform().logged(LogStream::Out)).unwrap();
+    assert_eq!(log, "closed\n");
 }
 
 #[test]
@@ -601,6 +670,70 @@ def handler(request):
     assert!(log.contains("ValueError: in the thread"), "{log}");
     let log = String::from_utf8(ready.platform().logged(LogStream::Out)).unwrap();
     assert_eq!(log, "after the response\n");
+}
+
+#[test]
+fn threads_have_no_running_loop() {
+    let text = "
+import asyncio, threading
+from concurrent.futures import ThreadPoolExecutor
+async def inner():
+    await asyncio.sleep(0.001)
+    return asyncio.current_task().get_name()
+def work(name):
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        with asyncio.Runner() as runner:
+            return runner.get_loop().run_until_complete(runner.get_loop().create_task(inner(), \
+                                                                                    name=name))
+def fails():
+    raise ValueError('no')
+async def handler(request):
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    told = [await asyncio.to_thread(work, 'a')]
+    with ThreadPoolExecutor() as pool:
+        told.append(pool.submit(work, 'b').result())
+    threading.Thread(target=lambda: told.append(work('c'))).start()
+    try:
+        await asyncio.to_thread(fails)
+    except ValueError as error:
+        told.append(str(error))
+    assert asyncio.get_running_loop() is loop and asyncio.current_task() is task
+    await asyncio.sleep(0.001)
+    return repr(told)
+";
+    assert_eq!(answer(text, asked("/")), "['a', 'b', 'c', 'no']");
+}
+
+#[test]
+fn a_pool_of_threads_is_initialised_once_and_shut_down() {
+    let text = "
+from concurrent.futures import ThreadPoolExecutor
+told = []
+def tell(call):
+    try:
+        told.append(call())
+    except Exception as error:
+        told.append(f'{type(error).__name__}: {error}')
+def handler(request):
+    with ThreadPoolExecutor(2, initializer=told.append, initargs=('begun',)) as pool:
+        told.extend(pool.map(abs, (-1, -2)))
+    tell(lambda: pool.submit(print))
+    pool = ThreadPoolExecutor(initializer=lambda: 1 / 0)
+    tell(pool.submit(print).result)
+    tell(lambda: pool.submit(print))
+    return '; '.join(map(str, told))
+";
+    let broken = "BrokenThreadPool: A thread initializer failed, the thread pool is not usable \
+                  anymore";
+    assert_eq!(
+        answer(text, asked("/")),
+        format!(
+            "begun; 1; 2; RuntimeError: cannot schedule new futures after shutdown; {broken}; \
+             {broken}"
+        )
+    );
 }
 
 #[test]

@@ -265,7 +265,7 @@ fn failures_name_their_reason() {
 import http.client, json, ssl, socket
 def handler(request):
     said = []
-    for n in range(7):
+    for n in range(8):
         c = http.client.HTTPSConnection("a.example")
         try:
             c.request("GET", "/")
@@ -284,6 +284,12 @@ def handler(request):
         failed(FailureCode::HttpResponseTimeout),
         failed(FailureCode::HttpRequestHeaderSectionSize),
         cut,
+        MemoryAnswer {
+            head: Answer::Failed(Failure::with_text(FailureCode::InternalError, "no {x} {"))
+                .encode(),
+            tail: Some(Vec::new()),
+            ..MemoryAnswer::default()
+        },
     ];
     let called = called(script, &[], answers);
     let told: Vec<&str> = called.text.lines().collect();
@@ -299,11 +305,99 @@ def handler(request):
         ("TimeoutError: ", "(HTTP-response-timeout)"),
         ("ConnectionError: ", "(HTTP-request-header-section-size)"),
         ("ConnectionResetError: ", "(connection-terminated)"),
+        ("ConnectionError: ", "(internal-error): no {x} {"),
     ];
     assert_eq!(told.len(), wanted.len(), "{told:#?}");
     for (told, (kind, reason)) in told.iter().zip(wanted) {
         assert!(told.starts_with(kind) && told.contains(reason), "{told}");
     }
+}
+
+/// A client reads the length that the engine reads, or none.
+#[test]
+fn a_response_has_at_most_one_length() {
+    let script = r#"
+import http.client
+def handler(request):
+    told = []
+    for n in range(3):
+        c = http.client.HTTPConnection("a.example")
+        c.request("GET", "/")
+        r = c.getresponse()
+        told.append((r.getheader("content-length"), r.read()))
+    return repr(told)
+"#;
+    let lengths = [("content-length", "2"), ("content-length", "3")];
+    let answers = vec![
+        answer(200, &[("content-length", "2, 2")], &["ab"]),
+        answer(200, &[lengths[0], lengths[0]], &["ab"]),
+        answer(200, &lengths, &["ab"]),
+    ];
+    assert_eq!(
+        called(script, &[], answers).text,
+        "[('2', b'ab'), ('2', b'ab'), (None, b'ab')]"
+    );
+}
+
+/// The client reads the response and the end of the connection, not an error of its upload.
+#[test]
+fn a_response_may_come_before_the_request_has_ended() {
+    let script = r#"
+import asyncio
+class Protocol(asyncio.Protocol):
+    got = b""
+    def connection_made(self, transport):
+        self.transport = transport
+        self.lost = asyncio.get_running_loop().create_future()
+        transport.write(b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 9\r\n\r\nabcd")
+    def data_received(self, data):
+        self.got += data
+        if self.got.endswith(b"large"):
+            self.transport.write(b"efghi")
+    def connection_lost(self, error):
+        self.lost.set_result(error)
+async def handler(request):
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(Protocol, "a.example", 80)
+    return repr((await protocol.lost, protocol.got[-5:]))
+"#;
+    let answers = vec![answer(413, &[("content-length", "5")], &["large"])];
+    assert_eq!(called(script, &[], answers).text, "(None, b'large')");
+}
+
+#[test]
+fn sockets_that_are_not_closed_are_freed() {
+    let script = r#"
+import socket
+def handler(request):
+    for n in range(3):
+        s = socket.create_connection(("a.example", 80))
+        s.fileno()
+    del s
+    return str(len(socket._by_number))
+"#;
+    assert_eq!(called(script, &[], Vec::new()).text, "0");
+}
+
+#[test]
+fn a_protocol_that_fails_loses_its_connection() {
+    let script = r#"
+import asyncio
+class Protocol(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.lost = asyncio.get_running_loop().create_future()
+        transport.write(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+    def data_received(self, data):
+        raise ValueError("no parser")
+    def connection_lost(self, error):
+        self.lost.set_result(error)
+async def handler(request):
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(Protocol, "a.example", 80)
+    return repr(await protocol.lost)
+"#;
+    let called = called(script, &[], vec![json("1")]);
+    assert_eq!(called.text, "ValueError('no parser')");
 }
 
 /// Without a grant, the guest has no channel for calls.

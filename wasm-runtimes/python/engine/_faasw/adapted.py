@@ -4,29 +4,58 @@ import os
 import sys
 
 
+def call_outside_loop(function, /, *args, **kwargs):
+    # This module is loaded before the library is: `threads` needs asyncio.
+    from . import threads
+
+    return threads.call_outside_loop(function, *args, **kwargs)
+
+
 def _anyio(module):
     """Runs what blocks, as Starlette's handlers that are not `async`, in threads."""
 
     async def run_sync_in_worker_thread(cls, func, args, abandon_on_cancel=False, limiter=None):
         await cls.checkpoint()
-        return func(*args)
+        return call_outside_loop(func, *args)
 
     module.AsyncIOBackend.run_sync_in_worker_thread = classmethod(run_sync_in_worker_thread)
 
 
 def _concurrent_futures(module):
-    """Has threads that run what they are given: it is run at once."""
+    """Has threads that run what they are given: it is run at once, as by a single thread."""
+    executor = module.ThreadPoolExecutor
+    create = executor.__init__
+
+    def __init__(
+        self, max_workers=None, thread_name_prefix="", initializer=None, initargs=(), **kwargs
+    ):
+        create(self, max_workers, thread_name_prefix, initializer, initargs, **kwargs)
+        self._to_initialize = initializer and (initializer, initargs)
 
     def submit(self, fn, /, *args, **kwargs):
+        if self._broken:
+            raise module.BrokenThreadPool(self._broken)
+        if self._shutdown:
+            raise RuntimeError("cannot schedule new futures after shutdown")
         future = module._base.Future()
         future.set_running_or_notify_cancel()
+        initialize, self._to_initialize = self._to_initialize, None
+        if initialize:
+            try:
+                call_outside_loop(initialize[0], *initialize[1])
+            except BaseException:
+                module._base.LOGGER.critical("Exception in initializer:", exc_info=True)
+                self._broken = "A thread initializer failed, the thread pool is not usable anymore"
+                future.set_exception(module.BrokenThreadPool(self._broken))
+                return future
         try:
-            future.set_result(fn(*args, **kwargs))
+            future.set_result(call_outside_loop(fn, *args, **kwargs))
         except BaseException as error:
             future.set_exception(error)
         return future
 
-    module.ThreadPoolExecutor.submit = submit
+    executor._to_initialize = None
+    executor.__init__, executor.submit = __init__, submit
 
 
 def _hashlib(module):

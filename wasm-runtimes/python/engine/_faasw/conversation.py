@@ -103,9 +103,11 @@ class Conversation:
                 if not self._take_head():
                     return True
             elif expects == _BODY or expects == _CHUNK_DATA:
-                with memoryview(unsent) as view:
-                    size = min(self._left, len(view))
-                    taken = self._write(view[:size])
+                size = min(self._left, len(unsent))
+                # Both views are released even if an error's traceback refers to them: `unsent`
+                # could not be cleared otherwise.
+                with memoryview(unsent) as whole, whole[:size] as view:
+                    taken = self._write(view)
                 del unsent[:taken]
                 self._left -= taken
                 if self._left:
@@ -127,6 +129,10 @@ class Conversation:
             else:
                 raise _invalid("a request before the response to the last one was read")
         return True
+
+    def discard_unsent(self) -> None:
+        """Discards what waits, after the server has stopped reading the request."""
+        self._unsent.clear()
 
     def pollable_to_write(self):
         """Returns what to wait for before `advance` is called again."""
@@ -359,10 +365,12 @@ class Conversation:
 
     def _take_response_head(self, status, fields):
         lines = [b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b""))]
-        length = None
+        length = unlisted = _length(fields)
         for name, value in fields:
-            if name == "content-length" and value.isdigit():
-                length = int(value)
+            if name == "content-length":
+                if unlisted is None:
+                    continue
+                value, unlisted = b"%d" % length, None
             lines.append(b"%s: %s" % (name.encode(), value))
         has_body = not self._is_head and status not in (204, 304)
         if has_body and length is None:
@@ -421,6 +429,20 @@ def handshake(host: str) -> bytes:
     """Returns the record that begins `https` to this server."""
     text = HANDSHAKE + host.encode()
     return b"\x16\x03\x03" + len(text).to_bytes(2) + text
+
+
+def _length(fields) -> int | None:
+    """Returns the length that a response declares: once, or several times the same.
+
+    Returns None for an invalid one: the response ends with the call's body then.
+    """
+    values = [value for name, value in fields if name == "content-length"]
+    lengths = {part.strip(b" \t") for part in b",".join(values).split(b",")} if values else ()
+    if len(lengths) != 1:
+        return None
+    (length,) = lengths
+    # More digits are no number of 64 bits.
+    return int(length) if length.isdigit() and len(length) < 20 else None
 
 
 def _fields(lines):

@@ -6,6 +6,8 @@ import socket
 
 from wit_world.imports import monotonic_clock, poll
 
+from .threads import call_outside_loop
+
 _NANOSECONDS = 1_000_000_000
 
 
@@ -83,7 +85,7 @@ class Loop(asyncio.BaseEventLoop):
         # There are no threads: it is done at once, which is all that an awaiting caller sees.
         future = self.create_future()
         try:
-            future.set_result(func(*args))
+            future.set_result(call_outside_loop(func, *args))
         except Exception as error:
             future.set_exception(error)
         return future
@@ -198,15 +200,33 @@ def the_loop() -> Loop:
 
 
 def run(coroutine):
-    """What it gives in the end; the tasks that it began are done then, too."""
+    """Returns the coroutine's result, after the tasks that it began are done.
+
+    Closes the asynchronous generators that it began. Older ones stay open: an application's
+    lifespan is usually one, and lasts for all requests.
+    """
     loop = the_loop()
-    before = asyncio.all_tasks(loop)
+    tasks, generators = asyncio.all_tasks(loop), set(loop._asyncgens)
     try:
         return loop.run_until_complete(coroutine)
     finally:
-        if begun := asyncio.all_tasks(loop) - before:
+        if begun := asyncio.all_tasks(loop) - tasks:
             _finish(loop, begun)
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        if begun := set(loop._asyncgens) - generators:
+            loop.run_until_complete(_close(loop, begun))
+
+
+async def _close(loop, generators):
+    """Closes asynchronous generators, as `shutdown_asyncgens` closes all of them."""
+    loop._asyncgens.difference_update(generators)
+    generators = list(generators)
+    closed = (generator.aclose() for generator in generators)
+    results = await asyncio.gather(*closed, return_exceptions=True)
+    for generator, result in zip(generators, results):
+        if isinstance(result, Exception):
+            message = f"an error occurred during closing of asynchronous generator {generator!r}"
+            context = {"message": message, "exception": result, "asyncgen": generator}
+            loop.call_exception_handler(context)
 
 
 def _finish(loop, tasks):

@@ -57,13 +57,25 @@ def _of_named(module, named):
         app = app()
         if not callable(app):
             raise NoHandler(f"`{named}()` gives {type(app).__name__}, which cannot be called")
-    if _is_asgi(app):
-        return _asgi(app)
-    required = _required(app) or []
-    # An application of WSGI takes two arguments, too, and may call them as it likes.
-    if len(required) == 2 and required[1] == "context":
-        return _of_lambda(app)
-    return _of_handler(app) if len(required) == 1 else _wsgi(app)
+    required = _required(app) or ()
+    if len(required) == 1:
+        return _of_handler(app)
+    if len(required) == 2:
+        return _of_lambda(app) if _is_named_for_lambda(app, named, required) else _wsgi(app)
+    return _asgi(app) if _is_asgi(app) else _wsgi(app)
+
+
+def _is_named_for_lambda(app, named, required) -> bool:
+    """Returns whether an application with two arguments is a handler of Lambda.
+
+    An application of WSGI has two arguments, too, with any names.
+    """
+    if _is_async(app):
+        return True
+    first, second = required
+    if first == "environ" or second == "start_response":
+        return False
+    return first == "event" or second == "context" or named.endswith("handler")
 
 
 def _required(function) -> list[str] | None:
@@ -428,7 +440,8 @@ _VERSION = {"version": "3.0", "spec_version": "2.4"}
 
 def _asgi(app):
     lifespan = _Lifespan(app)
-    event_loop.run(lifespan.start())
+    # `event_loop.run` would cancel the lifespan's task, which waits for the rest of its messages.
+    event_loop.the_loop().run_until_complete(lifespan.start())
 
     def answer(incoming, outgoing):
         event_loop.run(_call_asgi(app, lifespan.state, incoming, outgoing))

@@ -60,8 +60,6 @@ def read(content_type: str, body: bytes) -> list[tuple[str, "str | File"]]:
     content = memoryview(body)
     fields = []
     for start, end in _parts(body, b"--" + boundary.encode()):
-        if len(fields) == PARTS:
-            raise ValueError(f"a form may have at most {PARTS} parts")
         fields.append(_field(body, content, start, end))
     return fields
 
@@ -76,7 +74,11 @@ def _parts(body, delimiter):
         at += 2
     if at < 0:
         raise ValueError("the form does not begin with its boundary")
+    # Each part ends at one; lines that only begin like one cost time, too.
+    candidates = 0
     while True:
+        if (candidates := candidates + 1) > PARTS + 1:
+            raise ValueError(f"a form may have at most {PARTS} parts, or lines like its boundary")
         behind = at + len(delimiter)
         if body.startswith(b"--", behind):
             if start is not None:
@@ -137,17 +139,20 @@ def _parameters(text):
         if found is None:
             raise ValueError("a header field of the form is malformed")
         name, one = found.group(1).lower(), found.group(2)
+        if name in parameters:
+            raise ValueError(f"a header field of the form has two values of {name}")
         if one.startswith('"'):
             # Browsers escape by `%`, older clients by a backslash (HTML, section 4.10.21.8).
             one = re.sub(r'\\(["\\])', r"\1", one[1:-1])
             one = re.sub("%(22|0[aAdD])", lambda at: chr(int(at.group(1), 16)), one)
-        if name.endswith("*"):
+        if name == "filename*":
             encoding, _, one = one.partition("'")
             if encoding.lower() != "utf-8":
                 raise ValueError("a name in a form is not in UTF-8")
-            name, one = name[:-1], unquote(one.partition("'")[2], errors="strict")
-        elif name in parameters:
-            raise ValueError(f"a header field of the form has two values of {name}")
+            one = unquote(one.partition("'")[2], errors="strict")
         parameters[name] = one
         at = found.end()
+    # It has the same name in full where `filename` is for older servers (RFC 6266, section 4.3).
+    if (filename := parameters.pop("filename*", None)) is not None:
+        parameters["filename"] = filename
     return value.strip(), parameters

@@ -265,9 +265,12 @@ def _failure(code, origin) -> OSError:
     name = "internal-error" if code is None else _spelled(code)
     kind, number, reason = _REASONS.get(name, (ConnectionError, errno.EPROTO, None))
     detail = getattr(code, "value", None)
-    if reason is None:
+    if reason is not None:
+        reason = reason.format(origin=origin)
+    else:
+        # The detail may be a text of the server with braces of its own.
         reason = detail if isinstance(detail, str) else "the node cannot complete it"
-    text = f"the call to {origin} failed ({name}): {reason.format(origin=origin)}"
+    text = f"the call to {origin} failed ({name}): {reason}"
     if kind is _OF_NAME:
         kind = socket.gaierror
     elif kind is _OF_TLS:

@@ -6,6 +6,7 @@ thread can end them: they raise RuntimeError.
 """
 
 import _thread
+import asyncio
 import contextvars
 import heapq
 import queue
@@ -55,6 +56,26 @@ def run_timers() -> None:
             _run_timer()
 
 
+def call_outside_loop(function, /, *args, **kwargs):
+    """Calls a function as in a thread of its own: without a running loop and a current task.
+
+    `asyncio.run` and code that refuses to block a loop, such as Django's, then work in it.
+    """
+    loop = asyncio._get_running_loop()
+    if loop is None:
+        return function(*args, **kwargs)
+    # A callback of the loop has no task. A task can only be exchanged while its loop is running.
+    if (task := asyncio.current_task(loop)) is not None:
+        asyncio.tasks._swap_current_task(loop, None)
+    asyncio._set_running_loop(None)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        asyncio._set_running_loop(loop)
+        if task is not None:
+            asyncio.tasks._swap_current_task(loop, task)
+
+
 def _run(thread, function):
     """Runs a thread's function as that thread."""
     active = threading._active
@@ -63,7 +84,7 @@ def _run(thread, function):
     active[ident] = thread
     context = contextvars.Context() if thread._context is None else thread._context
     try:
-        context.run(function)
+        context.run(call_outside_loop, function)
     except BaseException:
         thread._invoke_excepthook(thread)
     finally:

@@ -55,12 +55,22 @@ class Transport(asyncio.Transport):
         if self._is_closing:
             return
         try:
-            self._conversation.send(data)
+            self._send(data)
         except OSError as error:
             self._fail(error)
             return
         self._note_unsent()
         self._schedule()
+
+    def _send(self, data=b"") -> bool:
+        """Sends what waits and `data`. Returns False if some must wait for space."""
+        try:
+            return self._conversation.send(data)
+        except BrokenPipeError:
+            # The server reads no more of the request: its response, which is still to be read,
+            # has the reason.
+            self._conversation.discard_unsent()
+            return True
 
     def writelines(self, list_of_data):
         self.write(b"".join(list_of_data))
@@ -118,13 +128,15 @@ class Transport(asyncio.Transport):
             self._proceed_writing()
             if self._is_reading:
                 self._proceed_reading()
-        except OSError as error:
+        except Exception as error:
+            # Also an error of the protocol's own methods: without `connection_lost`, its client
+            # would wait for ever.
             self._fail(error)
 
     def _proceed_writing(self):
         conversation = self._conversation
         self._write_watch = self._unwatch(self._write_watch)
-        if not conversation.advance() and (at := conversation.pollable_to_write()) is not None:
+        if not self._send() and (at := conversation.pollable_to_write()) is not None:
             self._write_watch = self._loop.watch(at, self._schedule)
         self._note_unsent()
 
@@ -180,6 +192,10 @@ class Transport(asyncio.Transport):
         self.close()
 
     def _fail(self, error):
+        if not isinstance(error, OSError):
+            message = "Fatal error: protocol method failed."
+            context = {"message": message, "exception": error, "transport": self}
+            self._loop.call_exception_handler({**context, "protocol": self._protocol})
         if not self._is_closing:
             self._end(error)
 

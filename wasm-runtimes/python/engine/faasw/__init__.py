@@ -26,10 +26,12 @@ config = _Config()
 class _Pairs(Mapping[str, str]):
     """Names with values; a name may have several, of which `[]` and `get` give the first."""
 
-    __slots__ = ("_pairs",)
+    __slots__ = ("_pairs", "_first")
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()):
         self._pairs = list(pairs)
+        # The first value of each name, from the first use on.
+        self._first = None
 
     def _key(self, name: str) -> str:
         return name
@@ -40,17 +42,24 @@ class _Pairs(Mapping[str, str]):
         return [value for key, value in self._pairs if key == name]
 
     def __getitem__(self, name: str) -> str:
-        wanted = self._key(name)
-        for key, value in self._pairs:
-            if key == wanted:
-                return value
-        raise KeyError(name)
+        try:
+            return self._first_values()[self._key(name)]
+        except KeyError:
+            raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(key for key, _ in self._pairs))
+        return iter(self._first_values())
 
     def __len__(self) -> int:
-        return len({key for key, _ in self._pairs})
+        return len(self._first_values())
+
+    def _first_values(self) -> dict[str, str]:
+        if self._first is None:
+            first = {}
+            for key, value in self._pairs:
+                first.setdefault(key, value)
+            self._first = first
+        return self._first
 
     def pairs(self) -> list[tuple[str, str]]:
         """All names with their values, in their order."""
@@ -98,6 +107,7 @@ class Headers(_Pairs):
     def add(self, name: str, value: str) -> None:
         """Adds a field beside those of its name."""
         self._pairs.append((name.lower(), _text(value)))
+        self._first = None
 
     def setdefault(self, name: str, value: str) -> str:
         """The first value of a name, which becomes this one where there is none."""
@@ -109,6 +119,7 @@ class Headers(_Pairs):
         """Removes all fields of a name."""
         name = name.lower()
         self._pairs = [pair for pair in self._pairs if pair[0] != name]
+        self._first = None
 
 
 class Request:
@@ -199,12 +210,13 @@ class Request:
         """The fields of a form: `application/x-www-form-urlencoded` or `multipart/form-data`.
 
         The values are text; those of files are `File`. Raises ValueError if the body is malformed
-        or has more than 1,000 parts.
+        or has more than 1,000 fields.
         """
         kind = self.headers.get("content-type", "")
         if kind.lower().startswith("multipart/"):
             return _Pairs(_multipart.read(kind, self.body))
-        return _Pairs(parse_qsl(self.text, keep_blank_values=True))
+        most = _multipart.PARTS
+        return _Pairs(parse_qsl(self.text, keep_blank_values=True, max_num_fields=most))
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.target}>"

@@ -8,6 +8,7 @@ of `getaddrinfo` stands for a name, which the node resolves.
 import errno as _errno
 import io as _io
 import os as _os
+import weakref as _weakref
 from enum import IntEnum as _IntEnum, IntFlag as _IntFlag
 
 __all__ = ["create_connection", "getaddrinfo", "gethostbyname", "gethostname", "getfqdn", "socket"]
@@ -266,9 +267,9 @@ def setdefaulttimeout(timeout):
 # Bytes of one `send`.
 _SENT_AT_ONCE = 256 * 1024
 
-# Numbers that no file has, for `select` and `fileno`.
+# Numbers that no file has, for `select` and `fileno`. A socket that is not closed may be freed.
 _next_number = 1 << 20
-_by_number: dict[int, "socket"] = {}
+_by_number: _weakref.WeakValueDictionary[int, "socket"] = _weakref.WeakValueDictionary()
 
 
 class SocketIO(_io.RawIOBase):
