@@ -69,6 +69,8 @@ def _begin(name):
     _library.set_aside("random")
     os.environ.clear()
     os.environ.update(environment.get_environment())
+    # Libraries look for their settings there; a microVM has no users.
+    os.environ.setdefault("HOME", "/tmp")
     sys.argv = [name, *environment.get_arguments()[1:]]
 
 

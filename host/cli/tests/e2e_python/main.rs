@@ -166,7 +166,8 @@ FIRST = early()
 def handler(request):
     return ' '.join(map(str, (FIRST, random.random(), early(), uuid.uuid4(), uuid.uuid1().node,
                               secrets.token_hex(8), os.urandom(8).hex(), drawn(),
-                              STORE.execute(DRAW).fetchone()[0])))
+                              STORE.execute(DRAW).fetchone()[0], OWN.random())))
+OWN = random.Random()
 import sqlite3
 from statistics import NormalDist
 STORE = sqlite3.connect(':memory:')
@@ -185,7 +186,7 @@ def drawn():
         "def handler(request):\n  import random, tempfile\n  return f'0 {random.random()} \
          {next(tempfile._get_candidate_names())}'",
     );
-    for (name, columns) in [("draws", 9), ("late", 3), ("bell", 2)] {
+    for (name, columns) in [("draws", 10), ("late", 3), ("bell", 2)] {
         let drawn: Vec<String> = (0..100).map(|_| BENCH.text(&format!("/{name}/"))).collect();
         for column in 1..columns {
             let values = drawn
@@ -210,7 +211,6 @@ fn reading_secrets_at_deployment_needs_an_explicit_option() {
     for text in [
         "import secrets\nKEY = secrets.token_hex()\ndef handler(request): return KEY",
         "import uuid\nKEY = str(uuid.uuid4())\ndef handler(request): return KEY",
-        "import random\nKEY = random.Random().random()\ndef handler(request): return str(KEY)",
         "import os\nKEY = os.urandom(4).hex()\ndef handler(request): return KEY",
     ] {
         let error = refused(text);

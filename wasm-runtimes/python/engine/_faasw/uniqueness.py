@@ -7,24 +7,44 @@ node each time.
 
 import random
 import sys
+import weakref
 
 from wit_world.imports import fresh
 
+from _faasw import phase
+
 
 _seed = random.seed
+_seed_generator = random.Random.seed
+
+# Generators that top-level code made without a seed, as libraries do when they are imported.
+_unseeded = []
 
 
-def seed() -> None:
-    """Whoever draws from `random` from now on draws what nobody else does."""
+def _number() -> int:
     low, *others = fresh.seed()
     for part in others:
         low = low << 64 | part
-    _seed(low)
+    return low
+
+
+def seed() -> None:
+    """Seeds the generator of `random` with a number that no other request has."""
+    _seed(_number())
+
+
+def _seed_made(self, a=None, version=2):
+    """Replaces `Random.seed`: a generator of top-level code is seeded again in each request."""
+    if a is None and not phase.in_request:
+        _unseeded.append(weakref.ref(self))
+        a = _number()
+    _seed_generator(self, a, version)
 
 
 def begin_script() -> None:
-    """What is done before a script's own code runs."""
+    """Prepares the generators for a script's own code."""
     random.seed = _seed
+    _unseeded.clear()
 
 
 def begin() -> None:
@@ -32,6 +52,9 @@ def begin() -> None:
     loaded = sys.modules
     if "random" in loaded:
         seed()
+    for reference in _unseeded:
+        if (generator := reference()) is not None:
+            _seed_generator(generator, _number())
     if (uuid := loaded.get("uuid")) is not None:
         uuid._node = uuid._last_timestamp = uuid._last_timestamp_v7 = None
     if (tempfile := loaded.get("tempfile")) is not None:
@@ -54,3 +77,4 @@ random.__faasw_imported__ = seed
 # componentize-py seeds at the first call of what it made, from what WASI gives; a script would be
 # told that it draws before its first request. Ours begins later.
 random.seed = lambda: None
+random.Random.seed = _seed_made
