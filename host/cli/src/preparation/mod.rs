@@ -7,6 +7,7 @@
 
 mod process;
 mod reader;
+mod requirement_lines;
 mod requirements;
 mod worker;
 
@@ -112,10 +113,17 @@ fn read_python(path: &Path, entry: &Entry, first: &Path) -> Reading {
     let mut packages = Vec::new();
     let mut notes = Vec::new();
     let mut inputs = None;
-    let requirements = file.is_file().then(|| requirements::packages(&file));
-    if let Some(found) = requirements {
-        // A folder's files include this one.
-        inputs = (!path.is_dir()).then(|| vec![first.to_owned(), file]);
+    if file.is_file() {
+        let mut included = Vec::new();
+        let found = requirements::packages(&file, &mut included);
+        inputs = if !path.is_dir() {
+            Some([vec![first.to_owned(), file], included].concat())
+        } else if included.iter().all(|file| file.starts_with(path)) {
+            // The folder's files include these.
+            None
+        } else {
+            inputs_of_folder(path, included)
+        };
         match found {
             Ok(found) => {
                 packages = found.files;
@@ -136,6 +144,21 @@ fn read_python(path: &Path, entry: &Entry, first: &Path) -> Reading {
         notes,
         inputs,
     }
+}
+
+/// Returns the files of a folder and their folders, whose change reveals new files, and `more`.
+/// Returns `None` if the folder cannot be read.
+fn inputs_of_folder(folder: &Path, more: Vec<PathBuf>) -> Option<Vec<PathBuf>> {
+    let files = script::stamp(folder).ok()?;
+    let mut inputs = vec![folder.to_owned()];
+    for (file, _) in files {
+        inputs.extend(file.parent().map(Path::to_owned));
+        inputs.push(file);
+    }
+    inputs.extend(more);
+    inputs.sort_unstable();
+    inputs.dedup();
+    Some(inputs)
 }
 
 /// Adds the application's name and packages to a bundle. The script's own files take precedence.
