@@ -85,7 +85,7 @@ pub fn read(path: &Path, entry: Option<&str>) -> Reading {
 }
 
 fn read_modules(path: &Path, entry: Option<&str>, first: &Path) -> Reading {
-    let (report, bundle) = match process::prepare(first) {
+    let (report, bundle) = match process::prepare(first, path.is_dir().then_some(path)) {
         Ok(prepared) => prepared,
         Err(exit) => return Reading::failed(exit),
     };

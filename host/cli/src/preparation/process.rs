@@ -26,13 +26,13 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes that the process may write: a bundle, its report and the paths of its files.
 const OUTPUT_MAX: usize = SCRIPT_MAX + (32 << 20);
 
-/// Prepares the script that begins with a file, in a process of its own. The bundle is empty if the
-/// report has an error.
+/// Prepares the script that begins with a file, in a process of its own. `folder` is the script's
+/// folder, if it is not the file's. The bundle is empty if the report has an error.
 ///
 /// # Errors
 /// Returns an error if the process cannot be started, fails, or takes too long.
-pub fn prepare(entry: &Path) -> Result<(Report, Bytes), Exit> {
-    let (mut stream, mut child) = start(entry).map_err(|error| {
+pub fn prepare(entry: &Path, folder: Option<&Path>) -> Result<(Report, Bytes), Exit> {
+    let (mut stream, mut child) = start(entry, folder).map_err(|error| {
         Exit::failure(format_args!(
             "{}: the preparation cannot be started: {error}",
             entry.display()
@@ -56,12 +56,13 @@ pub fn prepare(entry: &Path) -> Result<(Report, Bytes), Exit> {
     }
 }
 
-fn start(entry: &Path) -> io::Result<(UnixStream, Child)> {
+fn start(entry: &Path, folder: Option<&Path>) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
     let child = Command::new("/proc/self/exe")
         .arg0("faasw-prepare")
         .args([COMMAND, "--"])
         .arg(entry)
+        .args(folder)
         .env_clear()
         .stdin(Stdio::null())
         .stdout(OwnedFd::from(theirs))

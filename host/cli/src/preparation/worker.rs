@@ -54,10 +54,10 @@ pub struct Report {
 pub fn run(args: &PrepareScript) -> ExitCode {
     let done = confine().and_then(|()| {
         // The main thread's stack has the size that the user's shell sets.
-        let path = args.path.clone();
+        let (path, folder) = (args.path.clone(), args.folder.clone());
         let worker = thread::Builder::new()
             .stack_size(STACK)
-            .spawn(move || work(&path));
+            .spawn(move || work(&path, folder.as_deref()));
         let joined = worker.map(|worker| worker.join());
         match joined {
             Ok(Ok(done)) => done.map_err(Exit::failure),
@@ -71,13 +71,13 @@ pub fn run(args: &PrepareScript) -> ExitCode {
     }
 }
 
-fn work(path: &Path) -> io::Result<()> {
+fn work(path: &Path, folder: Option<&Path>) -> io::Result<()> {
     let mut out = io::stdout();
     let limits = Limits {
         bytes: SCRIPT_MAX,
         files: FILES_MAX,
     };
-    let preparation = prepare(path, limits, &mut |path| {
+    let preparation = prepare(path, folder, limits, &mut |path| {
         // If this process is killed, its parent knows the file.
         let mut line = vec![PROGRESS];
         line.extend_from_slice(path.as_bytes());
