@@ -182,7 +182,13 @@ pub async fn up(
     }
     if args.watch {
         let mut watched = Watch::default();
-        for Module { name, file, upload } in modules {
+        for module in modules {
+            let Module {
+                name,
+                file,
+                upload,
+                inputs,
+            } = module;
             let source = WatchedSource {
                 name,
                 entry: args
@@ -193,7 +199,7 @@ pub async fn up(
                 path: file,
                 files: folder.clone(),
             };
-            watched.add(source, &upload);
+            watched.add(source, &upload, inputs);
         }
         log.say("watching for changes");
         tokio::select! {
@@ -277,6 +283,8 @@ struct Module {
     name: FunctionName,
     file: PathBuf,
     upload: Bytes,
+    /// The files and folders that decide the upload, if they are not the file's own.
+    inputs: Option<Vec<PathBuf>>,
 }
 
 /// Reads the names and uploads of all files, before anything starts.
@@ -294,10 +302,12 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
                 "two files have the function name {name}"
             )));
         }
+        let (upload, inputs) = files::read_watched(file, args.entry_of(file), args.folder())?;
         modules.push(Module {
             name,
             file: file.clone(),
-            upload: files::read_upload(file, args.entry_of(file), args.folder())?,
+            upload,
+            inputs,
         });
     }
     Ok(modules)
