@@ -142,6 +142,8 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 pub fn run() -> ExitCode {
     // Ctrl-C in a terminal is for the node only.
     let _ = rustix::process::setsid();
+    // A reading may last when the node ends.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = rustix::thread::set_name(c"faasw-reader");
     let Ok(stream) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::FAILURE;

@@ -5,15 +5,20 @@
 //! native code: packages in pure Python are preferred, and of others the native files are left out.
 
 use std::{
-    env, fs, io,
+    env, fs,
+    io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::process::CommandExt as _,
     path::{self, Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use faasw::{
     Digest,
     script::{FILES_MAX, SCRIPT_MAX},
 };
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 
 use super::requirement_lines;
 use crate::{exit::Exit, output::say};
@@ -35,8 +40,17 @@ const PLATFORMS: [&str; 4] = [
 /// The file in a cached folder that has the names of native files that were left out.
 const NOTES: &str = ".left-out";
 
+/// How long pip may run: large packages take minutes over a slow network.
+const PIP_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The pause between checks whether pip has ended.
+const PIP_PAUSE: Duration = Duration::from_millis(20);
+
 /// Lines of pip's output that an error quotes.
 const QUOTED_LINES: usize = 12;
+
+/// Maximum bytes of pip's output that are read.
+const ERRORS_MAX: u64 = 1 << 20;
 
 /// The files of installed packages.
 #[derive(Debug, Default)]
@@ -133,23 +147,59 @@ fn run_pip(
         command.args(["--implementation", "py"]);
     }
     command.arg("--target").arg(target).arg("-r").arg(file);
-    let done = command.current_dir(empty).stdin(Stdio::null()).output();
-    let done = done.map_err(|error| {
+    command.current_dir(empty);
+    let (status, output) = run(&mut command).map_err(|error| {
         Exit::failure(format_args!(
-            "{} needs pip, and python3 cannot be run: {error}",
+            "{} needs pip, which cannot be run by python3: {error}",
             file.display()
         ))
         .hint("install Python with pip, or put the packages into the script's folder")
     })?;
-    if done.status.success() {
+    if status.success() {
         return Ok(None);
     }
-    let output = String::from_utf8_lossy(&done.stderr).into_owned();
     if output.contains("No module named pip") {
         let what = format!("{} needs pip, which python3 does not have", file.display());
         return Err(Exit::failure(what).hint("install it: python3 -m ensurepip --user"));
     }
     Ok(Some(output))
+}
+
+/// Runs a program with a deadline. Returns its status and its error output. The program ends with
+/// the thread that runs it, because a signal of the terminal reaches this process only.
+fn run(command: &mut Command) -> io::Result<(ExitStatus, String)> {
+    let mut errors = tempfile::tempfile()?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors.try_clone()?)
+        .process_group(0);
+    let ends_with_parent = || -> io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        Ok(())
+    };
+    // SAFETY: Between `fork` and `exec`, the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(ends_with_parent) };
+    let deadline = Instant::now() + PIP_TIMEOUT;
+    let mut child = command.spawn()?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() >= deadline {
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            child.wait()?;
+            let minutes = PIP_TIMEOUT.as_secs() / 60;
+            return Err(io::Error::other(format!(
+                "it took longer than {minutes} min"
+            )));
+        }
+        thread::sleep(PIP_PAUSE);
+    };
+    let mut output = Vec::new();
+    errors.seek(SeekFrom::Start(0))?;
+    errors.take(ERRORS_MAX).read_to_end(&mut output)?;
+    Ok((status, String::from_utf8_lossy(&output).into_owned()))
 }
 
 /// Returns the failure of pip, with the lines that name the package.

@@ -15,7 +15,7 @@ use std::{
 use faasw::script::{self, FILES_MAX, SCRIPT_MAX};
 use faasw_jail::{CapabilitySet, confine_daemon};
 use faasw_scripts::{Limits, Prepared, prepare};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::{args::PrepareScript, confine, exit::Exit, output};
@@ -137,5 +137,7 @@ fn confine() -> Result<(), Exit> {
         setrlimit(resource, limit).map_err(|error| failed(&error))?;
     }
     confine_daemon(CapabilitySet::DAC_READ_SEARCH).map_err(|error| failed(&error))?;
+    // This comes last, because a change of privileges can undo it.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     confine::restrict_preparation().map_err(|error| failed(&error))
 }
