@@ -96,10 +96,12 @@ fn read_modules(path: &Path, entry: Option<&str>, first: &Path) -> Reading {
         None => Ok(bundle),
         Some(error) => Err(Exit::failure(error)),
     };
+    let inputs: Vec<PathBuf> = report.inputs.into_iter().map(PathBuf::from).collect();
     Reading {
         result,
         notes: report.warnings,
-        inputs: Some(report.inputs.into_iter().map(PathBuf::from).collect()),
+        // A process that failed early knows none.
+        inputs: (!inputs.is_empty()).then_some(inputs),
     }
 }
 
