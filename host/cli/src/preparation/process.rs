@@ -11,6 +11,7 @@ use std::{
     },
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -22,6 +23,9 @@ use crate::exit::Exit;
 
 /// How long a preparation may take: large scripts take seconds on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The pause between checks whether a process that has closed its output has ended.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Maximum bytes that the process may write: a bundle, its report and the paths of its files.
 const OUTPUT_MAX: usize = SCRIPT_MAX + (32 << 20);
@@ -38,11 +42,12 @@ pub fn prepare(entry: &Path, folder: Option<&Path>) -> Result<(Report, Bytes), E
             entry.display()
         ))
     })?;
-    let read = read_all(&mut stream, Instant::now() + TIMEOUT);
+    let deadline = Instant::now() + TIMEOUT;
+    let read = read_all(&mut stream, deadline);
     if read.is_err() {
         let _ = child.kill();
     }
-    let status = child.wait();
+    let status = wait(&mut child, deadline);
     let output = read.map_err(|error| {
         Exit::failure(format_args!(
             "{}: the preparation was stopped: {error}",
@@ -102,6 +107,19 @@ fn read_all(stream: &mut UnixStream, deadline: Instant) -> io::Result<Vec<u8>> {
             return Err(io::Error::other("its result is too large"));
         }
     }
+}
+
+/// Waits for the end of the process, which may go on after it has closed its output. Kills it at
+/// the deadline.
+fn wait(child: &mut Child, deadline: Instant) -> io::Result<ExitStatus> {
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        thread::sleep(PAUSE);
+    }
+    let _ = child.kill();
+    child.wait()
 }
 
 /// Returns the report and the bundle of a complete output.

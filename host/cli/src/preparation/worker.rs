@@ -105,7 +105,11 @@ fn work(path: &Path, folder: Option<&Path>) -> io::Result<()> {
         let mut line = vec![PROGRESS];
         line.extend_from_slice(path.as_bytes());
         line.push(b'\n');
-        let _ = out.write_all(&line).and_then(|()| out.flush());
+        let written = out.write_all(&line).and_then(|()| out.flush());
+        // The parent reads no more.
+        if written.is_err() {
+            std::process::exit(1);
+        }
     });
     let inputs = preparation.inputs.into_iter();
     let mut report = Report {
