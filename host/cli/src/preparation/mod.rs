@@ -23,7 +23,7 @@ use faasw_scripts::{MODULE_EXTENSIONS, PREPARED_EXTENSIONS};
 pub use reader::{ScriptReader, run as run_reader};
 pub use worker::run as run_worker;
 
-use crate::{exit::Exit, script};
+use crate::{exit::Exit, script, script_contents};
 
 /// The file of a bundle that names the application in the first file.
 const OBJECT: &str = ".faasw/entry";
@@ -142,7 +142,7 @@ fn read_python(path: &Path, entry: &Entry, first: &Path) -> Reading {
     }
     Reading {
         result: script::read_upload(path, entry.file.as_deref())
-            .and_then(|upload| add(&upload, entry.object.as_deref(), packages)),
+            .and_then(|upload| add(path, &upload, entry.object.as_deref(), packages)),
         notes,
         inputs,
     }
@@ -165,6 +165,7 @@ fn inputs_of_folder(folder: &Path, more: Vec<PathBuf>) -> Option<Vec<PathBuf>> {
 
 /// Adds the application's name and packages to a bundle. The script's own files take precedence.
 fn add(
+    path: &Path,
     upload: &Bytes,
     object: Option<&str>,
     packages: Vec<(String, Vec<u8>)>,
@@ -181,6 +182,10 @@ fn add(
     let added = object.into_iter().chain(packages);
     let added: Vec<bundle::File<'_>> = added.filter(|(path, _)| !own.contains(path)).collect();
     files.extend(added);
+    let sizes = files
+        .iter()
+        .map(|(path, content)| (*path, content.len() as u64));
+    script_contents::check_size(path, sizes)?;
     let written = bundle::write(&files).map_err(Exit::failure)?;
     Ok(written.into())
 }
