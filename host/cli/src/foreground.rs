@@ -65,10 +65,14 @@ impl Prepared {
     pub fn new(args: &Up) -> Result<Self, Exit> {
         let has_scripts = args.files.iter().any(|file| watch::is_script(file));
         let reads_again = args.watch && has_scripts;
+        let scripts = args.files.iter().filter(|file| watch::is_script(file));
+        let scripts = scripts.map(|file| (file.as_path(), args.entry_of(file)));
         Ok(Self {
             modules: modules(args)?,
             engines: engines(args)?,
-            reader: reads_again.then(ScriptReader::start).transpose()?,
+            reader: reads_again
+                .then(|| ScriptReader::start(scripts))
+                .transpose()?,
             inputs: StartupInputs::read(&args.serving, args.data_dir.as_deref())?,
             folder: match args.data_dir {
                 Some(_) => None,

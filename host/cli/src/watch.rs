@@ -84,7 +84,7 @@ impl WatchedSource {
     fn read(&self) -> (Result<Bytes, Exit>, Option<Vec<PathBuf>>) {
         let entry = self.entry.as_deref();
         let mut reading = match &self.reader {
-            Some(reader) => reader.read(&self.path, entry),
+            Some(reader) => reader.read(&self.path),
             None => Reading::plain(script::read_upload(&self.path, entry)),
         };
         let inputs = reading.inputs.take();
