@@ -66,6 +66,21 @@ pub fn read_upload(path: &Path, entry: Option<&str>, files: Option<&Path>) -> Re
     complete(preparation::read(path, entry), files)
 }
 
+/// Reads an upload like [`read_upload`], and returns what decides its content, if that is not the
+/// path's own files.
+///
+/// # Errors
+/// Returns an error if the upload or the files cannot be read or are too large.
+pub fn read_watched(
+    path: &Path,
+    entry: Option<&str>,
+    files: Option<&Path>,
+) -> Result<(Bytes, Option<Vec<PathBuf>>), Exit> {
+    let mut reading = preparation::read(path, entry);
+    let inputs = reading.inputs.take();
+    Ok((complete(reading, files)?, inputs))
+}
+
 /// Puts the function's files in front of an upload. Prints the notes on it.
 ///
 /// # Errors

@@ -65,10 +65,14 @@ impl Prepared {
     pub fn new(args: &Up) -> Result<Self, Exit> {
         let has_scripts = args.files.iter().any(|file| watch::is_script(file));
         let reads_again = args.watch && has_scripts;
+        let scripts = args.files.iter().filter(|file| watch::is_script(file));
+        let scripts = scripts.map(|file| (file.as_path(), args.entry_of(file)));
         Ok(Self {
             modules: modules(args)?,
             engines: engines(args)?,
-            reader: reads_again.then(ScriptReader::start).transpose()?,
+            reader: reads_again
+                .then(|| ScriptReader::start(scripts))
+                .transpose()?,
             inputs: StartupInputs::read(&args.serving, args.data_dir.as_deref())?,
             folder: match args.data_dir {
                 Some(_) => None,
@@ -182,7 +186,13 @@ pub async fn up(
     }
     if args.watch {
         let mut watched = Watch::default();
-        for Module { name, file, upload } in modules {
+        for module in modules {
+            let Module {
+                name,
+                file,
+                upload,
+                inputs,
+            } = module;
             let source = WatchedSource {
                 name,
                 entry: args
@@ -193,7 +203,7 @@ pub async fn up(
                 path: file,
                 files: folder.clone(),
             };
-            watched.add(source, &upload);
+            watched.add(source, &upload, inputs);
         }
         log.say("watching for changes");
         tokio::select! {
@@ -277,6 +287,8 @@ struct Module {
     name: FunctionName,
     file: PathBuf,
     upload: Bytes,
+    /// The files and folders that decide the upload, if they are not the file's own.
+    inputs: Option<Vec<PathBuf>>,
 }
 
 /// Reads the names and uploads of all files, before anything starts.
@@ -294,10 +306,12 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
                 "two files have the function name {name}"
             )));
         }
+        let (upload, inputs) = files::read_watched(file, args.entry_of(file), args.folder())?;
         modules.push(Module {
             name,
             file: file.clone(),
-            upload: files::read_upload(file, args.entry_of(file), args.folder())?,
+            upload,
+            inputs,
         });
     }
     Ok(modules)

@@ -54,7 +54,7 @@ mod values;
 mod watch;
 mod wizen;
 
-use std::{env, ffi::OsString, future::ready, pin::Pin, process::ExitCode};
+use std::{env, ffi::OsString, future::ready, pin::Pin, process::ExitCode, time::Duration};
 
 use clap::Parser as _;
 
@@ -62,6 +62,10 @@ use args::{Cli, Command, Share};
 use confine::Confinement;
 use exit::Exit;
 use signals::Stop;
+
+/// How long the end waits for blocking work. A script's reading can take minutes, but its result is
+/// of no use then.
+const BLOCKING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the command line of this process.
 fn main() -> ExitCode {
@@ -89,7 +93,11 @@ fn main() -> ExitCode {
         .enable_all()
         .build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let result = runtime.block_on(work);
+            runtime.shutdown_timeout(BLOCKING_TIMEOUT);
+            result
+        }
         Err(error) => Err(Exit::failure(format!(
             "cannot start the async runtime: {error}"
         ))),

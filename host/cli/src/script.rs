@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use bytes::Bytes;
@@ -144,10 +144,18 @@ fn main_of_package(source: &SourceFolder<'_>) -> Option<String> {
     }
     let content = source.read(PACKAGE, PACKAGE_MAX).ok()?;
     let package: Package = serde_json::from_slice(&content).ok()?;
+    let root = fs::canonicalize(source.path()).ok()?;
+    // The author of the folder may have no right to read files outside of it.
+    let is_within = |path: &str| {
+        let mut parts = Path::new(path).components();
+        let is_plain = parts.all(|part| matches!(part, Component::Normal(_)));
+        let real = fs::canonicalize(root.join(path));
+        is_plain && real.is_ok_and(|real| real.starts_with(&root) && real.is_file())
+    };
     let candidates = [package.module, package.main].into_iter().flatten();
     candidates
         .map(|path| path.trim_start_matches("./").to_owned())
-        .find(|path| !path.contains("..") && source.path().join(path).is_file())
+        .find(|path| is_within(path))
 }
 
 fn bundle(files: &[script::File<'_>]) -> Result<Bytes, Exit> {
@@ -423,6 +431,31 @@ mod tests {
         let before = stamp(folder.path()).unwrap();
         fs::write(at("lib/new.lua"), "").unwrap();
         assert_ne!(stamp(folder.path()).unwrap(), before);
+    }
+
+    #[test]
+    fn the_main_module_of_a_package_lies_in_its_folder() {
+        let scene = tempfile::tempdir().unwrap();
+        let at = |path: &str| scene.path().join(path);
+        fs::create_dir_all(at("script/lib")).unwrap();
+        for file in ["secret.js", "script/lib/x.js"] {
+            fs::write(at(file), "").unwrap();
+        }
+        std::os::unix::fs::symlink("../secret.js", at("script/link.js")).unwrap();
+        let absolute = at("script/lib/x.js").display().to_string();
+        for (main, is_found) in [
+            ("./lib/x.js", true),
+            ("lib/x.js", true),
+            ("../secret.js", false),
+            ("lib/../../secret.js", false),
+            ("link.js", false),
+            ("lib", false),
+            (absolute.as_str(), false),
+        ] {
+            let package = format!("{{ \"main\": {main:?} }}");
+            fs::write(at("script/package.json"), package).unwrap();
+            assert_eq!(default_entry(&at("script")).is_ok(), is_found, "{main}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! second, because its author waits for it.
 
 use std::{
-    future,
+    future, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -49,14 +49,15 @@ pub struct Watch {
 #[derive(Debug)]
 struct Watched {
     source: WatchedSource,
-    /// The files and folders that decide a script, if they are not its own. Until the first
-    /// reading, they are unknown.
+    /// The files and folders that decide a script, if they are not its own.
     inputs: Option<Vec<PathBuf>>,
     digest: Digest,
     stamp: StableChange<Vec<(PathBuf, Option<FileFingerprint>)>>,
     /// The time of the next check, and the minimum interval of checks.
     due: Instant,
     every: Duration,
+    /// Whether the last check failed, and its error was printed.
+    has_failed: bool,
 }
 
 /// What is read when a file has changed.
@@ -83,7 +84,7 @@ impl WatchedSource {
     fn read(&self) -> (Result<Bytes, Exit>, Option<Vec<PathBuf>>) {
         let entry = self.entry.as_deref();
         let mut reading = match &self.reader {
-            Some(reader) => reader.read(&self.path, entry),
+            Some(reader) => reader.read(&self.path),
             None => Reading::plain(script::read_upload(&self.path, entry)),
         };
         let inputs = reading.inputs.take();
@@ -92,8 +93,8 @@ impl WatchedSource {
 }
 
 impl Watch {
-    /// Adds a file with its content at the deployment.
-    pub fn add(&mut self, source: WatchedSource, module: &[u8]) {
+    /// Adds a file with its content at the deployment and what decided it.
+    pub fn add(&mut self, source: WatchedSource, module: &[u8], inputs: Option<Vec<PathBuf>>) {
         let every = if is_script(&source.path) {
             SCRIPT_INTERVAL
         } else {
@@ -101,12 +102,13 @@ impl Watch {
         };
         self.files.push(Watched {
             source,
-            inputs: None,
+            inputs,
             digest: Digest::of(module),
             // There is no stamp yet, so the first checks notice a change since the file was read.
             stamp: StableChange::new(None),
             due: Instant::now(),
             every,
+            has_failed: false,
         });
     }
 
@@ -137,10 +139,24 @@ impl Watch {
 
 impl Watched {
     fn has_changed(&mut self) -> bool {
-        let WatchedSource { path, files, .. } = &self.source;
-        // In the middle of a rename, the file is missing for a moment.
-        files::stamp(path, self.inputs.as_deref(), files.as_deref())
-            .is_ok_and(|now| self.stamp.look(now))
+        let WatchedSource {
+            name, path, files, ..
+        } = &self.source;
+        match files::stamp(path, self.inputs.as_deref(), files.as_deref()) {
+            Ok(now) => {
+                self.has_failed = false;
+                self.stamp.look(now)
+            }
+            // In the middle of a rename, the file is missing for a moment.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => {
+                if !self.has_failed {
+                    say(format_args!("{name}: changes are not noticed: {error}"));
+                }
+                self.has_failed = true;
+                false
+            }
+        }
     }
 
     /// Takes what was read. Returns it if it differs from what was deployed.
@@ -149,7 +165,8 @@ impl Watched {
         upload: Result<Bytes, Exit>,
         inputs: Option<Vec<PathBuf>>,
     ) -> Option<(FunctionName, Bytes)> {
-        if inputs.is_some() && self.inputs != inputs {
+        // A failed reading may not know them all.
+        if (upload.is_ok() || inputs.is_some()) && self.inputs != inputs {
             self.inputs = inputs;
             // The files of the new list are compared from now on. One that has changed since it
             // was read is noticed, because an unknown stamp counts as a change.
@@ -204,6 +221,7 @@ mod tests {
             stamp: StableChange::new(None),
             due: Instant::now(),
             every: MODULE_INTERVAL,
+            has_failed: false,
         };
         assert_eq!((watched.check(), watched.check()), (None, None));
         watched

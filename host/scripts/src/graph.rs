@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -54,11 +55,17 @@ pub struct Preparation {
     pub inputs: Vec<PathBuf>,
 }
 
-/// Prepares the script that begins with a file. `progress` is called with each path before the file
-/// is parsed.
-pub fn prepare(entry: &Path, limits: Limits, progress: &mut dyn FnMut(&str)) -> Preparation {
+/// Prepares the script that begins with a file. Its files lie in `folder`, or in the file's own
+/// folder if there is none, and in packages. `progress` is called with each path before the file is
+/// parsed.
+pub fn prepare(
+    entry: &Path,
+    folder: Option<&Path>,
+    limits: Limits,
+    progress: &mut dyn FnMut(&str),
+) -> Preparation {
     let mut inputs = Inputs::default();
-    let result = prepare_from(entry, limits, &mut inputs, progress);
+    let result = prepare_from(entry, folder, limits, &mut inputs, progress);
     Preparation {
         result,
         inputs: inputs.all,
@@ -67,6 +74,7 @@ pub fn prepare(entry: &Path, limits: Limits, progress: &mut dyn FnMut(&str)) -> 
 
 fn prepare_from(
     entry: &Path,
+    folder: Option<&Path>,
     limits: Limits,
     inputs: &mut Inputs,
     progress: &mut dyn FnMut(&str),
@@ -76,13 +84,25 @@ fn prepare_from(
         error,
     };
     let real = fs::canonicalize(entry).map_err(unreadable)?;
+    let own = real.parent().unwrap_or(&real).to_owned();
+    let top = match folder {
+        Some(folder) => fs::canonicalize(folder).map_err(unreadable)?,
+        None => own.clone(),
+    };
+    if !real.starts_with(&top) {
+        let outside = format!("it is outside of {}", top.display());
+        return Err(unreadable(io::Error::other(outside)));
+    }
     let package = package_folder(&real);
     let has_package = package.is_some();
+    let nearest = package.as_ref().unwrap_or(&own);
+    inputs.add(nearest.join("package.json"));
+    // A package.json above the user's folder is not the user's choice.
     let root = match package {
-        Some(folder) => folder,
-        None => real.parent().unwrap_or(&real).to_owned(),
+        Some(folder) if folder.starts_with(&top) => folder,
+        Some(_) => top,
+        None => own,
     };
-    inputs.add(root.join("package.json"));
     let mut graph = Graph {
         reader: Reader::new(&root).map_err(unreadable)?,
         resolver: Resolver::new(&root),
@@ -315,11 +335,14 @@ impl Graph<'_> {
         if real.starts_with(&self.root) {
             return Ok(());
         }
-        let is_package = is_in_packages(real) || package_folder(real).is_some();
-        let is_reached = is_bare(specifier)
-            || (!importer.real.starts_with(&self.root)
-                && package_folder(importer.real) == package_folder(real));
-        if is_package && is_reached {
+        let is_of_same = !importer.real.starts_with(&self.root)
+            && package_base(importer.real) == package_base(real);
+        let package = if is_of_same {
+            package_base(real)
+        } else {
+            installed_package(importer.real, specifier, real)
+        };
+        if package.is_some_and(|package| is_module_of(&package, real)) {
             return Ok(());
         }
         Err(format!(
@@ -477,6 +500,64 @@ impl Graph<'_> {
             is_plain,
         })
     }
+}
+
+/// Returns the folder of a file's package: below the last `node_modules`, else the nearest folder
+/// with a `package.json`.
+fn package_base(file: &Path) -> Option<PathBuf> {
+    let is_packages = |folder: &&Path| {
+        folder
+            .file_name()
+            .is_some_and(|name| name == "node_modules")
+    };
+    let Some(packages) = file.ancestors().skip(1).find(is_packages) else {
+        return package_folder(file);
+    };
+    let mut parts = file.strip_prefix(packages).ok()?.components();
+    let first = parts.next()?;
+    let mut folder = packages.join(first);
+    if first.as_os_str().to_string_lossy().starts_with('@') {
+        folder.push(parts.next()?);
+    }
+    Some(folder)
+}
+
+/// Returns the folder of the package of a file, if a search for the import in the `node_modules` of
+/// the importer's folder and those above it leads there.
+fn installed_package(importer: &Path, specifier: &str, real: &Path) -> Option<PathBuf> {
+    if !is_bare(specifier) {
+        return None;
+    }
+    let depth = if specifier.starts_with('@') { 2 } else { 1 };
+    let name: PathBuf = specifier.split('/').take(depth).collect();
+    for folder in importer.ancestors().skip(1) {
+        let Ok(packages) = fs::canonicalize(folder.join("node_modules")) else {
+            continue;
+        };
+        if real.starts_with(&packages) {
+            return package_base(real);
+        }
+        // A link of a workspace or of a package manager's store.
+        let linked = fs::canonicalize(packages.join(&name)).ok();
+        let is_reached = |linked: &PathBuf| {
+            real.starts_with(linked)
+                && (is_in_packages(linked) || linked.join("package.json").is_file())
+        };
+        if let Some(linked) = linked.filter(is_reached) {
+            return Some(linked);
+        }
+    }
+    None
+}
+
+/// Returns whether a file of a package is one that an import can mean, and is not hidden.
+fn is_module_of(package: &Path, real: &Path) -> bool {
+    let extension = real.extension().and_then(|extension| extension.to_str());
+    let is_module =
+        extension.is_some_and(|part| part == "json" || MODULE_EXTENSIONS.contains(&part));
+    let is_hidden = |part: &OsStr| part.as_encoded_bytes().starts_with(b".");
+    let within = real.strip_prefix(package);
+    is_module && within.is_ok_and(|within| !within.iter().any(is_hidden))
 }
 
 /// A module whose imports are followed.

@@ -99,6 +99,52 @@ fn nothing_outside_of_the_project_is_read() {
 }
 
 #[test]
+fn a_package_above_the_project_opens_nothing() {
+    let project = Project::new(&[
+        ("up.ts", "import x from '../secret.json'; export default x"),
+        ("alias.ts", "import x from 'hidden'; export default x"),
+        (
+            "data.ts",
+            "import x from 'hoisted/key.pem' with { type: 'text' }; export default x",
+        ),
+        (
+            "dot.ts",
+            "import x from 'hoisted/.env.json'; export default x",
+        ),
+        (
+            "good.ts",
+            "import x from 'hoisted/x.json'; export default x",
+        ),
+        (
+            "tsconfig.json",
+            "{ \"compilerOptions\": { \"paths\": { \"hidden\": [\"../secret.json\"] } } }",
+        ),
+    ]);
+    let around = project.around();
+    fs::create_dir_all(around.join("node_modules/hoisted")).unwrap();
+    for path in [
+        "package.json",
+        "secret.json",
+        "node_modules/hoisted/package.json",
+        "node_modules/hoisted/key.pem",
+        "node_modules/hoisted/.env.json",
+        "node_modules/hoisted/x.json",
+    ] {
+        fs::write(around.join(path), "{}").unwrap();
+    }
+    for entry in ["up.ts", "alias.ts", "data.ts", "dot.ts"] {
+        let error = project.error(entry).to_string();
+        assert!(error.contains("is outside of"), "{entry}: {error}");
+        // The folder of a file that is named alone.
+        let alone = prepare(&project.root().join(entry), None, LIMITS, &mut |_| {}).result;
+        let error = alone.unwrap_err().to_string();
+        assert!(error.contains("is outside of"), "{entry}: {error}");
+    }
+    let bundle = project.bundle("good.ts");
+    assert!(bundle.has("node_modules/hoisted/x.json"));
+}
+
+#[test]
 fn links_in_circles_end() {
     let project = Project::new(&[
         ("package.json", "{}"),
@@ -200,8 +246,9 @@ fn limits_hold() {
         ("big.ts", "import x from './big.txt'; export default x"),
         ("big.txt", &"x".repeat(2 << 20)),
     ]);
-    let prepare =
-        |entry: &str, limits| prepare(&project.root().join(entry), limits, &mut |_| {}).result;
+    let prepare = |entry: &str, limits| {
+        prepare(&project.root().join(entry), None, limits, &mut |_| {}).result
+    };
     let few = Limits { files: 6, ..LIMITS };
     assert!(matches!(
         prepare("app.ts", few),

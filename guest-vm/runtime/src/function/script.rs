@@ -92,10 +92,16 @@ impl<P: Platform> Ready<P> {
             let own = state
                 .files
                 .get_or_insert_with(|| Box::new(Files::of_engine()));
+            let path = mount.clone();
             let mounted = own.mount(bundle, mount);
             mounted.map_err(|error| refused(format!("{error}")))?;
             let attached = state.file_system().attach();
-            attached.map_err(|error| refused(format!("the files have no place: {error:?}")))?;
+            attached.map_err(|error| {
+                refused(format!(
+                    "the files cannot be at {path} ({error:?}), perhaps because the engine has \
+                     its own there: choose another path with --files DIR:/PATH"
+                ))
+            })?;
         }
         let interface = format!("{SCRIPT_EXPORT}@{ENGINE_VERSION}");
         let init = exported(&mut self.store, instance, &interface, SCRIPT_INIT)

@@ -134,6 +134,9 @@ pub enum Command {
 pub struct PrepareScript {
     /// First file of the script
     pub path: PathBuf,
+
+    /// Folder of the script, if it is not the file's
+    pub folder: Option<PathBuf>,
 }
 
 /// A language that `new` knows.

@@ -7,6 +7,7 @@
 
 mod process;
 mod reader;
+mod requirement_lines;
 mod requirements;
 mod worker;
 
@@ -22,7 +23,7 @@ use faasw_scripts::{MODULE_EXTENSIONS, PREPARED_EXTENSIONS};
 pub use reader::{ScriptReader, run as run_reader};
 pub use worker::run as run_worker;
 
-use crate::{exit::Exit, script};
+use crate::{exit::Exit, script, script_contents};
 
 /// The file of a bundle that names the application in the first file.
 const OBJECT: &str = ".faasw/entry";
@@ -84,7 +85,7 @@ pub fn read(path: &Path, entry: Option<&str>) -> Reading {
 }
 
 fn read_modules(path: &Path, entry: Option<&str>, first: &Path) -> Reading {
-    let (report, bundle) = match process::prepare(first) {
+    let (report, bundle) = match process::prepare(first, path.is_dir().then_some(path)) {
         Ok(prepared) => prepared,
         Err(exit) => return Reading::failed(exit),
     };
@@ -95,10 +96,12 @@ fn read_modules(path: &Path, entry: Option<&str>, first: &Path) -> Reading {
         None => Ok(bundle),
         Some(error) => Err(Exit::failure(error)),
     };
+    let inputs: Vec<PathBuf> = report.inputs.into_iter().map(PathBuf::from).collect();
     Reading {
         result,
         notes: report.warnings,
-        inputs: Some(report.inputs.into_iter().map(PathBuf::from).collect()),
+        // A process that failed early knows none.
+        inputs: (!inputs.is_empty()).then_some(inputs),
     }
 }
 
@@ -112,10 +115,17 @@ fn read_python(path: &Path, entry: &Entry, first: &Path) -> Reading {
     let mut packages = Vec::new();
     let mut notes = Vec::new();
     let mut inputs = None;
-    let requirements = file.is_file().then(|| requirements::packages(&file));
-    if let Some(found) = requirements {
-        // A folder's files include this one.
-        inputs = (!path.is_dir()).then(|| vec![first.to_owned(), file]);
+    if file.is_file() {
+        let mut included = Vec::new();
+        let found = requirements::packages(&file, &mut included);
+        inputs = if !path.is_dir() {
+            Some([vec![first.to_owned(), file], included].concat())
+        } else if included.iter().all(|file| file.starts_with(path)) {
+            // The folder's files include these.
+            None
+        } else {
+            inputs_of_folder(path, included)
+        };
         match found {
             Ok(found) => {
                 packages = found.files;
@@ -132,14 +142,30 @@ fn read_python(path: &Path, entry: &Entry, first: &Path) -> Reading {
     }
     Reading {
         result: script::read_upload(path, entry.file.as_deref())
-            .and_then(|upload| add(&upload, entry.object.as_deref(), packages)),
+            .and_then(|upload| add(path, &upload, entry.object.as_deref(), packages)),
         notes,
         inputs,
     }
 }
 
+/// Returns the files of a folder and their folders, whose change reveals new files, and `more`.
+/// Returns `None` if the folder cannot be read.
+fn inputs_of_folder(folder: &Path, more: Vec<PathBuf>) -> Option<Vec<PathBuf>> {
+    let files = script::stamp(folder).ok()?;
+    let mut inputs = vec![folder.to_owned()];
+    for (file, _) in files {
+        inputs.extend(file.parent().map(Path::to_owned));
+        inputs.push(file);
+    }
+    inputs.extend(more);
+    inputs.sort_unstable();
+    inputs.dedup();
+    Some(inputs)
+}
+
 /// Adds the application's name and packages to a bundle. The script's own files take precedence.
 fn add(
+    path: &Path,
     upload: &Bytes,
     object: Option<&str>,
     packages: Vec<(String, Vec<u8>)>,
@@ -156,6 +182,10 @@ fn add(
     let added = object.into_iter().chain(packages);
     let added: Vec<bundle::File<'_>> = added.filter(|(path, _)| !own.contains(path)).collect();
     files.extend(added);
+    let sizes = files
+        .iter()
+        .map(|(path, content)| (*path, content.len() as u64));
+    script_contents::check_size(path, sizes)?;
     let written = bundle::write(&files).map_err(Exit::failure)?;
     Ok(written.into())
 }

@@ -11,6 +11,7 @@ use std::{
     },
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,26 +24,30 @@ use crate::exit::Exit;
 /// How long a preparation may take: large scripts take seconds on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The pause between checks whether a process that has closed its output has ended.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Maximum bytes that the process may write: a bundle, its report and the paths of its files.
 const OUTPUT_MAX: usize = SCRIPT_MAX + (32 << 20);
 
-/// Prepares the script that begins with a file, in a process of its own. The bundle is empty if the
-/// report has an error.
+/// Prepares the script that begins with a file, in a process of its own. `folder` is the script's
+/// folder, if it is not the file's. The bundle is empty if the report has an error.
 ///
 /// # Errors
 /// Returns an error if the process cannot be started, fails, or takes too long.
-pub fn prepare(entry: &Path) -> Result<(Report, Bytes), Exit> {
-    let (mut stream, mut child) = start(entry).map_err(|error| {
+pub fn prepare(entry: &Path, folder: Option<&Path>) -> Result<(Report, Bytes), Exit> {
+    let (mut stream, mut child) = start(entry, folder).map_err(|error| {
         Exit::failure(format_args!(
             "{}: the preparation cannot be started: {error}",
             entry.display()
         ))
     })?;
-    let read = read_all(&mut stream, Instant::now() + TIMEOUT);
+    let deadline = Instant::now() + TIMEOUT;
+    let read = read_all(&mut stream, deadline);
     if read.is_err() {
         let _ = child.kill();
     }
-    let status = child.wait();
+    let status = wait(&mut child, deadline);
     let output = read.map_err(|error| {
         Exit::failure(format_args!(
             "{}: the preparation was stopped: {error}",
@@ -56,12 +61,13 @@ pub fn prepare(entry: &Path) -> Result<(Report, Bytes), Exit> {
     }
 }
 
-fn start(entry: &Path) -> io::Result<(UnixStream, Child)> {
+fn start(entry: &Path, folder: Option<&Path>) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
     let child = Command::new("/proc/self/exe")
         .arg0("faasw-prepare")
         .args([COMMAND, "--"])
         .arg(entry)
+        .args(folder)
         .env_clear()
         .stdin(Stdio::null())
         .stdout(OwnedFd::from(theirs))
@@ -101,6 +107,19 @@ fn read_all(stream: &mut UnixStream, deadline: Instant) -> io::Result<Vec<u8>> {
             return Err(io::Error::other("its result is too large"));
         }
     }
+}
+
+/// Waits for the end of the process, which may go on after it has closed its output. Kills it at
+/// the deadline.
+fn wait(child: &mut Child, deadline: Instant) -> io::Result<ExitStatus> {
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        thread::sleep(PAUSE);
+    }
+    let _ = child.kill();
+    child.wait()
 }
 
 /// Returns the report and the bundle of a complete output.

@@ -1,8 +1,9 @@
 //! The process that reads changed scripts for `up --watch`.
 //!
 //! A serving node starts no process and must not parse foreign code. So `up` starts this process
-//! before it confines itself, and sends it the path of each script that has changed. This process
-//! starts the one that parses, and pip. It ends with the node.
+//! before it confines itself, and sends it the list of the scripts. Later it sends the index of
+//! each script that has changed, so a node that was taken over cannot have other files read. This
+//! process starts the one that parses, and pip. It ends with the node.
 
 use std::{
     ffi::OsString,
@@ -33,9 +34,9 @@ const COMMAND: &str = "read-scripts";
 /// Maximum bytes of a message without its bundle.
 const HEADER_MAX: usize = 32 << 20;
 
-/// A script to read.
+/// A script of the list that the process receives first.
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+struct Script {
     path: Vec<u8>,
     entry: Option<String>,
 }
@@ -59,34 +60,49 @@ pub struct ScriptReader {
 struct Process {
     stream: UnixStream,
     child: Child,
+    scripts: Vec<Script>,
 }
 
 impl ScriptReader {
-    /// Starts the process. This process must not have confined itself yet.
+    /// Starts the process, which reads only these paths, each with its entry. This process must not
+    /// have confined itself yet.
     ///
     /// # Errors
     /// Returns a failure if the process cannot be started.
-    pub fn start() -> Result<Self, Exit> {
+    pub fn start<'a>(
+        scripts: impl Iterator<Item = (&'a Path, Option<&'a str>)>,
+    ) -> Result<Self, Exit> {
         let failed = |error: io::Error| {
             Exit::failure(format_args!(
                 "the process that reads changed scripts cannot be started: {error}"
             ))
         };
-        let (stream, theirs) = UnixStream::pair().map_err(failed)?;
+        let script = |(path, entry): (&Path, Option<&str>)| Script {
+            path: path.as_os_str().as_bytes().to_owned(),
+            entry: entry.map(ToOwned::to_owned),
+        };
+        let scripts: Vec<Script> = scripts.map(script).collect();
+        let list = serde_json::to_vec(&scripts).map_err(|error| failed(error.into()))?;
+        let (mut stream, theirs) = UnixStream::pair().map_err(failed)?;
         let child = Command::new("/proc/self/exe")
             .arg0("faasw-reader")
             .arg(COMMAND)
             .stdin(OwnedFd::from(theirs))
             .spawn()
             .map_err(failed)?;
-        let process = Arc::new(Mutex::new(Process { stream, child }));
+        send(&mut stream, &list).map_err(failed)?;
+        let process = Arc::new(Mutex::new(Process {
+            stream,
+            child,
+            scripts,
+        }));
         Ok(Self { process })
     }
 
-    /// Has the process read a script. This blocks.
-    pub fn read(&self, path: &Path, entry: Option<&str>) -> Reading {
+    /// Has the process read a script of its list. This blocks.
+    pub fn read(&self, path: &Path) -> Reading {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        process.read(path, entry).unwrap_or_else(|error| {
+        process.read(path).unwrap_or_else(|error| {
             Reading::failed(Exit::failure(format_args!(
                 "the process that reads changed scripts has ended: {error}; start the node again"
             )))
@@ -95,12 +111,11 @@ impl ScriptReader {
 }
 
 impl Process {
-    fn read(&mut self, path: &Path, entry: Option<&str>) -> io::Result<Reading> {
-        let request = serde_json::to_vec(&Request {
-            path: path.as_os_str().as_bytes().to_owned(),
-            entry: entry.map(ToOwned::to_owned),
-        })?;
-        send(&mut self.stream, &request)?;
+    fn read(&mut self, path: &Path) -> io::Result<Reading> {
+        let path = path.as_os_str().as_bytes();
+        let index = self.scripts.iter().position(|script| script.path == path);
+        let index = index.ok_or(io::ErrorKind::NotFound)? as u64;
+        send(&mut self.stream, &index.to_le_bytes())?;
         let header = receive(&mut self.stream, HEADER_MAX)?;
         let bundle = receive(&mut self.stream, SCRIPT_MAX)?;
         let Answer {
@@ -142,26 +157,37 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 pub fn run() -> ExitCode {
     // Ctrl-C in a terminal is for the node only.
     let _ = rustix::process::setsid();
+    // A reading may last when the node ends.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = rustix::thread::set_name(c"faasw-reader");
     let Ok(stream) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::FAILURE;
     };
     let mut stream = UnixStream::from(stream);
-    while let Ok(request) = receive(&mut stream, HEADER_MAX) {
-        if answer(&mut stream, &request).is_err() {
+    let list = receive(&mut stream, HEADER_MAX).ok();
+    let scripts = list.and_then(|list| serde_json::from_slice::<Vec<Script>>(&list).ok());
+    let Some(scripts) = scripts else {
+        return ExitCode::FAILURE;
+    };
+    while let Ok(request) = receive(&mut stream, size_of::<u64>()) {
+        let index = <[u8; 8]>::try_from(request).ok().map(u64::from_le_bytes);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let Some(script) = index.and_then(|index| scripts.get(index)) else {
+            return ExitCode::FAILURE;
+        };
+        if answer(&mut stream, script).is_err() {
             break;
         }
     }
     ExitCode::SUCCESS
 }
 
-fn answer(stream: &mut UnixStream, request: &[u8]) -> io::Result<()> {
-    let Request { path, entry } = serde_json::from_slice(request)?;
+fn answer(stream: &mut UnixStream, script: &Script) -> io::Result<()> {
     let Reading {
         result,
         notes,
         inputs,
-    } = read(&path_of(path), entry.as_deref());
+    } = read(&path_of(script.path.clone()), script.entry.as_deref());
     let (failure, bundle) = match result {
         Ok(bundle) => (None, bundle),
         Err(exit) => {

@@ -5,16 +5,22 @@
 //! native code: packages in pure Python are preferred, and of others the native files are left out.
 
 use std::{
-    env, fs, io,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    env, fs,
+    io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::process::CommandExt as _,
+    path::{self, Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use faasw::{
     Digest,
     script::{FILES_MAX, SCRIPT_MAX},
 };
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 
+use super::requirement_lines;
 use crate::{exit::Exit, output::say};
 
 /// The name of the file.
@@ -34,11 +40,17 @@ const PLATFORMS: [&str; 4] = [
 /// The file in a cached folder that has the names of native files that were left out.
 const NOTES: &str = ".left-out";
 
-/// Maximum bytes of a `requirements.txt`.
-const FILE_MAX: u64 = 1 << 20;
+/// How long pip may run: large packages take minutes over a slow network.
+const PIP_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The pause between checks whether pip has ended.
+const PIP_PAUSE: Duration = Duration::from_millis(20);
 
 /// Lines of pip's output that an error quotes.
 const QUOTED_LINES: usize = 12;
+
+/// Maximum bytes of pip's output that are read.
+const ERRORS_MAX: u64 = 1 << 20;
 
 /// The files of installed packages.
 #[derive(Debug, Default)]
@@ -49,45 +61,25 @@ pub struct Packages {
     pub note: Option<String>,
 }
 
-/// Installs the packages of a file, unless they are cached, and reads them.
+/// Installs the packages of a file, unless they are cached, and reads them. Adds the files that it
+/// includes to `included`.
 ///
 /// # Errors
-/// Returns an error if pip is missing or fails, or the packages cannot be read.
-pub fn packages(file: &Path) -> Result<Packages, Exit> {
-    let text = read_text(file).map_err(|error| Exit::unreadable(file, error))?;
+/// Returns an error if the file requires more than wheels, if pip is missing or fails, or if the
+/// packages cannot be read.
+pub fn packages(file: &Path, included: &mut Vec<PathBuf>) -> Result<Packages, Exit> {
+    let text = requirement_lines::read_checked(file, included)?;
     let cache = cache_folder()?;
-    let key = key(file, &text).map_err(|error| Exit::unreadable(file, error))?;
-    let folder = cache.join(key);
+    let folder = cache.join(key(&text));
     if !folder.is_dir() {
         install(file, &cache, &folder)?;
     }
     read(&folder).map_err(|error| Exit::unreadable(&folder, error))
 }
 
-fn read_text(file: &Path) -> io::Result<String> {
-    if fs::metadata(file)?.len() > FILE_MAX {
-        return Err(io::Error::other("it is too large"));
-    }
-    fs::read_to_string(file)
-}
-
 /// Returns the name of the folder of a file's packages: a digest of all lines that decide them.
-fn key(file: &Path, text: &str) -> io::Result<String> {
-    let mut all = format!("{PYTHON}\n{text}");
-    // Files that the file includes decide as well.
-    for line in text.lines() {
-        let mut words = line.split_whitespace();
-        let option = words.next().unwrap_or_default();
-        let included = match option {
-            "-r" | "--requirement" | "-c" | "--constraint" => words.next(),
-            _ => None,
-        };
-        if let Some(included) = included {
-            let included = file.parent().unwrap_or(file).join(included);
-            all.push_str(&read_text(&included)?);
-        }
-    }
-    Ok(Digest::of(all.as_bytes()).to_string())
+fn key(text: &str) -> String {
+    Digest::of(format!("{PYTHON}\n{text}").as_bytes()).to_string()
 }
 
 fn cache_folder() -> Result<PathBuf, Exit> {
@@ -113,14 +105,17 @@ fn install(file: &Path, cache: &Path, folder: &Path) -> Result<(), Exit> {
         "installing the packages of {}…",
         file.display()
     ));
+    let file = &path::absolute(file).map_err(|error| Exit::unreadable(file, error))?;
     let temporary = tempfile::tempdir_in(cache).map_err(unwritable)?;
+    let empty = temporary.path().join("empty");
+    fs::create_dir(&empty).map_err(unwritable)?;
     let pure = temporary.path().join("pure");
-    let pure_failure = match run_pip(file, &pure, false)? {
+    let pure_failure = match run_pip(file, &pure, &empty, false)? {
         None => return keep(&pure, folder).map_err(unwritable),
         Some(output) => output,
     };
     let mixed = temporary.path().join("mixed");
-    match run_pip(file, &mixed, true)? {
+    match run_pip(file, &mixed, &empty, true)? {
         None => keep(&mixed, folder).map_err(unwritable),
         Some(output) => Err(failure(file, &pure_failure, &output)),
     }
@@ -128,7 +123,15 @@ fn install(file: &Path, cache: &Path, folder: &Path) -> Result<(), Exit> {
 
 /// Runs pip. Returns its output if it fails. With `allow_native`, packages for this machine are
 /// taken if there are none in pure Python.
-fn run_pip(file: &Path, target: &Path, allow_native: bool) -> Result<Option<String>, Exit> {
+///
+/// Python searches the current folder for modules, also for pip's own. So pip runs in an `empty`
+/// folder, and `file` and `target` are absolute.
+fn run_pip(
+    file: &Path,
+    target: &Path,
+    empty: &Path,
+    allow_native: bool,
+) -> Result<Option<String>, Exit> {
     let mut command = Command::new("python3");
     command
         .args(["-m", "pip", "install", "--disable-pip-version-check"])
@@ -144,23 +147,59 @@ fn run_pip(file: &Path, target: &Path, allow_native: bool) -> Result<Option<Stri
         command.args(["--implementation", "py"]);
     }
     command.arg("--target").arg(target).arg("-r").arg(file);
-    let done = command.stdin(Stdio::null()).output();
-    let done = done.map_err(|error| {
+    command.current_dir(empty);
+    let (status, output) = run(&mut command).map_err(|error| {
         Exit::failure(format_args!(
-            "{} needs pip, and python3 cannot be run: {error}",
+            "{} needs pip, which cannot be run by python3: {error}",
             file.display()
         ))
         .hint("install Python with pip, or put the packages into the script's folder")
     })?;
-    if done.status.success() {
+    if status.success() {
         return Ok(None);
     }
-    let output = String::from_utf8_lossy(&done.stderr).into_owned();
     if output.contains("No module named pip") {
         let what = format!("{} needs pip, which python3 does not have", file.display());
         return Err(Exit::failure(what).hint("install it: python3 -m ensurepip --user"));
     }
     Ok(Some(output))
+}
+
+/// Runs a program with a deadline. Returns its status and its error output. The program ends with
+/// the thread that runs it, because a signal of the terminal reaches this process only.
+fn run(command: &mut Command) -> io::Result<(ExitStatus, String)> {
+    let mut errors = tempfile::tempfile()?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors.try_clone()?)
+        .process_group(0);
+    let ends_with_parent = || -> io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        Ok(())
+    };
+    // SAFETY: Between `fork` and `exec`, the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(ends_with_parent) };
+    let deadline = Instant::now() + PIP_TIMEOUT;
+    let mut child = command.spawn()?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() >= deadline {
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            child.wait()?;
+            let minutes = PIP_TIMEOUT.as_secs() / 60;
+            return Err(io::Error::other(format!(
+                "it took longer than {minutes} min"
+            )));
+        }
+        thread::sleep(PIP_PAUSE);
+    };
+    let mut output = Vec::new();
+    errors.seek(SeekFrom::Start(0))?;
+    errors.take(ERRORS_MAX).read_to_end(&mut output)?;
+    Ok((status, String::from_utf8_lossy(&output).into_owned()))
 }
 
 /// Returns the failure of pip, with the lines that name the package.
@@ -309,11 +348,15 @@ mod tests {
     fn included_files_are_part_of_the_key() {
         let temp = tempfile::tempdir().unwrap();
         let file = temp.path().join(FILE);
-        let text = "-r more.txt\nflask==3\n";
-        assert!(key(&file, text).is_err());
+        fs::write(&file, "-r more.txt\nflask==3\n").unwrap();
+        let key_now = || {
+            let text = requirement_lines::read_checked(&file, &mut Vec::new());
+            text.map(|text| key(&text))
+        };
+        assert!(key_now().is_err());
         fs::write(temp.path().join("more.txt"), "a").unwrap();
-        let one = key(&file, text).unwrap();
+        let one = key_now().unwrap();
         fs::write(temp.path().join("more.txt"), "b").unwrap();
-        assert_ne!(key(&file, text).unwrap(), one);
+        assert_ne!(key_now().unwrap(), one);
     }
 }

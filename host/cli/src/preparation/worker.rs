@@ -15,10 +15,12 @@ use std::{
 use faasw::script::{self, FILES_MAX, SCRIPT_MAX};
 use faasw_jail::{CapabilitySet, confine_daemon};
 use faasw_scripts::{Limits, Prepared, prepare};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{args::PrepareScript, confine, exit::Exit, output};
+use crate::{args::PrepareScript, confine, exit::Exit};
 
 /// The hidden command.
 pub const COMMAND: &str = "prepare-script";
@@ -54,35 +56,60 @@ pub struct Report {
 pub fn run(args: &PrepareScript) -> ExitCode {
     let done = confine().and_then(|()| {
         // The main thread's stack has the size that the user's shell sets.
-        let path = args.path.clone();
+        let (path, folder) = (args.path.clone(), args.folder.clone());
         let worker = thread::Builder::new()
             .stack_size(STACK)
-            .spawn(move || work(&path));
+            .spawn(move || work(&path, folder.as_deref()));
         let joined = worker.map(|worker| worker.join());
         match joined {
             Ok(Ok(done)) => done.map_err(Exit::failure),
-            Ok(Err(_)) => Err(Exit::failure("the preparation panicked")),
+            // The parent names the last file.
+            Ok(Err(_)) => std::process::exit(1),
             Err(error) => Err(Exit::failure(error)),
         }
     });
-    match done {
+    let reported = done.or_else(|exit| report_failure(&exit));
+    match reported {
         Ok(()) => ExitCode::SUCCESS,
-        Err(exit) => output::report(&exit),
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn work(path: &Path) -> io::Result<()> {
+/// Sends the parent a report of a failure. Standard error leads nowhere.
+fn report_failure(exit: &Exit) -> io::Result<()> {
+    let report = Report {
+        error: Some(exit.to_string()),
+        ..Report::default()
+    };
+    write_report(&report, b"")
+}
+
+fn write_report(report: &Report, bundle: &[u8]) -> io::Result<()> {
+    let mut line = vec![REPORT];
+    serde_json::to_writer(&mut line, report)?;
+    line.push(b'\n');
+    let mut out = io::stdout();
+    out.write_all(&line)?;
+    out.write_all(bundle)?;
+    out.flush()
+}
+
+fn work(path: &Path, folder: Option<&Path>) -> io::Result<()> {
     let mut out = io::stdout();
     let limits = Limits {
         bytes: SCRIPT_MAX,
         files: FILES_MAX,
     };
-    let preparation = prepare(path, limits, &mut |path| {
+    let preparation = prepare(path, folder, limits, &mut |path| {
         // If this process is killed, its parent knows the file.
         let mut line = vec![PROGRESS];
         line.extend_from_slice(path.as_bytes());
         line.push(b'\n');
-        let _ = out.write_all(&line).and_then(|()| out.flush());
+        let written = out.write_all(&line).and_then(|()| out.flush());
+        // The parent reads no more.
+        if written.is_err() {
+            std::process::exit(1);
+        }
     });
     let inputs = preparation.inputs.into_iter();
     let mut report = Report {
@@ -111,12 +138,7 @@ fn work(path: &Path) -> io::Result<()> {
         }
         Err(error) => report.error = Some(error.to_string()),
     }
-    let mut line = vec![REPORT];
-    serde_json::to_writer(&mut line, &report)?;
-    line.push(b'\n');
-    out.write_all(&line)?;
-    out.write_all(&bundle)?;
-    out.flush()
+    write_report(&report, &bundle)
 }
 
 /// Gives up everything that reading files does not require.
@@ -130,6 +152,9 @@ fn confine() -> Result<(), Exit> {
         (Resource::As, MEMORY),
         (Resource::Cpu, CPU_SECONDS),
     ] {
+        // The user's own limit may be lower, and cannot be raised.
+        let inherited = getrlimit(resource).maximum;
+        let most = inherited.map_or(most, |inherited| inherited.min(most));
         let limit = Rlimit {
             current: Some(most),
             maximum: Some(most),
@@ -137,5 +162,7 @@ fn confine() -> Result<(), Exit> {
         setrlimit(resource, limit).map_err(|error| failed(&error))?;
     }
     confine_daemon(CapabilitySet::DAC_READ_SEARCH).map_err(|error| failed(&error))?;
+    // This comes last, because a change of privileges can undo it.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     confine::restrict_preparation().map_err(|error| failed(&error))
 }

@@ -64,7 +64,12 @@ impl Project {
     }
 
     pub fn prepare(&self, entry: &str) -> Preparation {
-        prepare(&self.root.join(entry), LIMITS, &mut |_| {})
+        prepare(
+            &self.root.join(entry),
+            Some(&self.root),
+            LIMITS,
+            &mut |_| {},
+        )
     }
 
     pub fn bundle(&self, entry: &str) -> Bundle {
