@@ -132,6 +132,23 @@ fn the_module_has_the_same_environment() {
     );
 }
 
+#[test]
+fn commonjs_modules_require_the_same_module() {
+    let script = b"const { env, config, default: whole } = require('faasw');
+        module.exports = { fetch: (request, argument) => Response.json([
+            env === argument, env.A, config.get('c'), whole.env === env,
+            require('faasw').env === env, require('./lib/b.mjs').again === env]) };";
+    let files: [(&str, &[u8]); 2] = [
+        ("a.cjs", script),
+        ("lib/b.mjs", b"export { env as again } from 'faasw';"),
+    ];
+    let call = asked("/").environment("A", "b").config("c", "d");
+    assert_eq!(
+        JAVASCRIPT.answer(&files, call),
+        r#"[true,"b","d",true,true,true]"#
+    );
+}
+
 /// A secret at the top level would become a part of the seed.
 #[test]
 fn what_only_a_request_may_use_fails_at_the_top_level_with_file_and_line() {
