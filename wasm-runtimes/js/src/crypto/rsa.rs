@@ -16,6 +16,14 @@ use super::{SystemRandom, digest, with_hash};
 /// The sizes of keys, in bits.
 const SIZES: std::ops::RangeInclusive<usize> = 1024..=8192;
 
+/// Returns the number of bits of a big-endian number, without leading zeros.
+fn bit_length(number: &[u8]) -> usize {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    number.get(zeros).map_or(0, |first| {
+        (number.len() - zeros) * 8 - first.leading_zeros() as usize
+    })
+}
+
 fn number(bytes: &[u8]) -> Option<BoxedUint> {
     let bits = u32::try_from(bytes.len().checked_mul(8)?).ok()?;
     BoxedUint::from_be_slice(bytes, bits.max(64).next_multiple_of(64)).ok()
@@ -63,9 +71,21 @@ pub(crate) fn public_from(modulus: &[u8], exponent: &[u8]) -> Option<Vec<u8>> {
     der_of_public(&PublicKey::new(number(modulus)?, number(exponent)?).ok()?)
 }
 
-/// Returns the private key with these numbers: modulus, public exponent, private exponent, and
-/// primes. Without primes they are computed.
+/// Returns the private key with these numbers: modulus, public exponent, private exponent, and both
+/// primes. Returns `None` without primes, because the computation of primes by the crate `rsa`
+/// panics on some invalid numbers.
 pub(crate) fn private_from(numbers: &[&[u8]]) -> Option<Vec<u8>> {
+    let [modulus, _, secret, first, second] = numbers else {
+        return None;
+    };
+    let size = bit_length(modulus);
+    let is_odd = modulus.last().is_some_and(|byte| byte % 2 == 1);
+    if !SIZES.contains(&size) || !is_odd || bit_length(secret) < 2 {
+        return None;
+    }
+    if bit_length(first) > size || bit_length(second) > size {
+        return None;
+    }
     let numbers: Option<Vec<_>> = numbers.iter().map(|bytes| number(bytes)).collect();
     let mut numbers = numbers?.into_iter();
     let (modulus, exponent, secret) = (numbers.next()?, numbers.next()?, numbers.next()?);
