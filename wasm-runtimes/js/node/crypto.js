@@ -4,7 +4,10 @@ const { Buffer } = require("node:buffer");
 const { Transform } = require("node:stream");
 const { native } = host;
 const web = globalThis.crypto;
-const HASHES = { md5: "MD5", sha1: "SHA-1", sha256: "SHA-256", sha384: "SHA-384", sha512: "SHA-512" };
+const HASHES = {
+  md5: "MD5", sha1: "SHA-1", sha224: "SHA-224", sha256: "SHA-256", sha384: "SHA-384", sha512: "SHA-512",
+  "sha512-256": "SHA-512/256", "sha512/256": "SHA-512/256",
+};
 const hashName = (name) => HASHES[String(name).toLowerCase().replace(/^rsa-/, "").replace(/^sha-/, "sha")];
 const fail = (kind, message, code) => { throw Object.assign(new kind(message), { code }); };
 
@@ -139,7 +142,7 @@ function primitive(name) {
   return run ?? fail(Error, `crypto.${name} is not supported here`, "ERR_FEATURE_UNAVAILABLE_ON_PLATFORM");
 }
 function derived(made, what) {
-  return made === undefined ? fail(Error, `${what} does not take these arguments`, "ERR_CRYPTO_INVALID_KEYLEN") : asBuffer(made);
+  return made === undefined ? fail(RangeError, `${what} does not take these arguments`, "ERR_CRYPTO_INVALID_KEYLEN") : asBuffer(made);
 }
 function known(name) {
   return hashName(name) ?? fail(TypeError, `Invalid digest: ${name}`, "ERR_CRYPTO_INVALID_DIGEST");
@@ -151,7 +154,11 @@ function hkdfSync(hash, key, salt, info, length) {
 }
 function scryptSync(password, salt, length, options = {}) {
   const cost = options.N ?? options.cost ?? 16384;
-  return derived(primitive("scrypt")(bytesOf(password), bytesOf(salt), cost, options.r ?? options.blockSize ?? 8, options.p ?? options.parallelization ?? 1, length), "scrypt");
+  const block = options.r ?? options.blockSize ?? 8;
+  const parallel = options.p ?? options.parallelization ?? 1;
+  const memory = Math.min(options.maxmem ?? 32 << 20, 0x7fffffff);
+  const made = primitive("scrypt")(bytesOf(password), bytesOf(salt), [cost, block, parallel, memory], length);
+  return made === undefined ? fail(RangeError, "Invalid scrypt params", "ERR_CRYPTO_INVALID_SCRYPT_PARAMS") : asBuffer(made);
 }
 
 const CIPHERS = /^(?:id-)?aes-?(128|192|256)-(gcm|cbc|ctr)$/i;
@@ -258,7 +265,7 @@ module.exports = {
   pbkdf2: (...values) => later(values.pop(), () => pbkdf2Sync(...values)),
   hkdf: (...values) => later(values.pop(), () => hkdfSync(...values)),
   scrypt: (...values) => later(values.pop(), () => scryptSync(...values)),
-  getHashes: () => ["sha1", "sha256", "sha384", "sha512"],
+  getHashes: () => ["md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha512-256"],
   getCiphers: () => ["gcm", "cbc", "ctr"].flatMap((mode) => [128, 192, 256].map((bits) => `aes-${bits}-${mode}`)),
   getCurves: () => [], constants: {}, getFips: () => 0,
 };

@@ -16,6 +16,9 @@ use super::{SystemRandom, digest, with_hash};
 /// The sizes of keys, in bits.
 const SIZES: std::ops::RangeInclusive<usize> = 1024..=8192;
 
+/// The longest salt of RSA-PSS, in bytes: the largest key has room for fewer.
+const MOST_SALT: usize = 1024;
+
 /// Returns the number of bits of a big-endian number, without leading zeros.
 fn bit_length(number: &[u8]) -> usize {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
@@ -147,6 +150,9 @@ pub(crate) fn to_spki(der: &[u8]) -> Option<Vec<u8>> {
 
 /// Signs with RSASSA-PKCS1-v1_5, or with RSA-PSS if there is a length of its salt in bytes.
 pub(crate) fn sign(hash: &str, der: &[u8], salt: Option<usize>, data: &[u8]) -> Option<Vec<u8>> {
+    if salt.is_some_and(|length| length > MOST_SALT) {
+        return None;
+    }
     let key = private(der)?;
     let hashed = digest(hash, data)?;
     let signature = with_hash!(hash, Hash => match salt {
@@ -167,6 +173,10 @@ pub(crate) fn is_signed(
     signature: &[u8],
     data: &[u8],
 ) -> bool {
+    // A longer salt would overflow the lengths that the crate `rsa` computes.
+    if salt.is_some_and(|length| length > MOST_SALT) {
+        return false;
+    }
     let verified = || {
         let key = public(der)?;
         let hashed = digest(hash, data)?;
