@@ -161,6 +161,10 @@ impl Hook {
 
 thread_local! {
     static INTERPRETER: RefCell<Option<&'static Interpreter>> = const { RefCell::new(None) };
+    /// Whether [`init`] runs the script.
+    static IS_STARTING: Cell<bool> = const { Cell::new(false) };
+    /// The error of the first unhandled rejection while [`init`] runs the script.
+    static REJECTION: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
 fn interpreter() -> &'static Interpreter {
@@ -298,9 +302,11 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
         .collect();
     memory::clear_freed(true);
     modules::have(files)?;
+    IS_STARTING.set(true);
     let made = interpreter
         .context
         .with(|ctx| prepare(&ctx, &wanted).and_then(|()| evaluate(&ctx, &main)));
+    IS_STARTING.set(false);
     modules::forget_what_was_loaded();
     memory::clear_freed(false);
     files::close();
@@ -349,6 +355,9 @@ fn evaluate(ctx: &Ctx<'_>, main: &str) -> Result<(), Error> {
     } else {
         evaluate_module(ctx, main)?
     };
+    if let Some(error) = REJECTION.take() {
+        return Err(error);
+    }
     let adopted = hooks
         .adopt
         .get(ctx)
@@ -373,7 +382,8 @@ fn evaluate_module<'js>(ctx: &Ctx<'js>, main: &str) -> Result<Object<'js>, Error
         }
         None => {
             let why = "its top level waits for what never comes";
-            Err(script_error::at(main, why))
+            let rejection = REJECTION.take();
+            Err(rejection.unwrap_or_else(|| script_error::at(main, why)))
         }
     }
 }
@@ -417,11 +427,16 @@ pub(crate) fn run_timer(ctx: &Ctx<'_>) -> f64 {
     called.and_then(|hook| hook.call(())).unwrap_or(-1.0)
 }
 
-/// Reports a rejection that has no handler.
+/// Reports a rejection that has no handler. While [`init`] runs the script, the first one becomes
+/// the error of the deployment.
 pub(crate) fn unhandled<'js>(ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<'js>) {
-    let told = interpreter().hooks.unhandled.get(ctx);
+    let hook = interpreter().hooks.unhandled.get(ctx);
+    let values = (promise, reason.clone(), IS_STARTING.get());
     // If even the report fails, there is no way to report that.
-    let _ = told.and_then(|hook| hook.call::<_, ()>((promise, reason)));
+    let is_failure = hook.and_then(|hook| hook.call::<_, bool>(values));
+    if is_failure.unwrap_or(false) && REJECTION.with_borrow(Option::is_none) {
+        REJECTION.set(Some(script_error::of(ctx, ctx.throw(reason))));
+    }
 }
 
 /// Returns what the module `faasw` exports.
