@@ -438,6 +438,23 @@ fn every_module_of_node_can_be_imported_and_says_what_it_cannot_do() {
 }
 
 #[test]
+fn an_asynchronous_context_ends_with_its_task() {
+    let main = b"
+        import { AsyncLocalStorage } from 'node:async_hooks';
+        const storage = new AsyncLocalStorage();
+        storage.enterWith('top');
+        export default { async fetch() {
+            const first = storage.getStore() ?? null;
+            const second = await new Promise((resolve) => {
+                setTimeout(() => storage.enterWith('timer'), 0);
+                setTimeout(() => resolve(storage.getStore() ?? null), 1);
+            });
+            return Response.json([first, second]);
+        } };";
+    assert_eq!(answer(&[("main.mjs", main)]), "[null,null]");
+}
+
+#[test]
 fn a_script_reads_its_own_files() {
     let main = b"
         import fs, { existsSync } from 'node:fs';

@@ -403,6 +403,7 @@ pub(crate) fn handle(request: IncomingRequest, out: ResponseOutparam) {
     let method = exchange::method(&request);
     exchange::begin(Exchange::new(request, out));
     interpreter.context.with(|ctx| {
+        native::leave_async_context(&ctx);
         let dispatched = interpreter.hooks.dispatch.get(&ctx);
         let dispatched = dispatched.and_then(|hook| hook.call::<_, ()>((method,)));
         if let Err(error) = dispatched {
