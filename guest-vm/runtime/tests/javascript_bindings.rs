@@ -199,6 +199,29 @@ fn what_only_a_request_may_use_fails_at_the_top_level_with_file_and_line() {
 }
 
 #[test]
+fn process_env_has_the_texts_of_the_handlers_environment() {
+    let script = b"const isThere = 'KEY' in process.env;
+        export default { fetch() {
+            const { env } = process;
+            const seen = [isThere, env.NODE_ENV, env.KEY, 'MISSING' in env, 'stock' in env];
+            env.NODE_ENV = 'mine';
+            seen.push(env.NODE_ENV);
+            delete env.NODE_ENV;
+            delete env.KEY;
+            seen.push(env.NODE_ENV ?? null, 'KEY' in env);
+            return Response.json(seen);
+        } };";
+    let call = asked("/")
+        .config("NODE_ENV", "staging")
+        .secret_value("KEY", "s3cret")
+        .store("stock");
+    assert_eq!(
+        JAVASCRIPT.answer(&[("a.js", script)], call),
+        r#"[true,"staging","s3cret",false,false,"mine",null,false]"#
+    );
+}
+
+#[test]
 fn secrets_stay_out_of_the_log() {
     let script = b"export default { fetch(request, env) {
         console.log(env, [env], { env });
