@@ -438,6 +438,18 @@ fn every_module_of_node_can_be_imported_and_says_what_it_cannot_do() {
 }
 
 #[test]
+fn a_script_reads_its_own_files_when_a_request_first_loads_fs() {
+    let main = b"
+        import './loaded.js';
+        export default { async fetch() {
+            const { readFileSync } = await import('node:fs');
+            return new Response(readFileSync('/loaded.js', 'utf8'));
+        } };";
+    let files: Files<'_> = &[("main.mjs", main), ("loaded.js", b"export {}")];
+    assert_eq!(answer(files), "export {}");
+}
+
+#[test]
 fn an_asynchronous_context_ends_with_its_task() {
     let main = b"
         import { AsyncLocalStorage } from 'node:async_hooks';

@@ -13,7 +13,7 @@ use crate::{
         exports::faasw::engine::script::Error,
         wasi::http::types::{IncomingRequest, ResponseOutparam},
     },
-    commonjs, event_loop,
+    builtins, commonjs, event_loop,
     exchange::{self, Exchange},
     files,
     memory::{self, Memory},
@@ -101,6 +101,14 @@ const PARTS: [Part; 5] = [
         marks: &["URLPattern"],
     },
 ];
+
+/// Modules of Node.js that have globals, each with the text that a script contains if it uses the
+/// global. The modules are evaluated when such a script is deployed, so that its requests do not
+/// compile them anew.
+const GLOBALS: [(&str, &str); 2] = [("node:buffer", "Buffer"), ("node:process", "process.")];
+
+/// A script that has one of these texts can read its own files while it answers a request.
+const FILE_MARKS: [&str; 5] = ["\"fs\"", "'fs'", "`fs`", "node:fs", "fs/promises"];
 
 /// npm's urlpattern-polyfill, which build.sh puts there. It is built for CommonJS.
 const PATTERNS: &str = concat!(
@@ -300,12 +308,20 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
         .filter(|part| part.is_named_in(&files))
         .map(|part| part.name)
         .collect();
+    let globals: Vec<&str> = GLOBALS
+        .iter()
+        .filter(|(_, mark)| files.iter().any(|(_, content)| has_word(content, mark)))
+        .map(|(module, _)| *module)
+        .collect();
+    if files.iter().any(|(_, content)| names_fs(content)) {
+        modules::keep_files();
+    }
     memory::clear_freed(true);
     modules::have(files)?;
     IS_STARTING.set(true);
     let made = interpreter
         .context
-        .with(|ctx| prepare(&ctx, &wanted).and_then(|()| evaluate(&ctx, &main)));
+        .with(|ctx| prepare(&ctx, &wanted, &globals).and_then(|()| evaluate(&ctx, &main)));
     IS_STARTING.set(false);
     modules::forget_what_was_loaded();
     memory::clear_freed(false);
@@ -330,12 +346,29 @@ impl Part {
     }
 }
 
-/// Makes the parts of these names.
-fn prepare(ctx: &Ctx<'_>, parts: &[&str]) -> Result<(), Error> {
+/// Returns whether a text contains these characters at the beginning of a word.
+fn has_word(content: &[u8], word: &str) -> bool {
+    memmem::find_iter(content, word.as_bytes()).any(|at| {
+        let before = at.checked_sub(1).and_then(|before| content.get(before));
+        !before.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
+    })
+}
+
+/// Returns whether a text may load `node:fs`.
+fn names_fs(content: &[u8]) -> bool {
+    let mut marks = FILE_MARKS.iter();
+    marks.any(|mark| memmem::find(content, mark.as_bytes()).is_some())
+}
+
+/// Makes the parts of these names, and evaluates these modules of Node.js.
+fn prepare(ctx: &Ctx<'_>, parts: &[&str], modules: &[&str]) -> Result<(), Error> {
     for part in parts {
         let hook = interpreter().hooks.prepare.get(ctx);
         let prepared = hook.and_then(|hook| hook.call::<_, ()>((*part,)));
         prepared.map_err(|error| script_error::of(ctx, error))?;
+    }
+    for module in modules {
+        builtins::exports(ctx, module).map_err(|error| script_error::of(ctx, error))?;
     }
     Ok(())
 }
