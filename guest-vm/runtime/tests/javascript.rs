@@ -152,6 +152,14 @@ fn script_errors_are_reported_with_their_location() {
         ),
         ("throw 'str \\ud800'", "Uncaught str \u{fffd}"),
         (
+            "\nPromise.reject(new TypeError('late'));\nexport default () => new Response('a')",
+            "a.js:2: TypeError: late",
+        ),
+        (
+            "Promise.reject({ a: 1 }); export default () => new Response('a')",
+            "Uncaught { a: 1 }",
+        ),
+        (
             "const f = () => f(); f()",
             "RangeError: Maximum call stack size exceeded",
         ),

@@ -132,6 +132,23 @@ fn the_module_has_the_same_environment() {
     );
 }
 
+#[test]
+fn commonjs_modules_require_the_same_module() {
+    let script = b"const { env, config, default: whole } = require('faasw');
+        module.exports = { fetch: (request, argument) => Response.json([
+            env === argument, env.A, config.get('c'), whole.env === env,
+            require('faasw').env === env, require('./lib/b.mjs').again === env]) };";
+    let files: [(&str, &[u8]); 2] = [
+        ("a.cjs", script),
+        ("lib/b.mjs", b"export { env as again } from 'faasw';"),
+    ];
+    let call = asked("/").environment("A", "b").config("c", "d");
+    assert_eq!(
+        JAVASCRIPT.answer(&files, call),
+        r#"[true,"b","d",true,true,true]"#
+    );
+}
+
 /// A secret at the top level would become a part of the seed.
 #[test]
 fn what_only_a_request_may_use_fails_at_the_top_level_with_file_and_line() {
@@ -179,6 +196,29 @@ fn what_only_a_request_may_use_fails_at_the_top_level_with_file_and_line() {
     let ready = JAVASCRIPT.init(&[("a.js", script)], &call).unwrap();
     assert_eq!(ready.draws().bits() & DRAW_STORE, 0, "{}", ready.draws());
     assert_eq!(ready.draws().bits(), 0, "{}", ready.draws());
+}
+
+#[test]
+fn process_env_has_the_texts_of_the_handlers_environment() {
+    let script = b"const isThere = 'KEY' in process.env;
+        export default { fetch() {
+            const { env } = process;
+            const seen = [isThere, env.NODE_ENV, env.KEY, 'MISSING' in env, 'stock' in env];
+            env.NODE_ENV = 'mine';
+            seen.push(env.NODE_ENV);
+            delete env.NODE_ENV;
+            delete env.KEY;
+            seen.push(env.NODE_ENV ?? null, 'KEY' in env);
+            return Response.json(seen);
+        } };";
+    let call = asked("/")
+        .config("NODE_ENV", "staging")
+        .secret_value("KEY", "s3cret")
+        .store("stock");
+    assert_eq!(
+        JAVASCRIPT.answer(&[("a.js", script)], call),
+        r#"[true,"staging","s3cret",false,false,"mine",null,false]"#
+    );
 }
 
 #[test]

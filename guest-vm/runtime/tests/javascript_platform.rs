@@ -160,6 +160,16 @@ fn listeners_receive_errors_and_rejections() {
     );
 }
 
+#[test]
+fn a_listener_prevents_that_a_rejection_fails_the_deployment() {
+    let script = br#"
+        addEventListener("unhandledrejection", (event) => event.preventDefault());
+        Promise.reject(new Error("late"));
+        export default () => new Response("answered");"#;
+    let said = JAVASCRIPT.answer(&[("a.js", script)], asked("/"));
+    assert_eq!(said, "answered");
+}
+
 /// The names are there before anything is evaluated, and scripts may define them otherwise.
 #[test]
 fn interfaces_of_parts_are_found_and_can_be_replaced() {

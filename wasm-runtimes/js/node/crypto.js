@@ -4,7 +4,10 @@ const { Buffer } = require("node:buffer");
 const { Transform } = require("node:stream");
 const { native } = host;
 const web = globalThis.crypto;
-const HASHES = { md5: "MD5", sha1: "SHA-1", sha256: "SHA-256", sha384: "SHA-384", sha512: "SHA-512" };
+const HASHES = {
+  md5: "MD5", sha1: "SHA-1", sha224: "SHA-224", sha256: "SHA-256", sha384: "SHA-384", sha512: "SHA-512",
+  "sha512-256": "SHA-512/256", "sha512/256": "SHA-512/256",
+};
 const hashName = (name) => HASHES[String(name).toLowerCase().replace(/^rsa-/, "").replace(/^sha-/, "sha")];
 const fail = (kind, message, code) => { throw Object.assign(new kind(message), { code }); };
 
@@ -139,7 +142,7 @@ function primitive(name) {
   return run ?? fail(Error, `crypto.${name} is not supported here`, "ERR_FEATURE_UNAVAILABLE_ON_PLATFORM");
 }
 function derived(made, what) {
-  return made === undefined ? fail(Error, `${what} does not take these arguments`, "ERR_CRYPTO_INVALID_KEYLEN") : asBuffer(made);
+  return made === undefined ? fail(RangeError, `${what} does not take these arguments`, "ERR_CRYPTO_INVALID_KEYLEN") : asBuffer(made);
 }
 function known(name) {
   return hashName(name) ?? fail(TypeError, `Invalid digest: ${name}`, "ERR_CRYPTO_INVALID_DIGEST");
@@ -151,7 +154,11 @@ function hkdfSync(hash, key, salt, info, length) {
 }
 function scryptSync(password, salt, length, options = {}) {
   const cost = options.N ?? options.cost ?? 16384;
-  return derived(primitive("scrypt")(bytesOf(password), bytesOf(salt), cost, options.r ?? options.blockSize ?? 8, options.p ?? options.parallelization ?? 1, length), "scrypt");
+  const block = options.r ?? options.blockSize ?? 8;
+  const parallel = options.p ?? options.parallelization ?? 1;
+  const memory = Math.min(options.maxmem ?? 32 << 20, 0x7fffffff);
+  const made = primitive("scrypt")(bytesOf(password), bytesOf(salt), [cost, block, parallel, memory], length);
+  return made === undefined ? fail(RangeError, "Invalid scrypt params", "ERR_CRYPTO_INVALID_SCRYPT_PARAMS") : asBuffer(made);
 }
 
 const CIPHERS = /^(?:id-)?aes-?(128|192|256)-(gcm|cbc|ctr)$/i;
@@ -163,17 +170,28 @@ function cipherOf(name, key, iv) {
   if (mode.toLowerCase() !== "gcm" && iv.length !== 16 || iv.length === 0) fail(TypeError, "Invalid initialization vector", "ERR_CRYPTO_INVALID_IV");
   return { mode: mode.toLowerCase(), key, iv };
 }
+// NIST SP 800-38D permits tags of these lengths, in bytes.
+const TAG_LENGTHS = [4, 8, 12, 13, 14, 15, 16];
+function checkTagLength(length) {
+  if (TAG_LENGTHS.includes(length)) return;
+  fail(TypeError, `Invalid authentication tag length: ${length}`, "ERR_CRYPTO_INVALID_AUTH_TAG");
+}
 // The data are kept and processed by `final`, which returns all of the result.
 class Cipher extends Transform {
   #cipher;
   #parts = [];
   #beside = [];
   #tag;
+  // The option authTagLength; undefined if the script does not set it.
+  #tagLength;
   #encrypts;
-  constructor(encrypts, name, key, iv) {
+  constructor(encrypts, name, key, iv, { authTagLength } = {}) {
     super();
     this.#encrypts = encrypts;
     this.#cipher = cipherOf(name, key, iv);
+    if (this.#cipher.mode !== "gcm" || authTagLength === undefined) return;
+    checkTagLength(authTagLength);
+    this.#tagLength = authTagLength;
   }
   _transform(chunk, encoding, done) {
     this.update(chunk, encoding);
@@ -198,23 +216,35 @@ class Cipher extends Transform {
     if (mode === "gcm") {
       const beside = Buffer.concat(this.#beside);
       if (this.#encrypts) {
-        made = asBuffer(primitive("seal")(key, iv, beside, data, 128));
-        this.#tag = made.subarray(-16);
-        made = made.subarray(0, -16);
+        const length = this.#tagLength ?? 16;
+        made = asBuffer(primitive("seal")(key, iv, beside, data, length));
+        this.#tag = made.subarray(-length);
+        made = made.subarray(0, -length);
       } else {
         if (this.#tag === undefined) fail(Error, "Unsupported state or unable to authenticate data");
-        made = primitive("open")(key, iv, beside, Buffer.concat([data, this.#tag]), this.#tag.length * 8);
+        made = primitive("open")(key, iv, beside, Buffer.concat([data, this.#tag]), this.#tag.length);
       }
     } else if (mode === "cbc") {
       made = primitive(this.#encrypts ? "encryptCbc" : "decryptCbc")(key, iv, data);
     } else {
       made = primitive("ctr")(key, iv, 128, data);
     }
-    if (made === undefined) fail(Error, mode === "gcm" ? "Unsupported state or unable to authenticate data" : "bad decrypt", "ERR_OSSL_BAD_DECRYPT");
+    if (made === undefined) {
+      if (mode === "gcm") fail(Error, "Unsupported state or unable to authenticate data");
+      fail(Error, "bad decrypt", "ERR_OSSL_BAD_DECRYPT");
+    }
     return output(asBuffer(made), encoding);
   }
   setAAD(data) { this.#beside.push(Buffer.from(bytesOf(data))); return this; }
-  setAuthTag(tag) { this.#tag = Buffer.from(bytesOf(tag)); return this; }
+  setAuthTag(tag) {
+    const bytes = Buffer.from(bytesOf(tag));
+    checkTagLength(bytes.length);
+    if (this.#tagLength !== undefined && bytes.length !== this.#tagLength) {
+      fail(TypeError, `Invalid authentication tag length: ${bytes.length}`, "ERR_CRYPTO_INVALID_AUTH_TAG");
+    }
+    this.#tag = bytes;
+    return this;
+  }
   getAuthTag() { return this.#tag ?? fail(Error, "Invalid state for operation getAuthTag", "ERR_CRYPTO_INVALID_STATE"); }
   setAutoPadding(pads = true) {
     if (!pads && this.#cipher.mode === "cbc") fail(Error, "AES-CBC without padding is not supported here", "ERR_FEATURE_UNAVAILABLE_ON_PLATFORM");
@@ -229,13 +259,13 @@ module.exports = {
   createHmac: (name, key) => new Hmac(name, key),
   hash: (name, data, encoding = "hex") => output(digestOf(name, bytesOf(data)), encoding),
   createSecretKey: (key, encoding) => new KeyObject("secret", Buffer.from(bytesOf(key, encoding))),
-  createCipheriv: (name, key, iv) => new Cipher(true, name, key, iv),
-  createDecipheriv: (name, key, iv) => new Cipher(false, name, key, iv),
+  createCipheriv: (name, key, iv, options) => new Cipher(true, name, key, iv, options),
+  createDecipheriv: (name, key, iv, options) => new Cipher(false, name, key, iv, options),
   randomFill: (view, ...rest) => later(rest.pop(), () => randomFillSync(view, ...rest)),
   pbkdf2: (...values) => later(values.pop(), () => pbkdf2Sync(...values)),
   hkdf: (...values) => later(values.pop(), () => hkdfSync(...values)),
   scrypt: (...values) => later(values.pop(), () => scryptSync(...values)),
-  getHashes: () => ["sha1", "sha256", "sha384", "sha512"],
+  getHashes: () => ["md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha512-256"],
   getCiphers: () => ["gcm", "cbc", "ctr"].flatMap((mode) => [128, 192, 256].map((bits) => `aes-${bits}-${mode}`)),
   getCurves: () => [], constants: {}, getFips: () => 0,
 };

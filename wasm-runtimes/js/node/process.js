@@ -28,15 +28,25 @@ function hrtime(since) {
 }
 hrtime.bigint = () => BigInt(Math.floor(host.native.now() * 1e6));
 
+// Names that the script assigned or deleted: the handler's `env` no longer decides their values.
+const assigned = new Set();
+// Returns whether the handler's `env` has a text of that name. Secrets have getters, which are not
+// called: a secret is available only while a request is answered.
+function isInEnv(name) {
+  const property = Object.getOwnPropertyDescriptor(host.env() ?? {}, name);
+  return property !== undefined && (property.get !== undefined || typeof property.value === "string");
+}
 // Assigned values become texts, as in Node.js. Texts of the handler's `env` can be read by name, too.
 const variables = new Proxy(Object.assign({ NODE_ENV: "production" }, Object.fromEntries(host.native.environment())), {
   get(target, name) {
-    if (typeof name === "symbol" || name in target) return target[name];
+    if (typeof name === "symbol" || assigned.has(name)) return target[name];
     const value = host.env()?.[name];
-    return typeof value === "string" ? value : undefined;
+    return typeof value === "string" ? value : target[name];
   },
-  set: (target, name, value) => Reflect.set(target, name, typeof name === "symbol" ? value : String(value)),
-  defineProperty: (target, name, property) => Reflect.defineProperty(target, name, "value" in property && typeof name === "string" ? { ...property, value: String(property.value) } : property),
+  has: (target, name) => name in target || (typeof name === "string" && !assigned.has(name) && isInEnv(name)),
+  set: (target, name, value) => assigned.add(name) && Reflect.set(target, name, typeof name === "symbol" ? value : String(value)),
+  deleteProperty: (target, name) => assigned.add(name) && Reflect.deleteProperty(target, name),
+  defineProperty: (target, name, property) => assigned.add(name) && Reflect.defineProperty(target, name, "value" in property && typeof name === "string" ? { ...property, value: String(property.value) } : property),
 });
 
 let stdout;

@@ -14,7 +14,7 @@ use rquickjs::{
     qjs::{self, JSContext, JSModuleDef, JSValue},
 };
 
-use crate::{builtins, interpreter, modules, source_maps};
+use crate::{builtins, faasw_module, interpreter, modules, source_maps};
 
 /// `require` and what belongs to it. Evaluated at the first CommonJS module.
 const SOURCE: &str = include_str!("../web/commonjs.js");
@@ -79,6 +79,9 @@ fn resolve(ctx: Ctx<'_>, base: String, name: String) -> Result<String> {
 fn kind(path: String) -> &'static str {
     if builtins::has(&path) {
         "builtin"
+    } else if path == faasw_module::NAME {
+        // The loader makes this module, which has no file.
+        "esm"
     } else {
         modules::kind_of(&path).name()
     }

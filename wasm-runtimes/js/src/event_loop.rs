@@ -9,7 +9,7 @@ use crate::{
         clocks::{monotonic_clock, wall_clock},
         io::poll::{Pollable, poll},
     },
-    interpreter,
+    interpreter, native,
 };
 
 /// A pollable, the function that fulfils its promise, and the number of the outbound call that the
@@ -130,6 +130,8 @@ fn fulfil_what_is(ctx: &Ctx<'_>, ready: impl FnOnce(&[Wait]) -> Vec<bool>) {
 /// Runs until `is_done` returns true, or nothing is left to wait for.
 pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
     loop {
+        // What ran before is another task: the script's top level, the handler, or a timer.
+        native::leave_async_context(ctx);
         while ctx.execute_pending_job() {}
         let is_done = is_done();
         tell_rejections(ctx);

@@ -13,7 +13,7 @@ use crate::{
         exports::faasw::engine::script::Error,
         wasi::http::types::{IncomingRequest, ResponseOutparam},
     },
-    commonjs, event_loop,
+    builtins, commonjs, event_loop,
     exchange::{self, Exchange},
     files,
     memory::{self, Memory},
@@ -102,6 +102,14 @@ const PARTS: [Part; 5] = [
     },
 ];
 
+/// Modules of Node.js that have globals, each with the text that a script contains if it uses the
+/// global. The modules are evaluated when such a script is deployed, so that its requests do not
+/// compile them anew.
+const GLOBALS: [(&str, &str); 2] = [("node:buffer", "Buffer"), ("node:process", "process.")];
+
+/// A script that has one of these texts can read its own files while it answers a request.
+const FILE_MARKS: [&str; 5] = ["\"fs\"", "'fs'", "`fs`", "node:fs", "fs/promises"];
+
 /// npm's urlpattern-polyfill, which build.sh puts there. It is built for CommonJS.
 const PATTERNS: &str = concat!(
     "(function () {\nconst module = {};\n",
@@ -161,6 +169,10 @@ impl Hook {
 
 thread_local! {
     static INTERPRETER: RefCell<Option<&'static Interpreter>> = const { RefCell::new(None) };
+    /// Whether [`init`] runs the script.
+    static IS_STARTING: Cell<bool> = const { Cell::new(false) };
+    /// The error of the first unhandled rejection while [`init`] runs the script.
+    static REJECTION: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
 fn interpreter() -> &'static Interpreter {
@@ -296,11 +308,21 @@ pub(crate) fn init(files: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
         .filter(|part| part.is_named_in(&files))
         .map(|part| part.name)
         .collect();
+    let globals: Vec<&str> = GLOBALS
+        .iter()
+        .filter(|(_, mark)| files.iter().any(|(_, content)| has_word(content, mark)))
+        .map(|(module, _)| *module)
+        .collect();
+    if files.iter().any(|(_, content)| names_fs(content)) {
+        modules::keep_files();
+    }
     memory::clear_freed(true);
     modules::have(files)?;
+    IS_STARTING.set(true);
     let made = interpreter
         .context
-        .with(|ctx| prepare(&ctx, &wanted).and_then(|()| evaluate(&ctx, &main)));
+        .with(|ctx| prepare(&ctx, &wanted, &globals).and_then(|()| evaluate(&ctx, &main)));
+    IS_STARTING.set(false);
     modules::forget_what_was_loaded();
     memory::clear_freed(false);
     files::close();
@@ -324,12 +346,29 @@ impl Part {
     }
 }
 
-/// Makes the parts of these names.
-fn prepare(ctx: &Ctx<'_>, parts: &[&str]) -> Result<(), Error> {
+/// Returns whether a text contains these characters at the beginning of a word.
+fn has_word(content: &[u8], word: &str) -> bool {
+    memmem::find_iter(content, word.as_bytes()).any(|at| {
+        let before = at.checked_sub(1).and_then(|before| content.get(before));
+        !before.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
+    })
+}
+
+/// Returns whether a text may load `node:fs`.
+fn names_fs(content: &[u8]) -> bool {
+    let mut marks = FILE_MARKS.iter();
+    marks.any(|mark| memmem::find(content, mark.as_bytes()).is_some())
+}
+
+/// Makes the parts of these names, and evaluates these modules of Node.js.
+fn prepare(ctx: &Ctx<'_>, parts: &[&str], modules: &[&str]) -> Result<(), Error> {
     for part in parts {
         let hook = interpreter().hooks.prepare.get(ctx);
         let prepared = hook.and_then(|hook| hook.call::<_, ()>((*part,)));
         prepared.map_err(|error| script_error::of(ctx, error))?;
+    }
+    for module in modules {
+        builtins::exports(ctx, module).map_err(|error| script_error::of(ctx, error))?;
     }
     Ok(())
 }
@@ -349,6 +388,9 @@ fn evaluate(ctx: &Ctx<'_>, main: &str) -> Result<(), Error> {
     } else {
         evaluate_module(ctx, main)?
     };
+    if let Some(error) = REJECTION.take() {
+        return Err(error);
+    }
     let adopted = hooks
         .adopt
         .get(ctx)
@@ -373,7 +415,8 @@ fn evaluate_module<'js>(ctx: &Ctx<'js>, main: &str) -> Result<Object<'js>, Error
         }
         None => {
             let why = "its top level waits for what never comes";
-            Err(script_error::at(main, why))
+            let rejection = REJECTION.take();
+            Err(rejection.unwrap_or_else(|| script_error::at(main, why)))
         }
     }
 }
@@ -393,6 +436,7 @@ pub(crate) fn handle(request: IncomingRequest, out: ResponseOutparam) {
     let method = exchange::method(&request);
     exchange::begin(Exchange::new(request, out));
     interpreter.context.with(|ctx| {
+        native::leave_async_context(&ctx);
         let dispatched = interpreter.hooks.dispatch.get(&ctx);
         let dispatched = dispatched.and_then(|hook| hook.call::<_, ()>((method,)));
         if let Err(error) = dispatched {
@@ -417,11 +461,16 @@ pub(crate) fn run_timer(ctx: &Ctx<'_>) -> f64 {
     called.and_then(|hook| hook.call(())).unwrap_or(-1.0)
 }
 
-/// Reports a rejection that has no handler.
+/// Reports a rejection that has no handler. While [`init`] runs the script, the first one becomes
+/// the error of the deployment.
 pub(crate) fn unhandled<'js>(ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<'js>) {
-    let told = interpreter().hooks.unhandled.get(ctx);
+    let hook = interpreter().hooks.unhandled.get(ctx);
+    let values = (promise, reason.clone(), IS_STARTING.get());
     // If even the report fails, there is no way to report that.
-    let _ = told.and_then(|hook| hook.call::<_, ()>((promise, reason)));
+    let is_failure = hook.and_then(|hook| hook.call::<_, bool>(values));
+    if is_failure.unwrap_or(false) && REJECTION.with_borrow(Option::is_none) {
+        REJECTION.set(Some(script_error::of(ctx, ctx.throw(reason))));
+    }
 }
 
 /// Returns what the module `faasw` exports.

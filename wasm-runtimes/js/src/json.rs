@@ -185,9 +185,15 @@ impl<'a> Reader<'a> {
                 if !is_pair {
                     return Some(char::REPLACEMENT_CHARACTER);
                 }
+                let before = self.at;
                 self.at += 2;
                 let second = self.hex()?;
-                let code = 0x10000 + ((first - 0xd800) << 10) + second.wrapping_sub(0xdc00);
+                if !(0xdc00..0xe000).contains(&second) {
+                    // The second escape is a character of its own.
+                    self.at = before;
+                    return Some(char::REPLACEMENT_CHARACTER);
+                }
+                let code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
                 char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
             }
             _ => return None,

@@ -222,6 +222,11 @@ fn set_async_context<'js>(ctx: Ctx<'js>, context: Value<'js>) {
     unsafe { faasw_set_async_context(ctx.as_raw().as_ptr(), context.as_raw()) }
 }
 
+/// Leaves the asynchronous context that a script entered outside of any task.
+pub(crate) fn leave_async_context(ctx: &Ctx<'_>) {
+    set_async_context(ctx.clone(), Value::new_undefined(ctx.clone()));
+}
+
 fn encode(ctx: Ctx<'_>, text: String) -> Result<Bytes<'_>> {
     TypedArray::new(ctx, text.into_bytes())
 }

@@ -95,6 +95,8 @@ class Assets {
   #find(names) {
     const isFolder = names.at(-1) === "";
     const inside = names.filter((name) => name !== "");
+    // /tmp has the request's own files, which are not served.
+    if (this.#folder === "" && inside[0] === "tmp") return undefined;
     let path = [this.#folder, ...inside].join("/");
     if (isFolder) path += "/index.html";
     const stat = native.fileStat(path === "" ? "/" : path);

@@ -223,15 +223,18 @@ function warmUp() {
   handler = before;
 }
 
-// A rejection that nobody handles.
-function unhandled(promise, reason) {
+// Reports a rejection that no handler handles. While the deployment runs the script, returns whether
+// the rejection fails the deployment: then no listener prevented it, and it is not logged.
+function unhandled(promise, reason, isStarting) {
   let event;
   for (const listener of listeners.unhandledrejection) {
     event ??= trust(new (part("errors").PromiseRejectionEvent)("unhandledrejection", { cancelable: true, promise, reason }));
     report(() => call(listener, event));
   }
-  if (event?.defaultPrevented) return;
+  if (event?.defaultPrevented) return false;
+  if (isStarting) return true;
   log(1, "Uncaught (in promise) " + describe(reason));
+  return false;
 }
 
 // The object by which a module of `node/` uses the engine.

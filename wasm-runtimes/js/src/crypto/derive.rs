@@ -1,11 +1,17 @@
 //! Derivation of keys from passwords and other secrets.
 
 use pbkdf2::pbkdf2_hmac;
+use sha2::Digest;
 
 use super::with_hash;
 
-/// The most memory that scrypt may take, in bytes: Node.js has the same limit.
-const MOST_MEMORY: u64 = 32 << 20;
+/// Returns `length` zeros, or `None` if there is no memory for them.
+fn zeros(length: usize) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(length).ok()?;
+    out.resize(length, 0);
+    Some(out)
+}
 
 /// Returns `length` bytes by PBKDF2 with HMAC.
 pub(crate) fn pbkdf2(
@@ -15,7 +21,7 @@ pub(crate) fn pbkdf2(
     rounds: u32,
     length: usize,
 ) -> Option<Vec<u8>> {
-    let mut out = vec![0; length];
+    let mut out = zeros(length)?;
     with_hash!(name, Hash => pbkdf2_hmac::<Hash>(password, salt, rounds, &mut out))?;
     Some(out)
 }
@@ -29,28 +35,37 @@ pub(crate) fn hkdf(
     info: &[u8],
     length: usize,
 ) -> Option<Vec<u8>> {
-    let mut out = vec![0; length];
+    let most = with_hash!(name, Hash => 255 * <Hash as Digest>::output_size())?;
+    if length > most {
+        return None;
+    }
+    let mut out = zeros(length)?;
     with_hash!(name, Hash => {
         hkdf::Hkdf::<Hash>::new(Some(salt), secret).expand(info, &mut out).ok()?
     })?;
     Some(out)
 }
 
-/// Returns `length` bytes by scrypt. `cost` is a power of two.
+/// Returns `length` bytes by scrypt. The numbers are the cost, which is a power of two, the size of
+/// blocks, the parallelisation, and the most bytes of memory. Returns `None` if more memory is
+/// needed.
 pub(crate) fn scrypt(
     password: &[u8],
     salt: &[u8],
-    cost: u32,
-    block: u32,
-    parallel: u32,
+    numbers: &[u32],
     length: usize,
 ) -> Option<Vec<u8>> {
-    let is_too_much = 128 * u64::from(cost) * u64::from(block) > MOST_MEMORY;
-    if !cost.is_power_of_two() || is_too_much {
+    let [cost, block, parallel, most_memory] = *numbers else {
+        return None;
+    };
+    let piece = 128 * u64::from(block);
+    let blocks = piece.checked_mul(u64::from(parallel))?;
+    let table = piece.checked_mul(u64::from(cost))?;
+    if !cost.is_power_of_two() || blocks.checked_add(table)? > u64::from(most_memory) {
         return None;
     }
     let params = scrypt::Params::new(cost.ilog2() as u8, block, parallel).ok()?;
-    let mut out = vec![0; length];
+    let mut out = zeros(length)?;
     scrypt::scrypt(password, salt, &params, &mut out).ok()?;
     Some(out)
 }

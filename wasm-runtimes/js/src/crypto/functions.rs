@@ -73,10 +73,9 @@ pub(crate) fn functions<'js>(ctx: Ctx<'js>) -> Result<Object<'js>> {
         ) =>
             derive::hkdf(hash, secret.as_ref(), salt.as_ref(), info.as_ref(), *length);
         "scrypt": (
-            password: Bytes<'js>, salt: Bytes<'js>,
-            cost: u32, block: u32, parallel: u32, length: usize
+            password: Bytes<'js>, salt: Bytes<'js>, numbers: Vec<u32>, length: usize
         ) =>
-            derive::scrypt(password.as_ref(), salt.as_ref(), *cost, *block, *parallel, *length);
+            derive::scrypt(password.as_ref(), salt.as_ref(), numbers, *length);
 
         "seal": (
             key: Bytes<'js>, iv: Bytes<'js>, beside: Bytes<'js>, data: Bytes<'js>, tag: usize

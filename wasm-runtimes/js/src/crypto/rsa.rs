@@ -16,6 +16,17 @@ use super::{SystemRandom, digest, with_hash};
 /// The sizes of keys, in bits.
 const SIZES: std::ops::RangeInclusive<usize> = 1024..=8192;
 
+/// The longest salt of RSA-PSS, in bytes: the largest key has room for fewer.
+const MOST_SALT: usize = 1024;
+
+/// Returns the number of bits of a big-endian number, without leading zeros.
+fn bit_length(number: &[u8]) -> usize {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    number.get(zeros).map_or(0, |first| {
+        (number.len() - zeros) * 8 - first.leading_zeros() as usize
+    })
+}
+
 fn number(bytes: &[u8]) -> Option<BoxedUint> {
     let bits = u32::try_from(bytes.len().checked_mul(8)?).ok()?;
     BoxedUint::from_be_slice(bytes, bits.max(64).next_multiple_of(64)).ok()
@@ -63,9 +74,21 @@ pub(crate) fn public_from(modulus: &[u8], exponent: &[u8]) -> Option<Vec<u8>> {
     der_of_public(&PublicKey::new(number(modulus)?, number(exponent)?).ok()?)
 }
 
-/// Returns the private key with these numbers: modulus, public exponent, private exponent, and
-/// primes. Without primes they are computed.
+/// Returns the private key with these numbers: modulus, public exponent, private exponent, and both
+/// primes. Returns `None` without primes, because the computation of primes by the crate `rsa`
+/// panics on some invalid numbers.
 pub(crate) fn private_from(numbers: &[&[u8]]) -> Option<Vec<u8>> {
+    let [modulus, _, secret, first, second] = numbers else {
+        return None;
+    };
+    let size = bit_length(modulus);
+    let is_odd = modulus.last().is_some_and(|byte| byte % 2 == 1);
+    if !SIZES.contains(&size) || !is_odd || bit_length(secret) < 2 {
+        return None;
+    }
+    if bit_length(first) > size || bit_length(second) > size {
+        return None;
+    }
     let numbers: Option<Vec<_>> = numbers.iter().map(|bytes| number(bytes)).collect();
     let mut numbers = numbers?.into_iter();
     let (modulus, exponent, secret) = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -127,6 +150,9 @@ pub(crate) fn to_spki(der: &[u8]) -> Option<Vec<u8>> {
 
 /// Signs with RSASSA-PKCS1-v1_5, or with RSA-PSS if there is a length of its salt in bytes.
 pub(crate) fn sign(hash: &str, der: &[u8], salt: Option<usize>, data: &[u8]) -> Option<Vec<u8>> {
+    if salt.is_some_and(|length| length > MOST_SALT) {
+        return None;
+    }
     let key = private(der)?;
     let hashed = digest(hash, data)?;
     let signature = with_hash!(hash, Hash => match salt {
@@ -147,6 +173,10 @@ pub(crate) fn is_signed(
     signature: &[u8],
     data: &[u8],
 ) -> bool {
+    // A longer salt would overflow the lengths that the crate `rsa` computes.
+    if salt.is_some_and(|length| length > MOST_SALT) {
+        return false;
+    }
     let verified = || {
         let key = public(der)?;
         let hashed = digest(hash, data)?;
