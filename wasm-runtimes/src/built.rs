@@ -2,14 +2,14 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "ccb7206af244e83747073ed6e9db6e6dd56395cca46a2e4368469d26b547ecb3";
+    "a6c7bc4dc3ad3f852c4ccb7e5b985ba1fcdc5682fc5b39c474d526f7ff8a3acd";
 
 /// Size of JavaScript's component in bytes.
-pub(crate) const JS_BYTES: u64 = 4365992;
+pub(crate) const JS_BYTES: u64 = 4379309;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =
-    "4cb6e0ff655a836018a3dc952018a4bb1b66d58758e0e808f8e3b9ed68931a9c";
+    "19d158681d8c853c00096e77b8c35d59c687c2f092b150c16b6d4879f91ccded";
 
 /// Size of Python's component in bytes.
-pub(crate) const PYTHON_BYTES: u64 = 31811235;
+pub(crate) const PYTHON_BYTES: u64 = 31824184;
