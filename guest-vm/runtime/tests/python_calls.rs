@@ -58,19 +58,7 @@ const HTTPX: &[&str] = &[
     "anyio",
     "typing_extensions",
 ];
-const AIOHTTP: &[&str] = &[
-    "aiohttp",
-    "aiohappyeyeballs",
-    "aiosignal",
-    "attr",
-    "attrs",
-    "frozenlist",
-    "multidict",
-    "propcache",
-    "yarl",
-    "idna",
-    "typing_extensions",
-];
+
 const BOTO3: &[&str] = &[
     "boto3",
     "botocore",
@@ -809,47 +797,6 @@ def handler(request):
             "GET https://a.example/2",
             "POST http://a.example/p abc",
             "GET http://a.example/late",
-        ]
-    );
-}
-
-#[test]
-fn aiohttp_works() {
-    let script = r#"
-import aiohttp, asyncio
-async def handler(request):
-    said = []
-    async with aiohttp.ClientSession() as session:
-        async def get(n):
-            async with session.get(f"https://a.example/{n}") as r:
-                return await r.json()
-        said += await asyncio.gather(*map(get, range(3)))
-        async with session.post("http://a.example/p", json={"a": 1}) as r:
-            said.append(await r.text())
-        async with session.get("http://a.example/s") as r:
-            said.append(b"".join([p async for p in r.content.iter_chunked(2)]).decode())
-        try:
-            await get("f")
-        except aiohttp.ClientOSError as e:
-            said.append("no grant" in str(e))
-    return str(said)
-"#;
-    let answers = vec![
-        json("10"),
-        json("11"),
-        json("12"),
-        json("4"),
-        answer(200, &[], &["one", "two"]),
-        failed(FailureCode::HttpRequestDenied),
-    ];
-    let called = called(script, AIOHTTP, answers);
-    assert_eq!(called.text, "[10, 11, 12, '4', 'onetwo', True]");
-    let told = lines(&called.asked);
-    assert_eq!(
-        told[3..5],
-        [
-            "POST http://a.example/p {\"a\": 1}",
-            "GET http://a.example/s"
         ]
     );
 }
