@@ -205,10 +205,15 @@ fn stores_are_read_and_changed() {
         ),
     ] {
         let set = Set(vec![(b"k", bytes)]);
-        check(expression, &[done.clone()], &[set], "None");
+        check(expression, std::slice::from_ref(&done), &[set], "None");
     }
     let delete = Delete(vec![b"k"]);
-    check("store.delete('k')", &[done.clone()], &[delete], "None");
+    check(
+        "store.delete('k')",
+        std::slice::from_ref(&done),
+        &[delete],
+        "None",
+    );
     let exists = [Answer::Exists(true)];
     check("store.exists('k')", &exists, &[Exists(b"k")], "True");
     let many = [Answer::Values(vec![Some(b"1"), None])];

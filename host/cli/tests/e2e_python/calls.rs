@@ -79,7 +79,7 @@ fn serve(stream: TcpStream) -> std::io::Result<()> {
 }
 
 fn granted(address: SocketAddr) -> FunctionOptions {
-    let grant = OutboundGrant::new(&format!("http://{address}")).unwrap();
+    let grant = OutboundGrant::new(format!("http://{address}")).unwrap();
     FunctionOptions::default().allow_outbound(grant)
 }
 
