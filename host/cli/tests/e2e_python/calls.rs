@@ -24,7 +24,7 @@ static REACHING: LazyLock<Bench> = LazyLock::new(|| {
 });
 
 /// Starts a server for the rest of the process. It answers `GET /json` with JSON, a Stripe customer
-/// to `POST /v1/customers`, nothing to `PUT`, and each other request with its method, path and body.
+/// to `POST /v1/customers`, nothing to `PUT`, and its method, path and body to any other request.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
