@@ -13,7 +13,8 @@ mod support;
 use std::sync::LazyLock;
 
 use faasw_abi::mailbox::DRAW_STORE;
-use faasw_abi::store::{Answer, LENGTH_BYTES, ListFrom, Operation, Request, length};
+use faasw_abi::store::{Answer, ListFrom, Operation};
+use support::stores::{answered, records};
 use support::{HttpComponent, compile, fixture, get};
 
 static PROBE: LazyLock<Vec<u8>> =
@@ -29,28 +30,7 @@ fn asked(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {
 fn asked_at_all(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {
     let call = get(HttpComponent, path);
     let mut ready = call.ready(&PROBE).unwrap();
-    let records = answers.iter();
-    let records = records.flat_map(|answer| answer.encode().unwrap());
-    ready.platform_mut().store_answers = Some(records.collect());
-    ready.handle(call.request.clone()).unwrap();
-    let platform = ready.platform();
-    assert!(
-        platform.store_answers.as_ref().unwrap().is_empty(),
-        "{path}"
-    );
-    let text = String::from_utf8(platform.response_body.clone()).unwrap();
-    (text, platform.store_asked.clone())
-}
-
-/// Decodes the records of the requests.
-fn records(mut asked: &[u8]) -> Vec<Request<'_>> {
-    let mut requests = Vec::new();
-    while let Some((announced, rest)) = asked.split_first_chunk::<LENGTH_BYTES>() {
-        let (record, next) = rest.split_at(length(*announced).unwrap());
-        requests.push(Request::decode(record).unwrap());
-        asked = next;
-    }
-    requests
+    answered(&mut ready, call.request, answers)
 }
 
 #[track_caller]

@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod calls;
 pub mod scripts;
+pub mod stores;
 
 use std::path::Path;
 use std::ptr::{self, NonNull};

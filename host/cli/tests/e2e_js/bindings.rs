@@ -1,5 +1,5 @@
 //! What a node gives to scripts: configuration, secrets, key-value stores and files. The interfaces
-//! for scripts are tested beside the engine: `guest-vm/runtime/tests/javascript_bindings.rs`.
+//! for scripts are tested beside the engine: `guest-vm/runtime/tests/javascript_bindings`.
 
 use std::fs;
 
