@@ -21,7 +21,7 @@ FIXTURES = HERE / "../tests/fixtures"
 # As the recipes have them.
 STREAMS, COMPONENTIZE = "web-streams-polyfill@4.3.0", "componentize-py==0.25.1"
 PATTERNS = "urlpattern-polyfill@10.1.0"
-# What the modules of Node.js in the engine of JavaScript are made of.
+# Packages from which the modules of Node.js in the engine of JavaScript are made.
 NODE = [
     "buffer@6.0.3", "base64-js@1.5.1", "ieee754@1.2.1", "events@3.3.0", "path-browserify@1.0.1",
     "readable-stream@4.8.0", "string_decoder@1.3.0", "unenv@2.0.0-rc.24",

@@ -11,7 +11,7 @@ cd "$(dirname "$0")"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/faasw-wasm-runtimes}
 readonly QUICKJS=rquickjs-sys-0.14.0 STREAMS=web-streams-polyfill@4.3.0
 readonly PATTERNS=urlpattern-polyfill@10.1.0
-# What the modules of Node.js are made of, and what bundles them.
+# Packages from which the modules of Node.js are made, and their bundler.
 readonly NODE=(buffer@6.0.3 events@3.3.0 path-browserify@1.0.1 readable-stream@4.8.0
     string_decoder@1.3.0 unenv@2.0.0-rc.24)
 readonly ESBUILD=esbuild@0.28.2
@@ -45,7 +45,7 @@ npm pack --silent --pack-destination "$fetched" "$PATTERNS" >/dev/null
 tar -xzf "$fetched/${PATTERNS/@/-}.tgz" -C "$fetched" package/dist/urlpattern.cjs
 mv "$fetched/package/dist/urlpattern.cjs" vendor/urlpattern.js
 
-# One file for each module of `node/`. Modules of Node.js that they use are left to the engine.
+# Each module of `node/` becomes a file. Modules of Node.js that they use are left to the engine.
 npm install --silent --no-audit --no-fund --no-save --prefix "$fetched/node" "${NODE[@]}" "$ESBUILD"
 mkdir vendor/node
 for module in node/*.js; do

@@ -1,5 +1,5 @@
-//! What scripts in JavaScript have of the web platform besides requests: cryptography, compression,
-//! messages, events of errors and URL patterns, natively.
+//! The web platform of scripts in JavaScript besides requests: cryptography, compression, messages,
+//! events of errors and URL patterns, natively.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +44,7 @@ fn streams_are_compressed_and_messages_and_patterns_work() {
     assert_all_ok(&lines, 15);
 }
 
-/// What OpenID providers publish.
+/// Tests the key format that OpenID providers publish.
 #[test]
 fn the_public_keys_of_openid_providers_are_imported() {
     let script = br#"

@@ -1,4 +1,5 @@
-//! What a script's folder may contain: which files are left out, and how large the others may be.
+//! Rules for the content of a script's folder: which files are left out, and how large the others
+//! may be.
 
 use std::{collections::BTreeMap, path::Path};
 

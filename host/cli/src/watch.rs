@@ -60,7 +60,7 @@ struct Watched {
     has_failed: bool,
 }
 
-/// What is read when a file has changed.
+/// A deployed script or module, which is read again when a file has changed.
 #[derive(Clone, Debug)]
 pub struct WatchedSource {
     pub name: FunctionName,

@@ -307,7 +307,7 @@ const SCRIPT: &str = "
     local early = there('/first')
     return function(request) return early .. ' ' .. there(request.path) end";
 
-/// What the script answers if its files are as deployed.
+/// The script's answer if its files are as deployed.
 const THERE: &str = "true true";
 
 fn script(second: &str) -> Vec<u8> {

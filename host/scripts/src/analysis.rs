@@ -1,4 +1,4 @@
-//! One module: its JavaScript, its source map, its kind and its imports.
+//! Analysis of a single module: its JavaScript, its source map, its kind and its imports.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub const PARSE_OPTIONS: ParseOptions = ParseOptions {
     enable_ident_hashes: true,
 };
 
-/// What the surroundings of a module say about it.
+/// The type of a module by its package and extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModuleType {
     /// `"type": "module"` in its package, or its extension.

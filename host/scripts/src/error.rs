@@ -10,7 +10,7 @@ pub enum PrepareError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the failed call.
         error: io::Error,
     },
     /// A source file has an error of syntax.

@@ -39,7 +39,7 @@ pub struct Limits {
 pub struct Prepared {
     /// Paths and contents, the entry first.
     pub files: Vec<(String, Vec<u8>)>,
-    /// What may not work, one sentence each.
+    /// Things that may not work, one sentence each.
     pub warnings: Vec<String>,
     /// Whether the script needs no preparation: its entry is JavaScript of no package, and imports
     /// nothing by a package's name.

@@ -13,7 +13,7 @@ const EXTERNAL: &str = "_external";
 
 const NODE_MODULES: &str = "node_modules";
 
-/// The paths that have been given out.
+/// The paths in the bundle of all files so far.
 #[derive(Debug)]
 pub struct BundlePaths {
     root: PathBuf,
@@ -47,7 +47,7 @@ impl BundlePaths {
             Err(_) => self.of_outside(real)?,
         };
         if self.used.contains(&path) {
-            // Another installation has the same package.
+            // A second installation has the same package.
             let number = self.used.len();
             path = format!("{EXTERNAL}/{number}/{path}");
         }

@@ -100,7 +100,7 @@ pub fn is_in_engine(node_module: &str) -> bool {
     NODE_MODULES.contains(&node_module)
 }
 
-/// What an import means.
+/// The target of an import.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Target {
     /// A file, by its path without links.

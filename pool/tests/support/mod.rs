@@ -132,7 +132,7 @@ pub fn call(path: &str) -> InvocationRequest {
             scheme: b"http".to_vec(),
             authority: b"localhost".to_vec(),
             path_and_query: path.as_bytes().to_vec(),
-            // As at a host of its own: components list no prefix.
+            // Empty for a function at a host of its own: components list no prefix.
             script_name: Vec::new(),
             remote_address: b"127.0.0.1".to_vec(),
             protocol: b"HTTP/1.1".to_vec(),

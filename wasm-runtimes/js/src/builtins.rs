@@ -140,7 +140,7 @@ pub(crate) fn exports<'js>(ctx: &Ctx<'js>, name: &str) -> Result<Value<'js>> {
 
 /// Declares the ECMAScript module of that name.
 pub(crate) fn declare<'js>(ctx: &Ctx<'js>, name: &str) -> Result<Module<'js, Declared>> {
-    // Its exports must be known before it is linked.
+    // The exports must be known before the module is linked.
     exports(ctx, name)?;
     commonjs::declare_native(ctx, name, make)
 }

@@ -19,7 +19,7 @@ use crate::{builtins, faasw_module, interpreter, modules, source_maps};
 /// `require` and what belongs to it. Evaluated at the first CommonJS module.
 const SOURCE: &str = include_str!("../web/commonjs.js");
 
-/// What a module's text is wrapped in. It adds no line.
+/// The function around a module's text. It adds no line.
 const BEFORE: &str = "(function (exports, require, module, __filename, __dirname) {";
 const AFTER: &str = "\n})";
 

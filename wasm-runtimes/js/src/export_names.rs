@@ -5,7 +5,7 @@
 //! that compilers and bundlers write. A name that it misses can still be imported by name
 //! (`modules.py` explains open modules).
 
-/// What the text of a module shows about its exports.
+/// The exports of a module, as far as its text shows them.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Exports {
     /// Names of exports, without duplicates.
@@ -251,7 +251,7 @@ enum Token<'a> {
     Word(&'a str),
     /// The content of a string without escapes.
     Text(&'a str),
-    /// Another character. `==` and `=>` are two marks, the first of which is no `=`.
+    /// Any other character. `==` and `=>` are two marks, the first of which is no `=`.
     Mark(u8),
 }
 

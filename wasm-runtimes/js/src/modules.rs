@@ -234,7 +234,7 @@ fn take_content(ctx: &Ctx<'_>, path: &str) -> Result<Vec<u8>> {
 ///
 /// # Errors
 ///
-/// As of [`take_content`]; and throws if the file is not UTF-8.
+/// Throws if [`take_content`] does, or if the file is not UTF-8.
 pub(crate) fn take_text(ctx: &Ctx<'_>, path: &str) -> Result<String> {
     String::from_utf8(take_content(ctx, path)?)
         .map_err(|_| Exception::throw_syntax(ctx, &format!("{path} is no text in UTF-8")))

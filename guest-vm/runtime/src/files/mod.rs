@@ -161,10 +161,10 @@ pub(crate) struct Opening {
 /// Where a function has its folder for temporary files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum TemporaryFolder {
-    /// It is preopened, beside the bundle if there is one.
+    /// Preopened, beside the bundle if there is one.
     #[default]
     Beside,
-    /// It is an entry of the function's folder `/`.
+    /// An entry of the function's folder `/`.
     Inside,
     /// The bundle has an object of its own at that path.
     Replaced,

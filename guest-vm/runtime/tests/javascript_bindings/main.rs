@@ -1,5 +1,5 @@
-//! What the operator gives a script in JavaScript: configuration, secrets, key-value stores and
-//! files, natively; and the forms of handlers of other platforms.
+//! Configuration, secrets, key-value stores and files in JavaScript, natively; and the forms of
+//! handlers of other platforms.
 
 #![allow(
     clippy::unwrap_used,

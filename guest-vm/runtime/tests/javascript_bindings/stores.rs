@@ -214,7 +214,7 @@ fn counters_and_comparisons_are_atomic() {
         "true",
     );
     check(body, &[value("other")], &[read()], "false");
-    // Another request wrote between the read and the swap.
+    // The value changed between the read and the swap.
     let late = Answer::Values(vec![Some(b"late")]);
     check(
         body,

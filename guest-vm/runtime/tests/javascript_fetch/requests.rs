@@ -122,7 +122,7 @@ fn credentials_stay_with_their_origin() {
         assert_eq!(!field(&calls[1], "cookie").is_empty(), stays, "{location}");
         assert_eq!(field(&calls[1], "accept"), ["x"]);
     }
-    // They do not come back with a second redirect.
+    // A second redirect does not restore removed headers.
     let (_, calls) = of(
         "return (await fetch('http://a/', { headers: { authorization: 'k' } })).text()",
         vec![

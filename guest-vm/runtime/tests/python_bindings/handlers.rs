@@ -272,7 +272,8 @@ fn an_application_is_found_by_its_name() {
     }
 }
 
-/// What a lifespan opens stays open for requests; a request's own generators are closed at its end.
+/// Objects that a lifespan opens stay open for requests; a request's own generators are closed at
+/// its end.
 #[test]
 fn a_lifespan_lasts_for_all_requests() {
     let text = "

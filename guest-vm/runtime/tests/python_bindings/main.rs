@@ -1,5 +1,5 @@
-//! What the operator gives a script in Python: secrets, configuration, key-value stores and files,
-//! natively; bodies, forms, prefixes, threads, and the forms of handlers of other platforms.
+//! Secrets, configuration, key-value stores and files in Python, natively; bodies, forms, prefixes,
+//! threads, and the forms of handlers of other platforms.
 
 #![allow(
     clippy::unwrap_used,

@@ -28,12 +28,12 @@ use crate::{exit::Exit, script, script_contents};
 /// The file of a bundle that names the application in the first file.
 const OBJECT: &str = ".faasw/entry";
 
-/// What was read of a script.
+/// The result of reading a script from disk.
 #[derive(Debug)]
 pub struct Reading {
     /// The upload.
     pub result: Result<Bytes, Exit>,
-    /// What the user should know, one sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
     /// The files and folders whose change can change the upload. `None` if they are the script's.
     pub inputs: Option<Vec<PathBuf>>,

@@ -41,7 +41,7 @@ struct Script {
     entry: Option<String>,
 }
 
-/// What was read, without the bundle.
+/// The result of a reading, without the bundle.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
     /// The code, message and hint of a failure.

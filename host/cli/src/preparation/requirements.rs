@@ -248,7 +248,7 @@ fn keep(installed: &Path, folder: &Path) -> io::Result<()> {
     left_out.sort();
     fs::write(installed.join(NOTES), left_out.join("\n"))?;
     match fs::rename(installed, folder) {
-        // Another process has installed the same packages.
+        // A concurrent process has installed the same packages.
         Err(_) if folder.is_dir() => Ok(()),
         renamed => renamed,
     }

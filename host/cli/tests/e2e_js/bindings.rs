@@ -1,4 +1,4 @@
-//! What a node gives to scripts: configuration, secrets, key-value stores and files. The interfaces
+//! Configuration, secrets, key-value stores and files of scripts on a node. The interfaces
 //! for scripts are tested beside the engine: `guest-vm/runtime/tests/javascript_bindings`.
 
 use std::fs;

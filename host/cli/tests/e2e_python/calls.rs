@@ -66,7 +66,7 @@ fn serve(stream: TcpStream) -> std::io::Result<()> {
         let answer = match path.as_str() {
             "/json" => r#"{"a": 1}"#.to_owned(),
             "/v1/customers" => r#"{"id": "cus_1", "object": "customer"}"#.to_owned(),
-            // As S3 answers: its client takes other text for a failure.
+            // S3 answers without a body. Its client takes other text for a failure.
             _ if method == "PUT" => String::new(),
             _ => format!("{method} {path} {body}"),
         };

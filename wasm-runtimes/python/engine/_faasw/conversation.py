@@ -421,7 +421,7 @@ class Conversation:
             self._call = None
 
 
-# What `ssl.SSLObject` sends in the place of a ClientHello, before the server's name.
+# `ssl.SSLObject` sends this in the place of a ClientHello, before the server's name.
 HANDSHAKE = b"TLS is the node's: "
 
 

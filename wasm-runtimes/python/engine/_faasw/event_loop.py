@@ -16,7 +16,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def __init__(self):
         super().__init__()
-        # What to call when a pollable is ready, by a number for each wait.
+        # Callbacks for ready pollables, by a number for each wait.
         self._watches = {}
         self._next_watch = 0
         self._unless_stuck = []

@@ -270,7 +270,7 @@ class _Input:
 # Most bytes of a body that has no length: an application of WSGI reads as many as
 # CONTENT_LENGTH says, so they are counted first.
 _UNCOUNTED = 16 * 1024 * 1024
-# What is sent with these has no meaning (RFC 9110, section 9.3).
+# A request's content has no meaning with these methods (RFC 9110, section 9.3).
 _WITHOUT_CONTENT = ("GET", "HEAD")
 
 

@@ -152,7 +152,8 @@ def _parameters(text):
             one = unquote(one.partition("'")[2], errors="strict")
         parameters[name] = one
         at = found.end()
-    # It has the same name in full where `filename` is for older servers (RFC 6266, section 4.3).
+    # `filename*` has the name in full where `filename` is for older servers (RFC 6266,
+    # section 4.3).
     if (filename := parameters.pop("filename*", None)) is not None:
         parameters["filename"] = filename
     return value.strip(), parameters

@@ -98,7 +98,7 @@ def _begin(thread):
     if thread._started.is_set():
         raise RuntimeError("threads can only be started once")
     thread._ident = threading.get_ident()
-    # It counts as running until it is set as done.
+    # The thread counts as running until its handle is set as done.
     thread._os_thread_handle = threading._make_thread_handle(thread._ident)
     thread._started.set()
 

@@ -508,7 +508,7 @@ class socket:
         self._number = None
         return number
 
-    # What is true of the connection, and its settings
+    # State of the connection, and its settings
 
     def fileno(self):
         global _next_number

@@ -198,7 +198,7 @@ class SSLContext:
         self.num_tickets = 2
         self.security_level = 2
 
-    # As in OpenSSL's module, names are checked only if certificates are.
+    # Names are checked only if certificates are, which OpenSSL's module does, too.
 
     @property
     def check_hostname(self):
