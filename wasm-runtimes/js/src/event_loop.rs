@@ -130,7 +130,7 @@ fn fulfil_what_is(ctx: &Ctx<'_>, ready: impl FnOnce(&[Wait]) -> Vec<bool>) {
 /// Runs until `is_done` returns true, or nothing is left to wait for.
 pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
     loop {
-        // The code that ran before is another task: the script's top level, the handler, or a timer.
+        // The code before is another task: the script's top level, the handler, or a timer.
         native::leave_async_context(ctx);
         while ctx.execute_pending_job() {}
         let is_done = is_done();

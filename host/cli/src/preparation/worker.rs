@@ -1,9 +1,10 @@
 //! The process that parses a script's modules.
 //!
 //! The process is this program with a hidden command. Foreign code can overflow a parser's stack or
-//! take all memory; then only this process ends. It has no privilege but reading, no network, no other
-//! process, and on systems with Landlock a file system that it can only read. It writes to standard
-//! output: a line with each path that it begins to parse, a line with its report, and the bundle.
+//! take all memory; then only this process ends. It has no privilege but reading, no network, no
+//! other process, and on systems with Landlock a file system that it can only read. It writes to
+//! standard output: a line with each path that it begins to parse, a line with its report, and the
+//! bundle.
 
 use std::{
     io::{self, Write as _},
