@@ -69,7 +69,7 @@ fn each_has_a_body_of_its_own() {
     ready.handle(get(HttpComponent, "/echo").request).unwrap();
     assert_eq!(
         ready.platform().response_body,
-        bytes("GET /echo\n\nthe client's")
+        bytes("GET /echo\nx-forwarded-prefix: /fn\n\nthe client's")
     );
 }
 
