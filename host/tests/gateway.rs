@@ -42,8 +42,12 @@ async fn a_request_reaches_its_function_without_the_name_in_its_path() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_trusted_proxys_prefix_precedes_the_functions_path() {
-    let trusting = common::builder().trusted_proxy("127.0.0.1/32".parse().unwrap());
-    for (builder, trusted) in [(common::builder(), false), (trusting, true)] {
+    let local = || common::builder().trusted_proxy("127.0.0.1/32".parse().unwrap());
+    for (builder, trusted) in [
+        (common::builder().proxy_prefixes(true), false),
+        (local(), false),
+        (local().proxy_prefixes(true), true),
+    ] {
         let node = common::start(builder).await;
         let address = node.address().unwrap();
         for (prefix, outer) in [("/api/", "/api"), ("//evil.test", ""), ("/a b", "")] {

@@ -29,6 +29,12 @@ pub struct Clients {
     /// letters, digits, -, _, . and :.
     #[arg(long, requires = "trusted_proxy")]
     pub proxy_request_ids: bool,
+    /// Use the X-Forwarded-Prefix of trusted proxies as the beginning of functions' URLs
+    ///
+    /// For proxies that remove the beginning of paths. The proxy must set or drop this field of
+    /// clients.
+    #[arg(long, requires = "trusted_proxy")]
+    pub proxy_prefixes: bool,
     /// Close a connection whose request head or TLS handshake takes longer
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = time)]
     pub head_timeout: Duration,
@@ -72,7 +78,8 @@ impl Clients {
         let proxies = self.trusted_proxy.iter().copied();
         let builder = builder
             .limits(limits)
-            .proxy_request_ids(self.proxy_request_ids);
+            .proxy_request_ids(self.proxy_request_ids)
+            .proxy_prefixes(self.proxy_prefixes);
         proxies.fold(builder, NodeBuilder::trusted_proxy)
     }
 }

@@ -186,6 +186,15 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets whether a trusted proxy names the path that it removes from URLs, in
+    /// `X-Forwarded-Prefix`. Functions then receive that path before their own, for links and
+    /// redirects. Off by default: the field is dropped. The proxy must set or drop the field of its
+    /// clients, who could otherwise redirect other clients through a cache.
+    pub fn proxy_prefixes(mut self, on: bool) -> Self {
+        self.proxies.give_prefixes = on;
+        self
+    }
+
     /// Serves the admin API on a Unix socket in this folder instead. The folder must exist and
     /// should be accessible to its user only. For a node without a data directory: clients name the
     /// folder as its data directory.

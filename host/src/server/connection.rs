@@ -140,7 +140,9 @@ async fn answer<H: Handler>(
     let correlation = Correlation::new(request.headers(), given_id);
     let client = proxy
         .and_then(|_| forwarded_for(request.headers(), |address| connections.is_proxy(address)));
-    let prefix = proxy.and_then(|_| ForwardedPrefix::of(request.headers()));
+    let prefix = proxy
+        .filter(|_| connections.trusts_proxy_prefixes())
+        .and_then(|_| ForwardedPrefix::of(request.headers()));
     if let Some(prefix) = prefix {
         request.extensions_mut().insert(prefix);
     }

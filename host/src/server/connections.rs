@@ -38,6 +38,8 @@ pub(crate) struct Proxies {
     pub(crate) addresses: Vec<IpNet>,
     /// Whether the proxies choose the ids of requests.
     pub(crate) give_ids: bool,
+    /// Whether proxies name the path that they remove from URLs.
+    pub(crate) give_prefixes: bool,
 }
 
 /// The connections of one listener.
@@ -182,6 +184,11 @@ impl Connections {
     /// Whether the proxies choose the ids of requests.
     pub(super) fn trusts_proxy_ids(&self) -> bool {
         self.proxies.give_ids
+    }
+
+    /// Returns whether proxies name the path that they remove from URLs.
+    pub(super) fn trusts_proxy_prefixes(&self) -> bool {
+        self.proxies.give_prefixes
     }
 
     /// Whether the address is a trusted proxy's.
@@ -351,6 +358,7 @@ mod tests {
         let proxies = Proxies {
             addresses: vec!["10.0.0.0/8".parse().unwrap()],
             give_ids: false,
+            give_prefixes: false,
         };
         Connections::new(&limits, &proxies, &Backlog::new(BacklogLimits::default()))
     }

@@ -72,6 +72,18 @@ const NEW_NAMESPACES: u64 = (libc::CLONE_NEWCGROUP
 /// The flags of `clone` that make a thread and not a process.
 const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
 
+/// Returns the rules for memory without code and for threads without namespaces.
+fn memory_and_threads() -> [Rule; 3] {
+    use ArgCondition::MaskedEquals;
+    let not_executable = MaskedEquals(2, libc::PROT_EXEC as u64, 0);
+    let only_thread = MaskedEquals(0, THREAD | NEW_NAMESPACES, THREAD);
+    [
+        rule("map memory", libc::SYS_mmap, &[not_executable]),
+        rule("protect memory", libc::SYS_mprotect, &[not_executable]),
+        rule("start a thread", libc::SYS_clone, &[only_thread]),
+    ]
+}
+
 /// Returns the rules for a serving node.
 fn rules() -> Vec<Rule> {
     use ArgCondition::{Equals, MaskedEquals};
@@ -83,18 +95,11 @@ fn rules() -> Vec<Rule> {
         let must = [Equals(1, request as u32)];
         rule("ask about a stream", libc::SYS_ioctl, &must)
     };
-    let not_executable = MaskedEquals(2, libc::PROT_EXEC as u64, 0);
     let own = std::process::id();
     let free = DAEMON_ALLOW.iter().chain(FREE);
     let mut rules: Vec<_> = free.map(|call| rule("serve", *call, &[])).collect();
+    rules.extend(memory_and_threads());
     rules.extend([
-        rule("map memory", libc::SYS_mmap, &[not_executable]),
-        rule("protect memory", libc::SYS_mprotect, &[not_executable]),
-        rule(
-            "start a thread",
-            libc::SYS_clone,
-            &[MaskedEquals(0, THREAD | NEW_NAMESPACES, THREAD)],
-        ),
         rule(
             "make a file in memory",
             libc::SYS_memfd_create,
@@ -269,16 +274,9 @@ pub fn of_preparation() -> Result<Filter, String> {
         .iter()
         .chain(&[libc::SYS_getcwd, libc::SYS_readv]);
     let mut rules: Vec<_> = free.map(|call| rule("read", *call, &[])).collect();
-    let not_executable = MaskedEquals(2, libc::PROT_EXEC as u64, 0);
+    rules.extend(memory_and_threads());
     let own = std::process::id();
     rules.extend([
-        rule("map memory", libc::SYS_mmap, &[not_executable]),
-        rule("protect memory", libc::SYS_mprotect, &[not_executable]),
-        rule(
-            "start a thread",
-            libc::SYS_clone,
-            &[MaskedEquals(0, THREAD | NEW_NAMESPACES, THREAD)],
-        ),
         rule(
             "name a thread",
             libc::SYS_prctl,
