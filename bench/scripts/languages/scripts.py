@@ -23,7 +23,7 @@ HEAVY = {
     ("python", "library"): "sqlglot, 150 modules",
 }
 # Python packages that the work imports.
-HTTPX = ("anyio", "certifi", "h11", "httpcore", "httpx", "idna")
+HTTPX = ("anyio", "certifi", "h11", "httpcore", "httpx", "idna", "typing_extensions.py")
 IMPORTS = {"page": ("jinja2", "markupsafe"), "library": ("sqlglot",), "outbound": HTTPX}
 
 # The start of JavaScript: on a node (`EARLY`), on a node that evaluates the script in each request

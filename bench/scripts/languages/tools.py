@@ -71,7 +71,10 @@ class Tools:
 
     def add_packages(self, folder, *names):
         for name in names:
-            shutil.copytree(self.packages / name, folder / name, dirs_exist_ok=True)
+            if (package := self.packages / name).is_dir():
+                shutil.copytree(package, folder / name, dirs_exist_ok=True)
+            else:
+                shutil.copy(package, folder)
 
     def all_of_flask(self):
         found = (path for path in self.packages.iterdir() if (path / "__init__.py").exists())

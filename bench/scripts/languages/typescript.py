@@ -160,7 +160,7 @@ def deployments(bench, folder):
     """Measures `faasw deploy` from its start to its end, with the engine warm."""
     node = bench.node()
     node.command("engine", "warm", "js")
-    bundle, took, bundled, peers = bench.folder("bundle.js"), [], [], []
+    bundle, took, bundled, peers = bench.folder("bundle") / "bundle.js", [], [], []
 
     def own(name):
         node.deploy(folder, name)
@@ -189,7 +189,9 @@ def deployments(bench, folder):
     took, peers, bundled = (Figure(times[1:]) for times in (took, peers, bundled))
     report = bench.report
     report.say("### A TypeScript project")
-    report.table("`faasw deploy`, ms", "esbuild and its deployment, ms", "of it esbuild, ms", "ratio")
+    report.table(
+        "`faasw deploy`, ms", "esbuild and its deployment, ms", "of it esbuild, ms", "ratio"
+    )
     report.row(ms(took), ms(peers), ms(bundled), ratio.told())
     report.keep("typescript", "deploy", took=took, peer=peers, esbuild=bundled, ratio=ratio)
     report.goal(f"TypeScript: deployment of {MODULES} modules", took, DEPLOY, " ms", 1e3)
@@ -199,7 +201,7 @@ def works(node, name):
     """Fails unless all modules and packages of a deployment answer."""
     wanted = {
         "all": rb'\["0:0:none,1:0:none,.*"\]',
-        "old/name": rb"name",
+        "old/name": rb'"name"',
         "token": rb"[\w-]+\.[\w-]+\.[\w-]+",
     }
     for path, pattern in wanted.items():
