@@ -243,8 +243,8 @@ class Node:
         finally:
             connection.close()
 
-    def ask(self, name):
-        answer = ask(self.port, f"/{name}/")
+    def ask(self, name, end="/"):
+        answer = ask(self.port, f"/{name}{end}")
         if answer.status != 200:
             raise Failed(f"{name} answers {answer.status}: {answer.body[:300]!r}")
         return answer

@@ -7,6 +7,8 @@ from scripts import LANGUAGES, ROOT, WORKS
 # Maximum ratios to Rust's hello and to the peer's.
 TO_RUST = {"js": 1.3, "python": 2.0}
 HELLO_TO_PEER = 0.3
+# Maximum ratios to the native server, by language and work.
+TO_NATIVE = {("js", "api"): 1.5, ("js", "page"): 2.5}
 NATIVE = {"js": "Node.js", "python": "CPython, uvicorn"}
 
 
@@ -51,4 +53,7 @@ def beside_peers(bench, language, work, told):
         node.deploy(ROOT / "examples/hello/hello.wasm", "rust")
         ratio = beside("Rust on the same node", f"http://127.0.0.1:{node.port}/rust/")
         bench.report.goal(f"{LANGUAGES[language]}: {told}, to Rust's", ratio, TO_RUST[language])
-    beside(NATIVE[language], bench.tools.native(bench, language, folder) + "/", **body)
+    ratio = beside(NATIVE[language], bench.tools.native(bench, language, folder) + "/", **body)
+    if limit := TO_NATIVE.get((language, work)):
+        title = f"{LANGUAGES[language]}: {told}, to that of {NATIVE[language]}"
+        bench.report.goal(title, ratio, limit)

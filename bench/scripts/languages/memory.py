@@ -55,15 +55,10 @@ def measure_one(bench, language):
         took.append(time.perf_counter() - begun)
     node.command("rm", "first")
     took = Figure(took[1:])
-    for _ in range(REQUESTS):
-        for name in names:
-            node.ask(name)
-    node.rest()
-    chains = [node.chain(name) for name in names]
+    chains = used(node, names)
     engine, own = chains[0][-2], [chain[-1] for chain in chains]
     code = json.loads(node.command("inspect", names[0], "--json"))["function"]["code_bytes"]
-    layers = Figure([seed["layer_bytes"] for seed in own])
-    warm = Figure([seed["warm_bytes"] / seed["warm"] for seed in own])
+    layers, warm = sizes(chains)
     shared = code + engine["layer_bytes"]
     ten = Figure([(shared + sum(layers.values)) / (shared + layers.median)])
     name, report = NAMES[language], bench.report
@@ -100,3 +95,19 @@ def measure_one(bench, language):
         "code and layers of ten scripts, to those of one": ten.told(),
         "`faasw deploy` with the engine warm, from its start to its end, ms": ms(took),
     }
+
+
+def used(node, names):
+    """Sends requests to functions until their memory is that of use. Returns their chains."""
+    for _ in range(REQUESTS):
+        for name in names:
+            node.ask(name)
+    node.rest()
+    return [node.chain(name) for name in names]
+
+
+def sizes(chains):
+    """Returns the bytes of the functions' layers and of their warm instances."""
+    own = [chain[-1] for chain in chains]
+    layers = Figure([seed["layer_bytes"] for seed in own])
+    return layers, Figure([seed["warm_bytes"] / seed["warm"] for seed in own])

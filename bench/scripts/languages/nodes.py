@@ -74,8 +74,26 @@ def start(bench, *command, **options):
     return f"http://{until('a peer serves', address)[1]}"
 
 
-def against(bench, ours, peer, post=None, rounds=None, requests=200):
-    """Returns the ratio of latencies on one connection, and both medians in microseconds."""
+class Compared:
+    """A result of `faasw-bench http`."""
+
+    def __init__(self, told, why):
+        self.connections, self.why = told["connections"], why
+        results = {one["name"]: one for one in told["contestants"]}
+        if not {"ours", "peer"} <= results.keys():
+            raise Failed(f"a server answered no request: {why}")
+        self.ours, self.peer = results["ours"], results["peer"]
+        if not (told["ratios"]["latency"] and told["ratios"]["throughput"]):
+            raise Failed(f"a round had no answers: {why}")
+        self.latency = Interval(told["ratios"]["latency"])
+        self.throughput = Interval(told["ratios"]["throughput"])
+
+
+def compare(bench, ours, peer, post=None, rounds=None, requests=200, connections=1):
+    """Measures two servers in alternating rounds. Failed requests are counted; `why` has the first.
+
+    Raises `Failed` if a server is not reached, or if a request fails before the first round.
+    """
     command = [
         bench.program,
         "http",
@@ -85,13 +103,22 @@ def against(bench, ours, peer, post=None, rounds=None, requests=200):
         "--peer",
         peer,
         "--warm-up",
-        str(min(50, requests)),
+        str(max(min(50, requests), 5 * (connections - 1))),
+        "--connections",
+        str(connections),
     ]
     command += ["--rounds", str(rounds or bench.rounds), "--requests", str(requests)]
     command += ["--post", post] if post else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
+    # The command also fails after it has printed its report, if any request failed.
+    if not done.stdout:
         raise Failed(f"{' '.join(map(str, command))}: {done.stderr[-1000:]}")
-    report = json.loads(done.stdout)
-    times = {one["name"]: one["p50"] for one in report["contestants"]}
-    return Interval(report["ratios"]["latency"]), times["ours"], times["peer"]
+    return Compared(json.loads(done.stdout), done.stderr[-1000:] if done.returncode else "")
+
+
+def against(bench, ours, peer, **options):
+    """Returns the ratio of latencies on one connection, and both medians in microseconds."""
+    compared = compare(bench, ours, peer, **options)
+    if compared.why:
+        raise Failed(compared.why)
+    return compared.latency, compared.ours["p50"], compared.peer["p50"]

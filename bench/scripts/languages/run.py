@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares scripts in JavaScript and Python with their peers on real nodes, as Markdown with goals.
 
-    run.py --faasw FILE --bench FILE --wasmtime FILE
-        [--only PART,…] [--language NAME,…] [--json FILE]
+    run.py --faasw FILE --bench FILE [--wasmtime FILE] [--against FILE]
+        [--only PART,…] [--language NAME,…] [--quick] [--json FILE]
 
 Needs Linux with /dev/kvm, Python 3.10 or later with venv, and Node.js 20 or later. The first run
 downloads packages from their registries and keeps what it builds in the work folder. Starts nodes
@@ -11,8 +11,11 @@ and peers on loopback addresses, and ends them, also after an error or an interr
 
 import argparse
 import contextlib
+import functools
 import hashlib
+import itertools
 import json
+import os
 import random
 import shutil
 import signal
@@ -24,12 +27,15 @@ from pathlib import Path
 # The modules for nodes, medians and tables are those of the func-image benchmark.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "images"))
 
+import hello
 import initialising
 import latency
 import memory
 import nodes
+import outbound
 import saving
 import scripts
+import typescript
 from figures import Report
 from node import Failed, Node, copy_data
 from scripts import LANGUAGES, ROOT
@@ -41,6 +47,18 @@ PARTS = {
     "initialising": initialising.measure,
     "memory": memory.measure,
     "saving": saving.measure,
+    "outbound": outbound.measure,
+    "typescript": typescript.measure,
+    "hello": hello.measure,
+}
+# Parts that need the option `--wasmtime`, and those that need `--against`.
+BESIDE_WASMTIME, BESIDE_EARLIER = ("requests", "outbound"), ("hello",)
+# Default numbers of rounds and so on, and those of `--quick`.
+COUNTS = {
+    "rounds": (20, 3, "rounds of requests beside a peer's"),
+    "slow_rounds": (10, 2, "rounds of requests that begin anew, and of deployments"),
+    "saves": (12, 3, "saves of a file under `up --watch`"),
+    "starts": (20, 2, "starts of this program and the one of --against"),
 }
 LUA = ROOT / "tests/fixtures/lua-engine.wasm"
 
@@ -55,26 +73,31 @@ class Bench:
             arguments.bench,
             arguments.wasmtime,
         )
+        self.against = arguments.against
         self.rounds, self.slow_rounds = arguments.rounds, arguments.slow_rounds
+        self.saves, self.starts = arguments.saves, arguments.starts
         self.languages, self.dice = arguments.language, random.Random(arguments.seed)
-        work = arguments.work.resolve()
+        self.work = work = arguments.work.resolve()
         work.mkdir(parents=True, exist_ok=True)
         # Removes the parts of an earlier run that was killed.
-        self.parts, self.numbers = work / "parts", 0
+        self.parts, self.numbers = work / "parts", itertools.count(1)
         shutil.rmtree(self.parts, ignore_errors=True)
         scope.callback(shutil.rmtree, self.parts, ignore_errors=True)
         self.base = work / "base"
         self.logs = arguments.logs or self.parts / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
-        self.tools = Tools(work, self.wasmtime)
         self.post = work / "orders.json"
         self.post.write_text(json.dumps(scripts.orders(), indent=1))
         self.other_module = ROOT / "examples/hello-wat/hello.wasm"
 
+    @functools.cached_property
+    def tools(self):
+        """The peers' packages, which the first part that needs one installs."""
+        return Tools(self.work, self.wasmtime)
+
     def folder(self, name):
         """Returns an unused path in the work folder."""
-        self.numbers += 1
-        return self.parts / f"{name}-{self.numbers}"
+        return self.parts / f"{name}-{next(self.numbers)}"
 
     def prepare(self):
         """Makes a data directory with all engines.
@@ -127,16 +150,18 @@ def arguments_of(words):
     add = parser.add_argument
     add("--faasw", required=True, type=Path, help="the optimised program")
     add("--bench", required=True, type=Path, help="faasw-bench, optimised")
-    add("--wasmtime", required=True, type=Path, help="the peer, of the node's release")
-    add("--only", type=listed, default=list(PARTS), help=f"only these parts of {','.join(PARTS)}")
+    add("--wasmtime", type=Path, help="the peer, of the node's release")
+    add("--against", type=Path, help="an earlier program, optimised, for the part `hello`")
+    add("--only", type=listed, help=f"only these parts of {','.join(PARTS)}")
     add(
         "--language",
         type=listed,
         default=list(LANGUAGES),
         help=f"only these of {','.join(LANGUAGES)}",
     )
-    add("--rounds", type=int, default=20, help="of requests beside a peer's")
-    add("--slow-rounds", type=int, default=10, help="of requests that begin anew")
+    for name, (usual, quick, what) in COUNTS.items():
+        add(f"--{name.replace('_', '-')}", type=int, help=f"{what} ({usual}; quick: {quick})")
+    add("--quick", action="store_true", help="few rounds: a trial, whose figures decide nothing")
     add(
         "--work",
         type=Path,
@@ -152,10 +177,26 @@ def arguments_of(words):
     )
     add("--json", type=Path, help="also write all figures to this file")
     arguments = parser.parse_args(words)
+    for name, (usual, quick, _) in COUNTS.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, quick if arguments.quick else usual)
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    if arguments.only is None:
+        is_possible = {"hello": arguments.against}
+        arguments.only = [part for part in PARTS if is_possible.get(part, True)]
     for given, known in ((arguments.only, PARTS), (arguments.language, LANGUAGES)):
         unknown = [one for one in given if one not in known]
         if unknown:
             parser.error(f"there is no {unknown[0]}; there are {', '.join(known)}")
+    for option, parts in (("wasmtime", BESIDE_WASMTIME), ("against", BESIDE_EARLIER)):
+        needed = [part for part in parts if part in arguments.only]
+        if needed and not getattr(arguments, option):
+            parser.error(f"--{option} is missing, which {' and '.join(needed)} need")
+    for option in ("faasw", "bench", "wasmtime", "against"):
+        program = getattr(arguments, option)
+        if program and not os.access(program, os.X_OK):
+            parser.error(f"--{option}: {program} is no program; bench/README.md says how to get it")
     return arguments
 
 
@@ -178,10 +219,9 @@ def main():
         except Failed as why:
             sys.exit(f"there is nothing to measure: {why}")
         host = bench.report.figures["host"]
-        programs = {
-            name: version_of(program)
-            for name, program in (("node", bench.faasw), ("peer", bench.wasmtime))
-        }
+        programs = {"node": version_of(bench.faasw)}
+        if bench.wasmtime:
+            programs["peer"] = version_of(bench.wasmtime)
         bench.report.figures |= programs | {"seed": arguments.seed, "rounds": arguments.rounds}
         busy = (
             f" **The machine was busy: load {host['load']:.1f} at the start.**"
@@ -192,7 +232,7 @@ def main():
             f"# Scripts\n\n{time.strftime('%Y-%m-%d')}, {host['cpu']}, {host['processors']} "
             "processors, "
             f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; "
-            f"{programs['node']}, {programs['peer']}. "
+            f"{', '.join(programs.values())}. "
             f"{arguments.rounds} rounds, `--seed {arguments.seed}`; medians, and the intervals "
             "that hold them with "
             f"95 % confidence.{busy}",

@@ -9,7 +9,6 @@ from node import PATIENCE, Failed
 from nodes import Up
 from scripts import ENDING, LANGUAGES
 
-SAVES = 12
 # In seconds.
 GOAL = 0.1
 TEXT = {
@@ -24,28 +23,30 @@ def measure(bench):
     report.table("language", "saves", "median ms", "least to most ms")
     for language in bench.languages:
         with bench.part_of_scope():
-            took = Figure(saves(bench, language))
+            (folder := bench.folder("saved")).mkdir(parents=True)
+            file = folder / f"hello{ENDING[language]}"
+            file.write_text(TEXT[language].format("0"))
+            node = Up(bench, [file], "--watch")
+            took = Figure(saves(bench, node, "/hello/", file, TEXT[language]))
         ends = f"{took.values[0] * 1e3:.0f} to {took.values[-1] * 1e3:.0f}"
-        report.row(LANGUAGES[language], SAVES, ms(took), ends)
+        report.row(LANGUAGES[language], bench.saves, ms(took), ends)
         report.keep("saved", language, took=took)
         report.goal(f"{LANGUAGES[language]}: from a save to its answer", took, GOAL, " ms", 1e3)
 
 
-def saves(bench, language):
-    (folder := bench.folder("saved")).mkdir(parents=True)
-    file, new = folder / f"hello{ENDING[language]}", folder / "new"
-    file.write_text(TEXT[language].format("0"))
-    node = Up(bench, [file], "--watch")
+def saves(bench, node, path, file, text):
+    """Saves a file of a watched function. Returns the seconds until each number in it answers."""
+    new = bench.folder("new")
     connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=PATIENCE)
 
     def asked():
-        connection.request("GET", "/hello/")
+        connection.request("GET", path)
         return connection.getresponse().read().decode()
 
     took = []
-    for number in range(1, SAVES + 1):
+    for number in range(1, bench.saves + 1):
         # Editors also replace the old file with a new one.
-        new.write_text(TEXT[language].format(number))
+        new.write_text(text.format(number))
         # Save while the node is idle, at a random time between two of its checks.
         node.rest()
         begun = time.perf_counter()

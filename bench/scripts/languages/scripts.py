@@ -23,7 +23,8 @@ HEAVY = {
     ("python", "library"): "sqlglot, 150 modules",
 }
 # Python packages that the work imports.
-IMPORTS = {"page": ("jinja2", "markupsafe"), "library": ("sqlglot",)}
+HTTPX = ("anyio", "certifi", "h11", "httpcore", "httpx", "idna", "typing_extensions.py")
+IMPORTS = {"page": ("jinja2", "markupsafe"), "library": ("sqlglot",), "outbound": HTTPX}
 
 # The start of JavaScript: on a node (`EARLY`), on a node that evaluates the script in each request
 # (`LATE`), and for peers, which take one file (`BEGIN`).
@@ -66,6 +67,10 @@ def source(tools, language, work):
 
 def script(tools, folder, language, work, is_late=False):
     """Makes a folder for a node."""
+    if (ready := HERE / language / work).is_dir():
+        shutil.copytree(ready, folder)
+        tools.add_packages(folder, *IMPORTS.get(work, ()))
+        return folder
     folder.mkdir(parents=True)
     text = source(tools, language, work)
     (folder / f"work{ENDING[language]}").write_text(text)
@@ -79,6 +84,10 @@ def script(tools, folder, language, work, is_late=False):
 
 def for_peers(tools, folder, language, work):
     """Makes a folder for peers. Returns the file to run for JavaScript, else the folder."""
+    if (ready := HERE / language / work).is_dir():
+        # The peers import packages of the virtual environment, if any.
+        shutil.copytree(ready, folder, dirs_exist_ok=True)
+        return folder
     folder.mkdir(parents=True, exist_ok=True)
     text = source(tools, language, work)
     if language == "js":

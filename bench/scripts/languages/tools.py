@@ -14,10 +14,20 @@ from scripts import HERE, ROOT
 WIT = ROOT / "guest-vm/runtime/wit"
 COMPONENTIZE_JS = "@bytecodealliance/componentize-js@0.23.0"
 NPM = [COMPONENTIZE_JS, "esbuild@0.28.2", "mathjs@15.2.0"]
-PYPI = ["componentize-py==0.25.1", "uvicorn==0.54.0", "uvloop", "httptools", "jinja2==3.1.6"]
-IMPORTED = ["jinja2==3.1.6", "flask==3.1.3", "sqlglot==30.30.0"]
+HTTPX = "httpx==0.28.1"
+PYPI = [
+    "componentize-py==0.25.1",
+    "uvicorn==0.54.0",
+    "uvloop",
+    "httptools",
+    "jinja2==3.1.6",
+    HTTPX,
+]
+IMPORTED = ["jinja2==3.1.6", "flask==3.1.3", "sqlglot==30.30.0", HTTPX]
+# The packages of the TypeScript project.
+PROJECT = ["hono@4.13.19", "itty-router@5.0.24", "jose@6.2.18", "nanoid@6.0.2", "zod@4.6.7"]
 # Packages that Flask does not import.
-NOT_FLASK = ("sqlglot",)
+NOT_FLASK = ("sqlglot", *scripts.HTTPX)
 
 
 def run(*command, **options):
@@ -33,8 +43,11 @@ class Tools:
     def __init__(self, work, wasmtime):
         self.work, self.wasmtime = work, wasmtime
         self.venv, self.npm, self.packages = work / "venv/bin", work / "npm", work / "packages"
+        for program in ("node", "npm"):
+            if not shutil.which(program):
+                raise Failed(f"`{program}` is not in PATH: install Node.js 20 or later")
         # A changed list of packages needs a new installation.
-        wanted = hashlib.sha256(repr((NPM, PYPI, IMPORTED)).encode()).hexdigest()
+        wanted = hashlib.sha256(repr((NPM, PYPI, IMPORTED, PROJECT)).encode()).hexdigest()
         stamp = work / "packages.digest"
         if not stamp.exists() or stamp.read_text() != wanted:
             self.install()
@@ -42,7 +55,8 @@ class Tools:
 
     def install(self):
         print("installing packages…", file=sys.stderr)
-        for path in (self.work / "venv", self.npm, self.packages):
+        project = self.work / "project"
+        for path in (self.work / "venv", self.npm, self.packages, project):
             shutil.rmtree(path, ignore_errors=True)
         run(sys.executable, "-m", "venv", self.work / "venv")
         run(self.venv / "pip", "install", "--quiet", *PYPI)
@@ -50,13 +64,17 @@ class Tools:
         run(self.venv / "pip", "install", "--quiet", *options, *IMPORTED)
         for native in self.packages.rglob("*.so"):
             native.unlink()
-        self.npm.mkdir()
-        (self.npm / "package.json").write_text("{}\n")
-        run("npm", "install", "--silent", *NPM, cwd=self.npm)
+        for folder, names in ((self.npm, NPM), (project, PROJECT)):
+            folder.mkdir()
+            (folder / "package.json").write_text('{"type": "module"}\n')
+            run("npm", "install", "--silent", "--save-exact", *names, cwd=folder)
 
     def add_packages(self, folder, *names):
         for name in names:
-            shutil.copytree(self.packages / name, folder / name, dirs_exist_ok=True)
+            if (package := self.packages / name).is_dir():
+                shutil.copytree(package, folder / name, dirs_exist_ok=True)
+            else:
+                shutil.copy(package, folder)
 
     def all_of_flask(self):
         found = (path for path in self.packages.iterdir() if (path / "__init__.py").exists())
@@ -73,8 +91,15 @@ class Tools:
             "--main-fields=module,main",
             "--log-level=warning",
         ]
-        run(self.npm / "node_modules/.bin/esbuild", inside, *options, f"--outfile={bundled}")
+        self.esbuild(inside, bundled, *options)
         return bundled
+
+    def esbuild(self, source, target, *options):
+        run(self.npm / "node_modules/.bin/esbuild", source, *options, f"--outfile={target}")
+
+    def project(self, folder):
+        """Makes a folder with the packages of the TypeScript project, and no module yet."""
+        return Path(shutil.copytree(self.work / "project", folder, symlinks=True))
 
     def component(self, language, work):
         """Builds the same work as a precompiled component."""
