@@ -37,6 +37,7 @@ rm -f vendor/*/.cargo-checksum.json
 ./limit-stack.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 ./lasting.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 ./modules.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
+./speed.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 
 npm pack --silent --pack-destination "$fetched" "$STREAMS" >/dev/null
 tar -xzf "$fetched/${STREAMS/@/-}.tgz" -C "$fetched" package/dist/ponyfill.js
