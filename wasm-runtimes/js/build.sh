@@ -37,6 +37,7 @@ rm -f vendor/*/.cargo-checksum.json
 ./limit-stack.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 ./lasting.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 ./modules.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
+./speed.py "vendor/${QUICKJS%-*}/quickjs/quickjs.c"
 
 npm pack --silent --pack-destination "$fetched" "$STREAMS" >/dev/null
 tar -xzf "$fetched/${STREAMS/@/-}.tgz" -C "$fetched" package/dist/ponyfill.js
@@ -61,7 +62,8 @@ done
 if [[ -z ${WASI_SDK-} ]]; then
     export RQUICKJS_SYS_NO_WASI_SDK=1
     export CC_wasm32_wasip2=/usr/bin/clang-22 AR_wasm32_wasip2=/usr/bin/llvm-ar-22
-    export CFLAGS_wasm32_wasip2="-nostdlibinc -isystem /usr/include/wasm32-wasi"
+    # The linker optimises C's files together, because it is of the compiler's release.
+    export CFLAGS_wasm32_wasip2="-nostdlibinc -isystem /usr/include/wasm32-wasi -flto"
 fi
 # No path of this machine in its assertions.
 export CFLAGS_wasm32_wasip2="${CFLAGS_wasm32_wasip2-} -ffile-prefix-map=$CARGO_TARGET_DIR=/build"

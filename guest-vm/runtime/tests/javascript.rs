@@ -35,6 +35,14 @@ fn headers_bodies_requests_and_responses_are_as_the_standard_has_them() {
     assert_eq!(lines.lines().count(), 172, "{lines}");
 }
 
+/// QuickJS's fast paths, which `wasm-runtimes/js/speed.py` adds, give what its general code gives.
+#[test]
+fn common_values_take_fast_paths_to_the_same_result() {
+    let lines = JAVASCRIPT.answer(&[("fast-paths.js", &file("fast-paths.js"))], asked("/"));
+    assert_eq!(lines.lines().count(), 6, "{lines}");
+    assert!(lines.lines().all(|line| line.starts_with("ok ")), "{lines}");
+}
+
 /// Each promise of the chain keeps the one before, until memory is too short even for an error.
 #[test]
 fn a_chain_of_promises_without_end_is_out_of_memory() {
