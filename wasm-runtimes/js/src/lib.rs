@@ -21,6 +21,7 @@ mod files;
 mod forms;
 mod interpreter;
 mod json;
+mod mappings;
 mod memory;
 mod modules;
 mod native;
