@@ -1,5 +1,5 @@
-//! Parsers of the JavaScript engine that read texts of tenants, compiled natively: what they find, and
-//! that their work is linear.
+//! Parsers of the JavaScript engine that read texts of tenants, compiled natively: what they find,
+//! and that their work is linear.
 
 #![allow(
     clippy::unwrap_used,

@@ -400,8 +400,8 @@ fn may_be_regex(before: Option<&Token<'_>>) -> bool {
     }
 }
 
-/// Returns the end of a regular expression. If it does not end in its line, returns how far the text
-/// was read as an error: the slash is an operator.
+/// Returns the end of a regular expression. If it does not end in its line, the slash is an
+/// operator: returns as an error how far the text was read.
 fn end_of_regex(bytes: &[u8], from: usize) -> Result<usize, usize> {
     let mut is_class = false;
     let mut at = from + 1;

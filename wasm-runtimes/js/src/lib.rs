@@ -12,6 +12,7 @@ mod arena;
 mod builtins;
 mod commonjs;
 mod compression;
+mod content_coding;
 mod crypto;
 mod event_loop;
 mod exchange;

@@ -131,7 +131,7 @@ async function send(response, source) {
   let isBegun = false;
   try {
     reader = source.getReader();
-    isBegun = native.respond(response.status, headOf(response));
+    isBegun = native.respond(response.status, sendable(headOf(response)));
     if (!isBegun) return void (await reader.cancel(gone()));
     for (;;) {
       const { done, value } = await reader.read();
@@ -153,7 +153,8 @@ async function send(response, source) {
   }
 }
 
-// Sends the body of an outbound call's response, without a copy in this engine.
+// Sends the body of an outbound call's response as the server sent it, without a copy in this
+// engine.
 async function relay(response, call) {
   let isBegun = false;
   try {
@@ -187,14 +188,15 @@ function answer(response) {
     const source = sourceOf(response);
     if (source instanceof Incoming || source instanceof ReadableStream) {
       const call = callOf(source);
-      const sent = call === null ? send(response, source instanceof Incoming ? source.stream() : source) : relay(response, call);
+      const sent = call === null || (call.codings !== null && !describes(headOf(response), call))
+        ? send(response, source instanceof Incoming ? source.stream() : source) : relay(response, call);
       sent.catch(reportError).then(() => {
         isAnswered = true;
         endIfAllIsDone();
       });
       return;
     }
-    native.respond(response.status, headOf(response), source);
+    native.respond(response.status, sendable(headOf(response)), source);
   } catch (error) {
     return failed(error);
   }
