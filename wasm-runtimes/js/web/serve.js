@@ -115,7 +115,7 @@ function failed(error) {
   log(1, "Uncaught " + describe(error));
   let why = UNTOLD;
   try {
-    why = (error instanceof Error ? String(error) : inspect(error)).toWellFormed();
+    why = (error instanceof Error ? native.explain(String(error)) : inspect(error)).toWellFormed();
   } catch {
     // It says no more.
   }
@@ -258,6 +258,21 @@ const things = {
 for (const [name, value] of Object.entries(things)) expose(globalThis, name, value);
 exposeParts();
 Math.random = () => native.random();
+
+// The engine has no time zones. A date in another one than the script asks for would be wrong without
+// a sign.
+const UTC = /^(?:(?:etc\/)?(?:gmt|greenwich|uct|universal|utc|zulu)|[+-]00(?::?00)?)$/i;
+for (const name of ["toLocaleString", "toLocaleDateString", "toLocaleTimeString"]) {
+  const inUtc = Date.prototype[name];
+  const { [name]: value } = {
+    [name](_locales = undefined, options = undefined) {
+      const zone = options?.timeZone;
+      if (zone !== undefined && !UTC.test(String(zone))) throw new RangeError(`the time zone ${String(zone)} is not available: ${native.withoutIntl}`);
+      return Reflect.apply(inUtc, this, []);
+    },
+  };
+  Object.defineProperty(Date.prototype, name, { value, writable: true, configurable: true, enumerable: false });
+}
 
 // Globals of Node.js. Their modules are evaluated when a script first reads one of them.
 for (const [name, module, member] of [
