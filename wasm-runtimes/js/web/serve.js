@@ -115,7 +115,7 @@ function failed(error) {
   log(1, "Uncaught " + describe(error));
   let why = UNTOLD;
   try {
-    why = (error instanceof Error ? native.explain(String(error)) : inspect(error)).toWellFormed();
+    why = (error instanceof Error ? native.explain(String(error).toWellFormed()) : inspect(error).toWellFormed());
   } catch {
     // It says no more.
   }
