@@ -119,6 +119,45 @@ fn modules_are_found_by_their_paths() {
 }
 
 #[test]
+fn scripts_learn_that_intl_is_missing_and_what_to_do() {
+    let remedy = "import a package that has their data";
+    let refused = JAVASCRIPT.refused(&[("a.js", b"const format = new Intl.NumberFormat('de');")]);
+    assert!(
+        refused.contains("Intl is not defined: Intl is not available") && refused.contains(remedy),
+        "{refused}"
+    );
+    let script = b"export default { fetch: () => new Response(Intl.DateTimeFormat().format()) };";
+    let failed = JAVASCRIPT.failed(&[("a.js", script)], asked("/"));
+    assert!(failed.contains(remedy), "{failed}");
+    // A zone that the engine does not have is an error, not the time of another zone.
+    let script = b"
+        const date = new Date(Date.UTC(2026, 10, 29, 5, 6, 7));
+        const shown = (zone) => ['toLocaleString', 'toLocaleDateString', 'toLocaleTimeString']
+            .map((name) => {
+                try { return date[name]('en-US', { timeZone: zone }); } catch (error) {
+                    return error instanceof RangeError && error.message;
+                }
+            });
+        export default { fetch: () => new Response(JSON.stringify([
+            typeof Intl, shown(undefined), shown('UTC'), shown('Etc/GMT'), shown('+00:00'),
+            new Set(shown('Europe/Berlin')).size, shown('Europe/Berlin')[0],
+            date.toLocaleString(), Date.prototype.toLocaleString.length,
+        ])) };";
+    let told: serde_json::Value =
+        serde_json::from_str(&JAVASCRIPT.answer(&[("a.js", script)], asked("/"))).unwrap();
+    let in_utc = serde_json::json!(["11/29/2026, 05:06:07 AM", "11/29/2026", "05:06:07 AM"]);
+    assert_eq!(told[0], "undefined");
+    for zone in 1..=4 {
+        assert_eq!(told[zone], in_utc, "{told}");
+    }
+    assert_eq!(told[5], 1);
+    let message = told[6].as_str().unwrap();
+    assert!(message.starts_with("the time zone Europe/Berlin is not available: "));
+    assert!(message.contains(remedy), "{message}");
+    assert_eq!((&told[7], &told[8]), (&in_utc[0], &serde_json::json!(0)));
+}
+
+#[test]
 fn script_errors_are_reported_with_their_location() {
     for (text, wanted) in [
         ("let a = ;", "a.js:1: SyntaxError: "),

@@ -171,6 +171,27 @@ fn commonjs_modules_are_as_in_node() {
 }
 
 #[test]
+fn modules_of_the_engine_resolve_to_their_names() {
+    let main = b"
+        const { createRequire } = require('node:module');
+        const resolved = (require) => ['faasw', 'fs', 'node:fs', 'util/types', './lib/a.js']
+            .map((name) => require.resolve(name));
+        const again = require(require.resolve('faasw')) === require('faasw')
+            && require(require.resolve('fs')) === require('node:fs');
+        let missing;
+        try { require.resolve('node:nothing'); } catch (error) { missing = error.code; }
+        module.exports = { fetch: () => new Response(JSON.stringify([
+            resolved(require), resolved(createRequire('/x.js')), again, missing,
+        ])) };";
+    let files: Files<'_> = &[("main.cjs", main), ("lib/a.js", b"exports.a = 1;")];
+    let resolved = r#"["faasw","fs","node:fs","util/types","/lib/a.js"]"#;
+    assert_eq!(
+        answer(files),
+        format!(r#"[{resolved},{resolved},true,"MODULE_NOT_FOUND"]"#)
+    );
+}
+
+#[test]
 fn modules_of_both_kinds_use_each_other() {
     let main = b"
         import whole, { named, late, inherited } from './c.cjs';

@@ -53,6 +53,10 @@ pub(crate) fn hooks<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     host.set("resolve", Func::from(resolve))?;
     host.set("main", modules::main())?;
     host.set("kind", Func::from(kind))?;
+    host.set(
+        "isFile",
+        Func::from(|path: String| modules::has_file(&path)),
+    )?;
     host.set("compile", Func::from(compile))?;
     host.set("value", Func::from(value))?;
     host.set("namespace", Func::from(namespace))?;

@@ -4,20 +4,36 @@
 //! names for `import *` and `export *` must be known from the text. This reader knows the forms
 //! that compilers and bundlers write. A name that it misses can still be imported by name
 //! (`modules.py` explains open modules).
+//!
+//! The time is linear in the length of the text, whatever the text is.
+
+use std::collections::BTreeSet;
 
 /// The exports of a module, as far as its text shows them.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Exports {
-    /// Names of exports, without duplicates.
+    /// Names of exports, sorted and without duplicates.
     pub names: Vec<String>,
     /// Specifiers of modules whose exports this module exports, too.
     pub reexports: Vec<String>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many tokens, and bytes of regular expressions and strings, were examined.
+    pub(crate) static EXAMINED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts work, so that tests can check that it is linear.
+fn examine(_count: usize) {
+    #[cfg(test)]
+    EXAMINED.set(EXAMINED.get() + _count);
+}
+
 /// Returns whether a text assigns to `exports` or `module.exports`, and has no `import` or `export`
 /// declaration and no `import.meta`.
 pub(crate) fn is_commonjs(text: &str) -> bool {
-    if memchr::memmem::find(text.as_bytes(), b"exports").is_none() {
+    if !text.contains("exports") {
         return false;
     }
     let tokens = tokens(text);
@@ -50,56 +66,94 @@ pub(crate) fn is_commonjs(text: &str) -> bool {
 
 /// Returns the exports that a text shows.
 pub(crate) fn find(text: &str) -> Exports {
-    let mut exports = Exports::default();
-    if memchr::memmem::find(text.as_bytes(), b"export").is_none() {
-        return exports;
+    if !text.contains("export") {
+        return Exports::default();
     }
     let tokens = tokens(text);
-    let mut at = 0;
-    while at < tokens.len() {
-        at = exports.read(&tokens, at);
+    let mut reader = Reader::default();
+    for at in 0..tokens.len() {
+        reader.read(&tokens, at);
     }
-    exports
+    Exports {
+        names: reader.names.into_iter().collect(),
+        reexports: reader.reexports,
+    }
 }
 
-impl Exports {
+/// Reads the tokens of a module once, from the first to the last.
+#[derive(Default)]
+struct Reader {
+    names: BTreeSet<String>,
+    reexports: Vec<String>,
+    known_reexports: BTreeSet<String>,
+    /// The token with which a value of `module.exports` begins.
+    value_at: Option<usize>,
+    /// The braces ahead whose members are exports. They are among the next few tokens.
+    literals_at: BTreeSet<usize>,
+    /// Open brackets: true if the bracket's members are exports.
+    brackets: Vec<bool>,
+    /// The token with which a member of such a bracket begins.
+    member_at: Option<usize>,
+}
+
+impl Reader {
     fn add(&mut self, name: &str) {
-        if name != "default" && !self.names.iter().any(|other| other == name) {
-            self.names.push(name.to_owned());
+        if name != "default" && !self.names.contains(name) {
+            self.names.insert(name.to_owned());
         }
     }
 
     fn add_reexport(&mut self, specifier: &str) {
-        if !self.reexports.iter().any(|other| other == specifier) {
+        if self.known_reexports.insert(specifier.to_owned()) {
             self.reexports.push(specifier.to_owned());
         }
     }
 
-    /// Reads what begins with the token `at`. Returns the token to go on with.
-    fn read(&mut self, tokens: &[Token<'_>], at: usize) -> usize {
+    /// Reads what begins with the token `at`, looking ahead a few tokens.
+    fn read(&mut self, tokens: &[Token<'_>], at: usize) {
+        examine(1);
         let rest = tokens.get(at..).unwrap_or_default();
-        if at > 0 && is_mark(tokens.get(at - 1), b'.') {
-            return at + 1;
+        if self.value_at == Some(at) {
+            self.read_value(rest, at);
         }
+        if self.member_at == Some(at) {
+            self.read_member(rest);
+        }
+        match rest.first() {
+            Some(Token::Mark(b'(' | b'[' | b'{')) => {
+                let is_literal = self.literals_at.remove(&at);
+                self.brackets.push(is_literal);
+                self.member_at = is_literal.then_some(at + 1);
+            }
+            Some(Token::Mark(b')' | b']' | b'}')) => {
+                self.brackets.pop();
+            }
+            Some(Token::Mark(b',')) if self.brackets.last() == Some(&true) => {
+                self.member_at = Some(at + 1);
+            }
+            Some(Token::Word(_)) if at == 0 || !is_mark(tokens.get(at - 1), b'.') => {
+                self.read_word(rest, at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads what begins with a word that is no property.
+    fn read_word(&mut self, rest: &[Token<'_>], at: usize) {
         if let Some(length) = exports_length(rest) {
-            let after = rest.get(length..).unwrap_or_default();
-            match after {
-                [Token::Mark(b'.'), Token::Word(name), Token::Mark(b'='), ..] => self.add(name),
-                [
+            match rest.get(length..).unwrap_or_default() {
+                [Token::Mark(b'.'), Token::Word(name), Token::Mark(b'='), ..]
+                | [
                     Token::Mark(b'['),
                     Token::Text(name),
                     Token::Mark(b']'),
                     Token::Mark(b'='),
                     ..,
-                ] => {
-                    self.add(name);
-                }
-                [Token::Mark(b'='), ..] if length == 3 => {
-                    self.read_value(after.get(1..).unwrap_or_default())
-                }
+                ] => self.add(name),
+                [Token::Mark(b'='), ..] if length == 3 => self.value_at = Some(at + length + 1),
                 _ => {}
             }
-            return at + length;
+            return;
         }
         match rest {
             // Object.defineProperty(exports, "name", …
@@ -116,28 +170,25 @@ impl Exports {
                 {
                     self.add(name);
                 }
-                at + 4
             }
             // __export(exports, { name: … }), as esbuild writes it.
             [
                 Token::Word("__export" | "__reExport" | "__exportStar"),
                 Token::Mark(b'('),
                 after @ ..,
-            ] => {
-                self.read_helper(after);
-                at + 2
-            }
-            _ => at + 1,
+            ] => self.read_helper(after, at + 2),
+            _ => {}
         }
     }
 
-    /// Reads the value that is assigned to `module.exports`.
-    fn read_value(&mut self, mut value: &[Token<'_>]) {
+    /// Reads the value that is assigned to `module.exports`, from the token `at` on.
+    fn read_value(&mut self, value: &[Token<'_>], at: usize) {
         // module.exports = exports = …, and __toCommonJS(name) after it, export nothing new.
-        while let Some(length) = exports_length(value)
+        if let Some(length) = exports_length(value)
             && is_mark(value.get(length), b'=')
         {
-            value = value.get(length + 1..).unwrap_or_default();
+            self.value_at = Some(at + length + 1);
+            return;
         }
         match value {
             [
@@ -149,23 +200,25 @@ impl Exports {
             ] => {
                 self.add_reexport(name);
             }
-            [Token::Mark(b'{'), members @ ..] => self.read_members(members),
+            [Token::Mark(b'{'), ..] => {
+                self.literals_at.insert(at);
+            }
             _ => {}
         }
     }
 
-    /// Reads the arguments of a helper function of a compiler.
-    fn read_helper(&mut self, arguments: &[Token<'_>]) {
-        for (at, token) in arguments.iter().enumerate().take(8) {
+    /// Reads the arguments of a helper function of a compiler, from the token `at` on.
+    fn read_helper(&mut self, arguments: &[Token<'_>], at: usize) {
+        for (index, token) in arguments.iter().enumerate().take(8) {
             match token {
                 Token::Mark(b')') => return,
                 Token::Mark(b'{') => {
-                    self.read_members(arguments.get(at + 1..).unwrap_or_default());
+                    self.literals_at.insert(at + index);
                     return;
                 }
                 Token::Word("require") => {
                     if let Some([Token::Mark(b'('), Token::Text(name), ..]) =
-                        arguments.get(at + 1..)
+                        arguments.get(index + 1..)
                     {
                         self.add_reexport(name);
                     }
@@ -176,58 +229,29 @@ impl Exports {
         }
     }
 
-    /// Reads the members of an object literal.
-    fn read_members(&mut self, mut members: &[Token<'_>]) {
-        loop {
-            match members {
-                [
-                    Token::Mark(b'.'),
-                    Token::Mark(b'.'),
-                    Token::Mark(b'.'),
-                    rest @ ..,
-                ] => {
-                    if let [
-                        Token::Word("require"),
-                        Token::Mark(b'('),
-                        Token::Text(name),
-                        ..,
-                    ] = rest
-                    {
-                        self.add_reexport(name);
-                    }
-                }
-                [
-                    Token::Word("get" | "set" | "async"),
-                    Token::Word(name) | Token::Text(name),
-                    ..,
-                ] => {
-                    self.add(name);
-                }
-                [
-                    Token::Word(name) | Token::Text(name),
-                    Token::Mark(b',' | b'}' | b':' | b'('),
-                    ..,
-                ] => {
-                    self.add(name);
-                }
-                [Token::Mark(b'}'), ..] | [] => return,
-                _ => {}
-            }
-            // To the next member.
-            let mut depth = 0;
-            let mut at = 0;
-            loop {
-                match members.get(at) {
-                    None => return,
-                    Some(Token::Mark(b'(' | b'[' | b'{')) => depth += 1,
-                    Some(Token::Mark(b'}')) if depth == 0 => return,
-                    Some(Token::Mark(b')' | b']' | b'}')) => depth -= 1,
-                    Some(Token::Mark(b',')) if depth == 0 => break,
-                    _ => {}
-                }
-                at += 1;
-            }
-            members = members.get(at + 1..).unwrap_or_default();
+    /// Reads a member of an object literal.
+    fn read_member(&mut self, member: &[Token<'_>]) {
+        match member {
+            [
+                Token::Mark(b'.'),
+                Token::Mark(b'.'),
+                Token::Mark(b'.'),
+                Token::Word("require"),
+                Token::Mark(b'('),
+                Token::Text(name),
+                ..,
+            ] => self.add_reexport(name),
+            [
+                Token::Word("get" | "set" | "async"),
+                Token::Word(name) | Token::Text(name),
+                ..,
+            ]
+            | [
+                Token::Word(name) | Token::Text(name),
+                Token::Mark(b',' | b'}' | b':' | b'('),
+                ..,
+            ] => self.add(name),
+            _ => {}
         }
     }
 }
@@ -270,6 +294,8 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     // Open braces: true if the brace is that of `${` in a template.
     let mut braces: Vec<bool> = Vec::new();
+    // A regular expression that began before here would not end in its line.
+    let mut no_regex_before = 0;
     let mut at = if text.starts_with("#!") {
         end_of_line(bytes, 0)
     } else {
@@ -280,11 +306,18 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
         match first {
             b'/' if byte(at + 1) == b'/' => at = end_of_line(bytes, at),
             b'/' if byte(at + 1) == b'*' => {
-                let rest = bytes.get(at + 2..).unwrap_or_default();
-                at = memchr::memmem::find(rest, b"*/").map_or(bytes.len(), |end| at + 2 + end + 2);
+                let rest = text.get(at + 2..).unwrap_or_default();
+                at = rest.find("*/").map_or(bytes.len(), |end| at + 2 + end + 2);
             }
-            b'/' if may_be_regex(tokens.last()) => {
-                at = end_of_regex(bytes, at);
+            b'/' => {
+                let mut end = at + 1;
+                if at >= no_regex_before && may_be_regex(tokens.last()) {
+                    match end_of_regex(bytes, at) {
+                        Ok(of_regex) => end = of_regex,
+                        Err(examined) => no_regex_before = examined,
+                    }
+                }
+                at = end;
                 tokens.push(Token::Mark(b'/'));
             }
             b'"' | b'\'' => {
@@ -339,7 +372,9 @@ fn is_word_byte(byte: u8) -> bool {
 
 fn end_of_line(bytes: &[u8], from: usize) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
-    memchr::memchr(b'\n', rest).map_or(bytes.len(), |end| from + end)
+    let mut rest = rest.iter();
+    rest.position(|byte| *byte == b'\n')
+        .map_or(bytes.len(), |end| from + end)
 }
 
 /// Returns whether a slash after that token begins a regular expression.
@@ -365,26 +400,30 @@ fn may_be_regex(before: Option<&Token<'_>>) -> bool {
     }
 }
 
-fn end_of_regex(bytes: &[u8], from: usize) -> usize {
+/// Returns the end of a regular expression. If it does not end in its line, the slash is an
+/// operator: returns as an error how far the text was read.
+fn end_of_regex(bytes: &[u8], from: usize) -> Result<usize, usize> {
     let mut is_class = false;
     let mut at = from + 1;
     while let Some(&byte) = bytes.get(at) {
+        examine(1);
         at += 1;
         match byte {
             b'\\' => at += 1,
             b'[' => is_class = true,
             b']' => is_class = false,
-            b'/' if !is_class => return at,
-            b'\n' => return from + 1,
+            b'/' if !is_class => return Ok(at),
+            b'\n' => break,
             _ => {}
         }
     }
-    from + 1
+    Err(at)
 }
 
 fn end_of_string(bytes: &[u8], from: usize, quote: u8) -> usize {
     let mut at = from + 1;
     while let Some(&byte) = bytes.get(at) {
+        examine(1);
         at += 1;
         match byte {
             b'\\' => at += 1,
@@ -400,6 +439,7 @@ fn end_of_string(bytes: &[u8], from: usize, quote: u8) -> usize {
 fn end_of_template(bytes: &[u8], from: usize, braces: &mut Vec<bool>) -> usize {
     let mut at = from;
     while let Some(&byte) = bytes.get(at) {
+        examine(1);
         at += 1;
         match byte {
             b'\\' => at += 1,

@@ -6,7 +6,8 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
 };
 
 use rquickjs::{
@@ -16,7 +17,11 @@ use rquickjs::{
 };
 
 use crate::{
-    builtins, commonjs, export_names, faasw_module, json::Json, script_error, source_maps,
+    builtins, commonjs,
+    export_names::{self, Exports},
+    faasw_module,
+    json::Json,
+    script_error, source_maps,
 };
 
 /// The file with the table. Scripts see neither this file nor others in its folder.
@@ -39,6 +44,8 @@ struct File {
     content: Vec<u8>,
     /// The kind that the content shows, once it was examined.
     kind: Option<Kind>,
+    /// The exports that the content shows, once it was examined.
+    exports: Option<Rc<Exports>>,
     was_loaded: bool,
     was_forgotten: bool,
 }
@@ -104,6 +111,7 @@ pub(crate) fn have(
             let file = File {
                 content,
                 kind: None,
+                exports: None,
                 was_loaded: false,
                 was_forgotten: false,
             };
@@ -156,6 +164,7 @@ pub(crate) fn forget_what_was_loaded() {
     }
     FILES.with_borrow_mut(|files| {
         for file in files.values_mut().filter(|file| file.was_loaded) {
+            file.exports = None;
             let mut content = std::mem::take(&mut file.content);
             // Pages that are all zeroes are not frozen.
             content.fill(0);
@@ -260,30 +269,40 @@ fn with_text<T>(path: &str, run: impl FnOnce(&str) -> T) -> Option<T> {
 /// Returns what a CommonJS module exports by its text, with the exports of modules that it exports
 /// again.
 pub(crate) fn export_names(path: &str) -> Vec<String> {
-    let mut names = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut known = BTreeSet::from([path.to_owned()]);
     let mut paths = vec![path.to_owned()];
-    let mut at = 0;
-    while let Some(path) = paths.get(at).cloned() {
-        at += 1;
-        let Some(exports) = with_text(&path, export_names::find) else {
+    while let Some(path) = paths.pop() {
+        let Some(exports) = exports_of(&path) else {
             continue;
         };
-        for name in exports.names {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        for specifier in exports.reexports {
-            if let Ok(next) = resolve(&path, &specifier)
+        names.extend(exports.names.iter().cloned());
+        for specifier in &exports.reexports {
+            if let Ok(next) = resolve(&path, specifier)
                 && has_file(&next)
                 && kind_of(&next) == Kind::CommonJs
-                && !paths.contains(&next)
+                && known.insert(next.clone())
             {
                 paths.push(next);
             }
         }
     }
-    names
+    names.into_iter().collect()
+}
+
+/// Returns what a file's text exports. The text is examined once.
+fn exports_of(path: &str) -> Option<Rc<Exports>> {
+    let examined = FILES.with_borrow(|files| files.get(path)?.exports.clone());
+    if examined.is_some() {
+        return examined;
+    }
+    let exports = Rc::new(with_text(path, export_names::find)?);
+    FILES.with_borrow_mut(|files| {
+        if let Some(file) = files.get_mut(path) {
+            file.exports = Some(exports.clone());
+        }
+    });
+    Some(exports)
 }
 
 /// The endings that a path may lack.

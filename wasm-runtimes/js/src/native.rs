@@ -14,8 +14,8 @@ use crate::{
     bindings::wasi::cli::environment::get_environment,
     builtins, commonjs, compression, crypto, event_loop,
     exchange::{self, Body},
-    files, forms, memory, modules, outbound_native, random, settings, source_maps, stores, text,
-    urls,
+    files, forms, memory, modules, outbound_native, random, script_error, settings, source_maps,
+    stores, text, urls,
 };
 
 type Bytes<'js> = TypedArray<'js, u8>;
@@ -28,6 +28,11 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
         "mapStack",
         Func::from(|stack: String| source_maps::shown(&stack)),
     )?;
+    all.set(
+        "explain",
+        Func::from(|message: String| script_error::explain(message)),
+    )?;
+    all.set("withoutIntl", script_error::WITHOUT_INTL)?;
     all.set("write", Func::from(write))?;
     all.set("now", Func::from(event_loop::now))?;
     all.set("origin", Func::from(event_loop::origin))?;

@@ -28,6 +28,7 @@ use crate::{
             streams::{InputStream, OutputStream, StreamError},
         },
     },
+    content_coding::{Decoded, Decoder},
     event_loop, exchange, outbound_errors,
 };
 
@@ -50,6 +51,9 @@ const OF_THE_BODY: [&str; 5] = [
 /// drops them.
 const CREDENTIALS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
+/// The codings that a request accepts unless the script says otherwise, as in Workers.
+const CODINGS: &str = "br, gzip";
+
 /// A call under way. Each stream is declared before the body to which it belongs, because fields
 /// are dropped in this order.
 #[derive(Default)]
@@ -63,6 +67,8 @@ struct Call {
     sent: usize,
     /// Bytes of the response's body that were read, but that the script has not taken yet.
     received: Vec<u8>,
+    /// The decoder of the response's body, if it has content codings.
+    decoder: Option<Decoder>,
 }
 
 thread_local! {
@@ -161,6 +167,7 @@ impl Request<'_> {
         };
         let mut fields = std::mem::take(&mut self.fields);
         fields.retain(|(name, _)| is_sent(name));
+        let has_range = fields.iter().any(|(name, _)| name == "range");
         let mut add = |name: &str, value: &str| {
             if !fields.iter().any(|(other, _)| other == name) {
                 fields.push((name.to_owned(), value.to_owned()));
@@ -170,6 +177,11 @@ impl Request<'_> {
             add("content-length", &length.to_string());
         }
         add("accept", "*/*");
+        // A range is one of the coded body, which cannot be decoded alone (Fetch, section 4.6).
+        add(
+            "accept-encoding",
+            if has_range { "identity" } else { CODINGS },
+        );
         add("user-agent", "faasw");
         match self.cache.as_str() {
             "no-cache" => add("cache-control", "max-age=0"),
@@ -269,7 +281,40 @@ impl Call {
         self.outgoing = None;
     }
 
+    /// Returns the next piece of the body, decoded.
     fn read(&mut self) -> Received {
+        loop {
+            let Some(decoder) = &mut self.decoder else {
+                return self.read_coded();
+            };
+            match decoder.next() {
+                Ok(Decoded::Piece(piece)) => return Received::Piece(piece),
+                Ok(Decoded::End) => return Received::End,
+                Ok(Decoded::NeedsInput) => {}
+                Err(why) => {
+                    self.close();
+                    let why = format!("HTTP-response-content-coding: {why}");
+                    return Received::Failed(why);
+                }
+            }
+            match self.read_coded() {
+                Received::Piece(piece) => {
+                    if let Some(decoder) = &mut self.decoder {
+                        decoder.put(piece);
+                    }
+                }
+                Received::End => {
+                    if let Some(decoder) = &mut self.decoder {
+                        decoder.finish();
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Returns the next piece of the body as the server sent it.
+    fn read_coded(&mut self) -> Received {
         let Some(input) = &self.input else {
             return Received::End;
         };
@@ -346,6 +391,15 @@ pub(crate) fn head(number: u32) -> Option<std::result::Result<Head, String>> {
     head.unwrap_or_else(|| Some(Err(over())))
 }
 
+/// Has the response's body decoded when it is read. Returns false if it stays as it is, because the
+/// value of its field `content-encoding` names no coding, or an unknown one.
+pub(crate) fn decode(number: u32, codings: &str) -> bool {
+    let decoder = Decoder::of(codings);
+    let decodes = decoder.is_some();
+    with(number, |call| call.decoder = decoder);
+    decodes
+}
+
 /// Returns the next piece of the response's body.
 pub(crate) fn read(number: u32) -> Received {
     with(number, Call::read).unwrap_or_else(|| Received::Failed(over()))
@@ -380,7 +434,7 @@ pub(crate) fn received(number: u32) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// Moves the response's body to the client.
+/// Moves the response's body to the client, as the server sent it.
 pub(crate) fn relay(number: u32) -> Relayed {
     let relayed = with(number, |call| {
         for _ in 0..PIECES_AT_ONCE {

@@ -24,6 +24,10 @@ pub(crate) fn add<'js>(all: &Object<'js>) -> Result<()> {
     all.set("callAnswered", Func::from(outbound::answered))?;
     all.set("callHead", Func::from(head))?;
     all.set("callReason", Func::from(outbound_errors::reason))?;
+    all.set(
+        "callDecode",
+        Func::from(|number, codings: String| outbound::decode(number, &codings)),
+    )?;
     all.set("callReadable", Func::from(outbound::readable))?;
     all.set("callRead", Func::from(read))?;
     all.set("callReceive", Func::from(receive))?;

@@ -17,6 +17,20 @@ pub(crate) fn plain(message: &str) -> Error {
     }
 }
 
+/// The reason why scripts have no `Intl`, and the remedy.
+pub(crate) const WITHOUT_INTL: &str = "the engine has no locales, and no time zones but UTC; \
+     import a package that has their data, such as @formatjs/intl-datetimeformat or \
+     @formatjs/intl-numberformat";
+
+/// Returns an error's text with the remedy, if it is about an interface that the engine lacks.
+pub(crate) fn explain(message: String) -> String {
+    if message.ends_with("Intl is not defined") {
+        format!("{message}: Intl is not available, because {WITHOUT_INTL}")
+    } else {
+        message
+    }
+}
+
 /// Returns an error that belongs to a whole file.
 pub(crate) fn at(file: &str, message: &str) -> Error {
     Error {
@@ -56,7 +70,7 @@ pub(crate) fn of(ctx: &Ctx<'_>, error: rquickjs::Error) -> Error {
 fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Option<String> {
     Coerced::<String>::from_js(ctx, value)
         .ok()
-        .map(|text| text.0)
+        .map(|text| explain(text.0))
 }
 
 /// Returns the file and the line of a frame.

@@ -8,7 +8,12 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use rquickjs::{Ctx, Function, Result, function::Func};
 
-use crate::{interpreter, json::Json, modules};
+use crate::{
+    interpreter,
+    json::Json,
+    mappings::{self, Mappings},
+    modules,
+};
 
 thread_local! {
     static MAPS: RefCell<BTreeMap<String, Map>> = const { RefCell::new(BTreeMap::new()) };
@@ -16,8 +21,7 @@ thread_local! {
 
 struct Map {
     sources: Vec<String>,
-    /// Base64 VLQ, as in the file.
-    mappings: Box<str>,
+    mappings: Mappings,
     /// The length in bytes of what precedes the module's text in its first line.
     shift: usize,
 }
@@ -95,7 +99,7 @@ fn read(module: &str, text: &[u8], shift: usize) -> Option<Map> {
         .map(|source| source_path(module, root, source.text().unwrap_or_default()));
     Some(Map {
         sources: sources.collect(),
-        mappings: map.get("mappings")?.text()?.into(),
+        mappings: Mappings::new(map.get("mappings")?.text()?),
         shift,
     })
 }
@@ -127,7 +131,7 @@ fn source_path(module: &str, root: &str, source: &str) -> String {
 
 /// Returns a stack with the positions of the author's files.
 pub(crate) fn shown(stack: &str) -> String {
-    MAPS.with_borrow(|maps| {
+    MAPS.with_borrow_mut(|maps| {
         if maps.is_empty() {
             return stack.to_owned();
         }
@@ -139,10 +143,10 @@ pub(crate) fn shown(stack: &str) -> String {
     })
 }
 
-fn shown_frame(maps: &BTreeMap<String, Map>, frame: &str) -> String {
-    let find = || {
+fn shown_frame(maps: &mut BTreeMap<String, Map>, frame: &str) -> String {
+    let mut find = || {
         let place = FramePosition::of(frame, |file| maps.contains_key(file))?;
-        let map = maps.get(place.file)?;
+        let map = maps.get_mut(place.file)?;
         let (source, line, column) = map.find(place.line, place.column)?;
         let before = frame.get(..place.at)?;
         let after = if frame.ends_with(')') { ")" } else { "" };
@@ -194,84 +198,20 @@ impl<'a> FramePosition<'a> {
 
 impl Map {
     /// Returns the source, line and column of a position. Lines and columns begin at 1.
-    fn find(&self, line: u32, column: u32) -> Option<(&str, i64, i64)> {
+    fn find(&mut self, line: u32, column: u32) -> Option<(&str, u32, u32)> {
         let shift = if line == 1 { self.shift } else { 0 };
-        let column = (i64::from(column) - 1 - i64::try_from(shift).ok()?).max(0);
-        let lines = self.mappings.split(';');
-        let (mut source, mut source_line, mut source_column) = (0_i64, 0_i64, 0_i64);
-        let mut found = None;
-        for (index, segments) in lines.enumerate().take(line as usize) {
-            let is_line = index + 1 == line as usize;
-            let mut generated = 0_i64;
-            for segment in segments.split(',').filter(|segment| !segment.is_empty()) {
-                let mut fields = Fields(segment.bytes());
-                generated += fields.next()??;
-                if is_line && generated > column && found.is_some() {
-                    break;
-                }
-                let Some(field) = fields.next() else {
-                    continue;
-                };
-                source += field?;
-                source_line += fields.next()??;
-                source_column += fields.next()??;
-                if is_line {
-                    found = Some((source, source_line, source_column));
-                }
-            }
-        }
-        let (source, line, column) = found?;
-        let source = self.sources.get(usize::try_from(source).ok()?)?;
-        Some((source, line + 1, column + 1))
+        let column = (column as usize).saturating_sub(shift + 1);
+        let (source, line, column) = self.mappings.find(line.checked_sub(1)?, column)?;
+        let source = self.sources.get(source as usize)?;
+        Some((source, line.checked_add(1)?, column.checked_add(1)?))
     }
-}
-
-/// The numbers of a segment, in base64 VLQ. An item is `None` if it is malformed.
-struct Fields<'a>(std::str::Bytes<'a>);
-
-impl Iterator for Fields<'_> {
-    type Item = Option<i64>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut value = 0_i64;
-        let mut shift = 0;
-        loop {
-            let Some(byte) = self.0.next() else {
-                return (shift > 0).then_some(None);
-            };
-            let Some(digit) = digit(byte).filter(|_| shift <= 30) else {
-                return Some(None);
-            };
-            value |= i64::from(digit & 31) << shift;
-            shift += 5;
-            if digit & 32 == 0 {
-                let magnitude = value >> 1;
-                return Some(Some(if value & 1 == 0 {
-                    magnitude
-                } else {
-                    -magnitude
-                }));
-            }
-        }
-    }
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    Some(match byte {
-        b'A'..=b'Z' => byte - b'A',
-        b'a'..=b'z' => byte - b'a' + 26,
-        b'0'..=b'9' => byte - b'0' + 52,
-        b'+' | b'-' => 62,
-        b'/' | b'_' => 63,
-        _ => return None,
-    })
 }
 
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);
     for byte in text.trim_end_matches('=').bytes() {
-        bits = (bits << 6) | u32::from(digit(byte)?);
+        bits = (bits << 6) | u32::from(mappings::digit(byte)?);
         count += 6;
         if count >= 8 {
             count -= 8;

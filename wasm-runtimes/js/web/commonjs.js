@@ -101,8 +101,11 @@ function makeRequire(module) {
   const base = pathOf(module.filename);
   const require = (specifier) => requireFrom(base, module, specifier);
   require.resolve = (specifier) => {
-    const found = host.resolve(base, String(specifier));
-    return host.kind(found) === "builtin" ? found : "/" + found;
+    specifier = String(specifier);
+    const found = host.resolve(base, specifier);
+    // A module of the engine has no file.
+    if (!host.isFile(found)) return found === `node:${specifier}` ? specifier : found;
+    return "/" + found;
   };
   require.resolve.paths = () => [];
   require.cache = cache;

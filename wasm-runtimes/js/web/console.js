@@ -17,7 +17,7 @@ function describe(error, depth = 8) {
     if (!(error instanceof Error)) return inspect(error).toWellFormed();
     // Other errors map their stack themselves.
     const stack = frames(error instanceof DOMException ? native.mapStack(error.stack) : error.stack);
-    let text = String(error) + (stack === "" ? "" : "\n" + stack);
+    let text = native.explain(String(error).toWellFormed()) + (stack === "" ? "" : "\n" + stack);
     if (depth > 0 && error.cause !== undefined) text += "\n  caused by " + describe(error.cause, depth - 1);
     if (depth > 0 && error instanceof AggregateError) {
       text += error.errors.slice(0, 8).map((one) => "\n  with " + describe(one, 0)).join("");

@@ -30,6 +30,18 @@ function callOf(source) {
   return apply(weakGet, callsOfStreams, [source]) ?? null;
 }
 
+// Whether these fields describe the body of a call's response as the server sent it.
+const describes = (fields, call) => call.codings === codingsOf(fields);
+
+// The content codings that fields name, or null.
+function codingsOf(fields) {
+  let codings = null;
+  for (let at = 0; at < fields.length; at++) {
+    if (fields[at][0] === "content-encoding") codings = codings === null ? fields[at][1] : codings + ", " + fields[at][1];
+  }
+  return codings;
+}
+
 // One call of `fetch`, and the body of its response. Redirects give it a new native part.
 class Call extends Incoming {
   // The number of the native part, or 0.
@@ -45,6 +57,8 @@ class Call extends Incoming {
   // The source of the request's body, if it is a stream.
   #reader = null;
   #abort;
+  // The content codings of the response's body, if reading decodes them. `relay` does not.
+  codings = null;
 
   constructor(error, signal) {
     super();
@@ -165,6 +179,7 @@ class Call extends Incoming {
   // ---- the request
 
   async go({ method, url: href, fields, redirect, cache, integrity }, source) {
+    fields = sendable(fields);
     let leftOut = 0;
     let isRedirected = false;
     for (let hops = 0; ; hops++) {
@@ -222,6 +237,7 @@ class Call extends Incoming {
         }
       }
       let answer = method === "HEAD" || NO_BODY.has(status) ? null : valueOf(head[1], "content-length") === "0" ? "" : this;
+      if (answer === this) this.#decode(number, head[1]);
       if (integrity !== "" && answer !== null) {
         if (answer === this) await this.receive();
         answer = answer === this ? this.received() : new Uint8Array();
@@ -229,6 +245,16 @@ class Call extends Incoming {
       }
       if (answer !== this) this.close();
       return responseOf(status, native.callReason(status), head[1], answer, withoutFragment(url), isRedirected);
+    }
+  }
+  // Has the response's body decoded. Its fields stay as the server sent them.
+  #decode(number, fields) {
+    const codings = codingsOf(fields);
+    if (codings === null || !native.callDecode(number, codings)) return;
+    this.codings = codings;
+    for (let at = 0; at < fields.length; at++) {
+      const name = fields[at][0];
+      if (name === "content-encoding" || name === "content-length") fields[at][2] = CODED;
     }
   }
   #data(method, url) {

@@ -5,6 +5,10 @@ let lazyHeaders;
 let headersOf;
 let fix;
 let isFixed;
+let sendable;
+
+// The third item of a pair: the field describes a body as a server sent it, which was decoded.
+const CODED = true;
 
 // As interfaces of the web do where they are called with fewer arguments than they need.
 function needs(count, given) {
@@ -23,7 +27,7 @@ class Headers {
     }
     if (#list in init && init[Symbol.iterator] === Headers.prototype.entries) {
       const from = init.#all();
-      for (let at = 0; at < from.length; at++) this.#list[at] = [from[at][0], from[at][1]];
+      for (let at = 0; at < from.length; at++) this.#list[at] = from[at].length === 3 ? [from[at][0], from[at][1], CODED] : [from[at][0], from[at][1]];
     } else if (typeof init[Symbol.iterator] === "function") {
       for (const pair of init) {
         const both = [...pair];
@@ -108,8 +112,8 @@ class Headers {
     if (first === undefined) {
       list.push([name, value]);
     } else {
-      first[1] = value;
       this.#list = list.filter((pair) => pair === first || pair[0] !== name);
+      this.#list[this.#list.indexOf(first)] = [name, value];
     }
   }
   // Sorted by name; fields of one name are one, but cookies.
@@ -131,5 +135,12 @@ class Headers {
   *values() { for (const [, value] of this.entries()) yield value; }
 }
 Headers.prototype[Symbol.iterator] = Headers.prototype.entries;
+// Returns the fields to send with a body that is not coded.
+sendable = (fields) => {
+  for (let at = 0; at < fields.length; at++) {
+    if (fields[at].length === 3) return fields.filter((pair) => pair.length < 3);
+  }
+  return fields;
+};
 Headers.inside();
 delete Headers.inside;

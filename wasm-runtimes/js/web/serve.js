@@ -115,7 +115,7 @@ function failed(error) {
   log(1, "Uncaught " + describe(error));
   let why = UNTOLD;
   try {
-    why = (error instanceof Error ? String(error) : inspect(error)).toWellFormed();
+    why = (error instanceof Error ? native.explain(String(error).toWellFormed()) : inspect(error).toWellFormed());
   } catch {
     // It says no more.
   }
@@ -131,7 +131,7 @@ async function send(response, source) {
   let isBegun = false;
   try {
     reader = source.getReader();
-    isBegun = native.respond(response.status, headOf(response));
+    isBegun = native.respond(response.status, sendable(headOf(response)));
     if (!isBegun) return void (await reader.cancel(gone()));
     for (;;) {
       const { done, value } = await reader.read();
@@ -153,7 +153,8 @@ async function send(response, source) {
   }
 }
 
-// Sends the body of an outbound call's response, without a copy in this engine.
+// Sends the body of an outbound call's response as the server sent it, without a copy in this
+// engine.
 async function relay(response, call) {
   let isBegun = false;
   try {
@@ -187,14 +188,15 @@ function answer(response) {
     const source = sourceOf(response);
     if (source instanceof Incoming || source instanceof ReadableStream) {
       const call = callOf(source);
-      const sent = call === null ? send(response, source instanceof Incoming ? source.stream() : source) : relay(response, call);
+      const sent = call === null || (call.codings !== null && !describes(headOf(response), call))
+        ? send(response, source instanceof Incoming ? source.stream() : source) : relay(response, call);
       sent.catch(reportError).then(() => {
         isAnswered = true;
         endIfAllIsDone();
       });
       return;
     }
-    native.respond(response.status, headOf(response), source);
+    native.respond(response.status, sendable(headOf(response)), source);
   } catch (error) {
     return failed(error);
   }
@@ -256,6 +258,21 @@ const things = {
 for (const [name, value] of Object.entries(things)) expose(globalThis, name, value);
 exposeParts();
 Math.random = () => native.random();
+
+// The engine has no time zones. A date in another one than the script asks for would be wrong without
+// a sign.
+const UTC = /^(?:(?:etc\/)?(?:gmt|greenwich|uct|universal|utc|zulu)|[+-]00(?::?00)?)$/i;
+for (const name of ["toLocaleString", "toLocaleDateString", "toLocaleTimeString"]) {
+  const inUtc = Date.prototype[name];
+  const { [name]: value } = {
+    [name](_locales = undefined, options = undefined) {
+      const zone = options?.timeZone;
+      if (zone !== undefined && !UTC.test(String(zone))) throw new RangeError(`the time zone ${String(zone)} is not available: ${native.withoutIntl}`);
+      return Reflect.apply(inUtc, this, []);
+    },
+  };
+  Object.defineProperty(Date.prototype, name, { value, writable: true, configurable: true, enumerable: false });
+}
 
 // Globals of Node.js. Their modules are evaluated when a script first reads one of them.
 for (const [name, module, member] of [

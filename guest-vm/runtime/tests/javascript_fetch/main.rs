@@ -11,6 +11,7 @@
 mod support;
 
 mod bodies;
+mod codings;
 mod failures;
 mod lifetime;
 mod requests;

@@ -32,7 +32,8 @@ fn a_request_is_sent_and_its_response_is_received() {
         .iter()
         .map(|(name, _)| name.as_slice())
         .collect();
-    assert_eq!(names, [b"x-key".as_slice(), b"accept", b"user-agent"]);
+    let expected: [&[u8]; 4] = [b"x-key", b"accept", b"accept-encoding", b"user-agent"];
+    assert_eq!(names, expected);
     assert_eq!(field(&calls[0], "accept"), ["*/*"]);
     assert_eq!(field(&calls[0], "user-agent"), ["faasw"]);
 }
