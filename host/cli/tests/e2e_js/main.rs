@@ -297,6 +297,16 @@ fn the_examples_behave_as_documented() {
     );
     assert_eq!(BENCH.get("/csv/").status, 405);
 
+    deploy("upload", &example("upload.js"));
+    let form = format!(
+        "--b\r\nContent-Disposition: form-data; name=\"file\"; \
+         filename=\"a\"\r\n\r\n{}\r\n--b--\r\n",
+        "x".repeat(700_000)
+    );
+    let kind = "content-type: multipart/form-data; boundary=b\r\n";
+    let page = BENCH.request("POST", "/upload/", kind, &form).body;
+    assert!(page.contains("a: 700000 bytes"), "{page}");
+
     let options = FunctionOptions::default().env("SECRET", "It's a Secret to Everybody");
     BENCH.deploy("webhook", &one(&example("webhook.js")), options);
     // The pair is GitHub's own example.
