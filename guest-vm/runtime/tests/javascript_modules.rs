@@ -10,8 +10,6 @@
 
 mod support;
 
-use std::io::Read as _;
-
 use faasw_runtime::platform::LogStream;
 use support::fixture;
 use support::scripts::{JAVASCRIPT, asked};
@@ -538,62 +536,6 @@ fn globals_of_node_are_there_in_handlers() {
     let text = b"globalThis.Buffer = 1; const process = 2;
         export default () => new Response(`${Buffer} ${process}`);";
     assert_eq!(answer(&[("a.js", text)]), "1 2");
-}
-
-/// Returns the files of an archive, the script's first file first.
-fn unpacked(name: &str, first: &str) -> Vec<(String, Vec<u8>)> {
-    let packed = fixture(name);
-    let decoder = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
-    let mut files = Vec::new();
-    for entry in tar::Archive::new(decoder).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        if !entry.header().entry_type().is_file() {
-            continue;
-        }
-        let path = entry.path().unwrap().to_str().unwrap().to_owned();
-        let path = path.trim_start_matches("./").to_owned();
-        let mut content = Vec::new();
-        entry.read_to_end(&mut content).unwrap();
-        files.push((path, content));
-    }
-    files.sort_by_key(|(path, _)| path != first);
-    files
-}
-
-/// Ajv, jsonwebtoken, React and semver are CommonJS; the others are ECMAScript modules.
-#[test]
-fn packages_of_npm_run_unbundled() {
-    let files = unpacked("tests/fixtures/scripts/npm-tree.tar.zst", "main.mjs");
-    let files: Vec<(&str, &[u8])> = files
-        .iter()
-        .map(|(path, content)| (path.as_str(), content.as_slice()))
-        .collect();
-    for (path, wanted) in [
-        ("/ajv", r#"[true,false,"must be >= 2"]"#),
-        ("/semver", "1.3.0 true"),
-        (
-            "/jose",
-            concat!(
-                r#"["eyJhbGciOiJIUzI1NiJ9.eyJhIjoxfQ."#,
-                r#"6Rr6mt46cFv83G1c_M0DUh_3MJ0aC1Bx9p9XhWH3KR4",{"a":1}]"#
-            ),
-        ),
-        (
-            "/jsonwebtoken",
-            concat!(
-                r#"["eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJhIjoxfQ."#,
-                r#"57TF7smP9XDhIexBqPC-F1toZReYZLWb_YRU5tv0sxM",{"a":1},"invalid signature"]"#
-            ),
-        ),
-        (
-            "/react",
-            r#"<ul class="list"><li>a</li><li>&lt;b&gt;</li></ul>"#,
-        ),
-        ("/itty/x", "itty x"),
-        ("/context", "df0e525c"),
-    ] {
-        assert_eq!(JAVASCRIPT.answer(&files, asked(path)), wanted, "{path}");
-    }
 }
 
 fn base64_of(bytes: &[u8]) -> String {

@@ -254,6 +254,82 @@ fn a_new_project_of_typescript_runs() {
     );
 }
 
+/// The packages of the archive have the versions of the example's lock file.
+fn the_example_project_runs() {
+    let scene = Scene::new();
+    for path in [
+        "package.json",
+        "tsconfig.json",
+        "src/index.ts",
+        "src/bookmarks.ts",
+        "src/draft.ts",
+        "src/page.tsx",
+    ] {
+        let text = e2e::file(&format!("examples/typescript/{path}"));
+        scene.write(
+            &format!("bookmarks/{path}"),
+            std::str::from_utf8(&text).unwrap(),
+        );
+    }
+    unpack_packages(&scene.folder.path().join("bookmarks"));
+    scene.deploy(&["bookmarks"]);
+    let send = |words: &[&str]| {
+        let output = scene.run(&[&["invoke", "bookmarks", "--verbose"], words].concat());
+        let head = String::from_utf8(output.stderr).unwrap();
+        (String::from_utf8(output.stdout).unwrap(), head)
+    };
+    let (saved, head) = send(&[
+        "--path",
+        "/bookmarks",
+        "-H",
+        "content-type: application/json",
+        "-d",
+        r#"{"url":"https://a.example","title":" <A> "}"#,
+    ]);
+    let first = r#"{"id":1,"url":"https://a.example","title":"<A>"}"#;
+    assert_eq!(saved, first, "{head}");
+    assert!(head.contains("201"), "{head}");
+    let (_, head) = send(&[
+        "--path",
+        "/bookmarks",
+        "-H",
+        "content-type: application/x-www-form-urlencoded",
+        "-d",
+        "url=https://b.example&title=B",
+    ]);
+    assert!(
+        head.contains("303") && head.contains("location: /bookmarks/"),
+        "{head}"
+    );
+    let (refused, head) = send(&[
+        "--path",
+        "/bookmarks",
+        "-H",
+        "content-type: application/json",
+        "-d",
+        r#"{"url":"javascript:1"}"#,
+    ]);
+    assert!(
+        head.contains("422") && refused.contains(r#""path":"title""#),
+        "{head} {refused}"
+    );
+    let page = scene.ask("bookmarks", "/");
+    for part in [
+        "action=\"/bookmarks/bookmarks\"",
+        "<a href=\"https://a.example\">&lt;A&gt;</a>",
+        "<a href=\"https://b.example\">B</a>",
+    ] {
+        assert!(page.contains(part), "{page}");
+    }
+    let deletion = ["--method", "DELETE", "--path", "/bookmarks/1"];
+    let (_, head) = send(&deletion);
+    assert!(head.contains("204"), "{head}");
+    let (_, head) = send(&deletion);
+    assert!(head.contains("404"), "{head}");
+    let second = r#"[{"id":2,"url":"https://b.example","title":"B"}]"#;
+    assert_eq!(scene.ask("bookmarks", "/bookmarks"), second);
+}
+
 fn hostile_sources_end_only_the_preparation() {
     let scene = Scene::new();
     scene.write(
@@ -379,6 +455,7 @@ fn main() {
         packages_run_without_a_bundler,
         up_prepares_a_changed_module_again,
         a_new_project_of_typescript_runs,
+        the_example_project_runs,
         hostile_sources_end_only_the_preparation,
         a_node_rejects_what_was_not_prepared,
         a_project_of_fifty_modules_deploys_quickly,

@@ -18,6 +18,7 @@ mod bindings;
 mod bodies;
 mod engine;
 mod hostile;
+mod packages;
 
 use std::collections::HashSet;
 
@@ -40,6 +41,7 @@ use faasw::{
     DeployError, DeployOutcome, EngineInfo, FreezePolicy, FunctionOptions, SeedError, WarmUpRequest,
 };
 use hostile::hostile_scripts_affect_no_other_request;
+use packages::{clients_from_npm_call_a_real_server, libraries_from_npm_stream_responses};
 
 const HELLO: &str = "export default { fetch(request) { return new Response('hello') } }";
 
@@ -297,6 +299,16 @@ fn the_examples_behave_as_documented() {
     );
     assert_eq!(BENCH.get("/csv/").status, 405);
 
+    deploy("upload", &example("upload.js"));
+    let form = format!(
+        "--b\r\nContent-Disposition: form-data; name=\"file\"; \
+         filename=\"a\"\r\n\r\n{}\r\n--b--\r\n",
+        "x".repeat(700_000)
+    );
+    let kind = "content-type: multipart/form-data; boundary=b\r\n";
+    let page = BENCH.request("POST", "/upload/", kind, &form).body;
+    assert!(page.contains("a: 700000 bytes"), "{page}");
+
     let options = FunctionOptions::default().env("SECRET", "It's a Secret to Everybody");
     BENCH.deploy("webhook", &one(&example("webhook.js")), options);
     // The pair is GitHub's own example.
@@ -446,5 +458,7 @@ fn main() {
         an_engine_of_the_operator_replaces_the_built_in_one,
         the_engine_is_built_once_and_kept,
         scripts_share_their_engine,
+        clients_from_npm_call_a_real_server,
+        libraries_from_npm_stream_responses,
     ]);
 }
