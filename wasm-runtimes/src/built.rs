@@ -2,10 +2,10 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "a6c7bc4dc3ad3f852c4ccb7e5b985ba1fcdc5682fc5b39c474d526f7ff8a3acd";
+    "bc7983192f97a2880d3a33364e47fe1ef793fd2ab22ce2247ee1368442f08724";
 
 /// Size of JavaScript's component in bytes.
-pub(crate) const JS_BYTES: u64 = 4379309;
+pub(crate) const JS_BYTES: u64 = 4602542;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =
