@@ -156,6 +156,15 @@ fn packages_of_npm_run_unbundled() {
 
 const MIDDLEWARE: &str = "middleware.mjs";
 
+/// Path, request fields, status, a response field, and the body.
+type MiddlewareCase<'a> = (
+    &'a str,
+    &'a [(&'a str, &'a str)],
+    u16,
+    (&'a str, &'a str),
+    &'a str,
+);
+
 /// Each line is a request to a path with header fields, and the expected status, field of the
 /// response and body.
 #[test]
@@ -172,7 +181,7 @@ fn every_middleware_of_hono_acts() {
     let page = "<!DOCTYPE html><title>page</title><body><p>&lt;b&gt;</p></body>";
     let origin = "access-control-allow-origin";
     let a = "https://a.example";
-    let cases: &[(&str, &[(&str, &str)], u16, (&str, &str), &str)] = &[
+    let cases: &[MiddlewareCase<'_>] = &[
         (
             "/basic-auth",
             &[],

@@ -46,10 +46,12 @@ pub(crate) fn is_commonjs(text: &str) -> bool {
                 Some(Token::Mark(b'(' | b':' | b'=' | b',' | b'}' | b')')) | None => {}
                 _ => return false,
             },
-            Token::Word("export") if !is_property => match tokens.get(at + 1) {
-                Some(Token::Word(_) | Token::Mark(b'{' | b'*')) => return false,
-                _ => {}
-            },
+            Token::Word("export") if !is_property => {
+                let next = tokens.get(at + 1);
+                if let Some(Token::Word(_) | Token::Mark(b'{' | b'*')) = next {
+                    return false;
+                }
+            }
             Token::Word("exports") => {
                 let next = tokens.get(at + 1);
                 assigns |= is_property

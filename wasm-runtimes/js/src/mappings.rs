@@ -49,7 +49,7 @@ impl Mappings {
             .map_or(0, |before| self.ends.get(before).copied().unwrap_or(0));
         let segments = self.segments.get(begin..end)?;
         let behind = segments.partition_point(|at| at.generated_column as usize <= column);
-        // What precedes the first segment of a line belongs to it.
+        // Text before the first segment of a line belongs to that segment.
         let found = segments.get(behind.saturating_sub(1))?;
         Some((found.source, found.line, found.column))
     }

@@ -269,7 +269,7 @@ pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
 /// # Errors
 /// Returns a message if the filter cannot be compiled.
 pub fn of_preparation() -> Result<Filter, String> {
-    use ArgCondition::{Equals, MaskedEquals};
+    use ArgCondition::Equals;
     let free = DAEMON_ALLOW
         .iter()
         .chain(&[libc::SYS_getcwd, libc::SYS_readv]);
