@@ -2,10 +2,10 @@
 
 /// SHA-256 of JavaScript's component.
 pub(crate) const JS_SHA256: &str =
-    "bc7983192f97a2880d3a33364e47fe1ef793fd2ab22ce2247ee1368442f08724";
+    "51f5fdb3d30eb8382a8c529130a8e5f7646530bc7ee41795748c4cd11f46e39c";
 
 /// Size of JavaScript's component in bytes.
-pub(crate) const JS_BYTES: u64 = 4602542;
+pub(crate) const JS_BYTES: u64 = 4614307;
 
 /// SHA-256 of Python's component.
 pub(crate) const PYTHON_SHA256: &str =

@@ -101,6 +101,42 @@ impl Decoder {
     }
 }
 
+/// Returns whether a client accepts a body with these codings, by its fields `accept-encoding`
+/// (RFC 9110, section 12.5.3). A client without that field is taken to accept none: most of those
+/// cannot decode.
+pub(crate) fn accepts(accepted: &str, codings: &str) -> bool {
+    codings
+        .split(',')
+        .map(canonical)
+        .filter(|coding| !matches!(coding.as_str(), "" | "identity"))
+        .all(|coding| accepts_one(accepted, &coding))
+}
+
+fn accepts_one(accepted: &str, coding: &str) -> bool {
+    let mut any = false;
+    for item in accepted.split(',') {
+        let (name, parameters) = item.split_once(';').unwrap_or((item, ""));
+        let weight = parameters.trim().to_ascii_lowercase();
+        let is_refused = weight
+            .strip_prefix("q=")
+            .is_some_and(|value| value.trim().parse() == Ok(0.0_f32));
+        let name = canonical(name);
+        if name == coding {
+            return !is_refused;
+        }
+        any |= name == "*" && !is_refused;
+    }
+    any
+}
+
+/// Returns the name of a coding without its alias.
+fn canonical(name: &str) -> String {
+    let name = name.trim().to_ascii_lowercase();
+    name.strip_prefix("x-")
+        .filter(|rest| *rest == "gzip")
+        .map_or(name.clone(), str::to_owned)
+}
+
 fn next_of(stages: &mut [Stage]) -> Result<Decoded, &'static str> {
     let Some((last, before)) = stages.split_last_mut() else {
         return Ok(Decoded::NeedsInput);

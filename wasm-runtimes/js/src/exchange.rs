@@ -13,7 +13,7 @@ use crate::{
         },
         io::streams::{InputStream, OutputStream, StreamError},
     },
-    event_loop, files, stores, text,
+    content_coding, event_loop, files, stores, text,
 };
 
 /// How many bytes of the request's body are read at once.
@@ -187,6 +187,17 @@ pub(crate) fn headers() -> Vec<Vec<String>> {
         headers.extend(authority.map(|authority| vec!["host".to_owned(), authority]));
     }
     headers
+}
+
+/// Returns whether the client accepts a response with these content codings.
+pub(crate) fn accepts(codings: &str) -> bool {
+    let name = "accept-encoding".to_owned();
+    let fields = with(|exchange| exchange.request.headers().get(&name)).unwrap_or_default();
+    let fields: Vec<_> = fields
+        .iter()
+        .map(|value| String::from_utf8_lossy(value))
+        .collect();
+    content_coding::accepts(&fields.join(","), codings)
 }
 
 /// Joins several `cookie` fields into the first one. HTTP/2 clients send them so, and their

@@ -65,6 +65,10 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     all.set("fieldValue", Func::from(field_value))?;
     all.set("headers", Func::from(exchange::headers))?;
     all.set(
+        "accepts",
+        Func::from(|codings: String| exchange::accepts(&codings)),
+    )?;
+    all.set(
         "requestUrl",
         Func::from(|ctx: Ctx<'js>| exchange::request_url(&ctx)),
     )?;

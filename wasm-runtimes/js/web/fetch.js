@@ -33,6 +33,11 @@ function callOf(source) {
 // Whether these fields describe the body of a call's response as the server sent it.
 const describes = (fields, call) => call.codings === codingsOf(fields);
 
+// Returns the fields to send with a call's body that is decoded.
+const decodedFields = (fields, call) => describes(fields, call)
+  ? fields.filter((pair) => pair[0] !== "content-encoding" && pair[0] !== "content-length")
+  : sendable(fields);
+
 // The content codings that fields name, or null.
 function codingsOf(fields) {
   let codings = null;

@@ -126,12 +126,14 @@ function failed(error) {
 
 const gone = () => new DOMException("the client went away", "AbortError");
 
-async function send(response, source) {
+// Sends a stream, which may be the body of a call's response.
+async function send(response, source, call) {
   let reader;
   let isBegun = false;
   try {
     reader = source.getReader();
-    isBegun = native.respond(response.status, sendable(headOf(response)));
+    const fields = headOf(response);
+    isBegun = native.respond(response.status, call === null ? sendable(fields) : decodedFields(fields, call));
     if (!isBegun) return void (await reader.cancel(gone()));
     for (;;) {
       const { done, value } = await reader.read();
@@ -179,6 +181,12 @@ async function relay(response, call) {
   }
 }
 
+// Whether a call's body goes on as the server sent it: the fields still name its codings, and the
+// client accepts these.
+function isRelayed(response, call) {
+  return call.codings === null || (describes(headOf(response), call) && native.accepts(call.codings));
+}
+
 function answer(response) {
   try {
     if (!(response instanceof Response)) {
@@ -188,8 +196,8 @@ function answer(response) {
     const source = sourceOf(response);
     if (source instanceof Incoming || source instanceof ReadableStream) {
       const call = callOf(source);
-      const sent = call === null || (call.codings !== null && !describes(headOf(response), call))
-        ? send(response, source instanceof Incoming ? source.stream() : source) : relay(response, call);
+      const sent = call !== null && isRelayed(response, call)
+        ? relay(response, call) : send(response, source instanceof Incoming ? source.stream() : source, call);
       sent.catch(reportError).then(() => {
         isAnswered = true;
         endIfAllIsDone();

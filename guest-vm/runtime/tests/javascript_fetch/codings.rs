@@ -237,16 +237,31 @@ fn a_body_that_decodes_to_more_than_the_memory_is_streamed() {
     }
 }
 
-/// Returns the coding, the length and the body of a handler's response.
+/// Returns the coding, the length and the body of a handler's response to a client that accepts all
+/// codings.
 #[track_caller]
 fn passed_on(given: &str, sent: MemoryAnswer) -> (Option<String>, Option<String>, Vec<u8>) {
+    passed_to(Some("gzip, deflate, br"), given, sent)
+}
+
+/// Returns the same for a client with that field `accept-encoding`.
+#[track_caller]
+fn passed_to(
+    accepted: Option<&str>,
+    given: &str,
+    sent: MemoryAnswer,
+) -> (Option<String>, Option<String>, Vec<u8>) {
     let script = format!(
         "export default {{ async fetch() {{
             const response = await fetch('http://a/');
             {given}
         }} }}"
     );
-    let ready = run(&script, asked("/"), vec![sent]);
+    let mut call = asked("/");
+    if let Some(accepted) = accepted {
+        call = call.header("accept-encoding", accepted);
+    }
+    let ready = run(&script, call, vec![sent]);
     let platform = ready.platform();
     let head = platform.response_head.as_ref().unwrap();
     let one = |name: &str| {
@@ -302,6 +317,47 @@ fn an_unread_body_is_passed_on_as_it_came_and_a_read_one_without_its_coding() {
     let (coding, _, passed) = passed_on(again, coded("br", &BROTLI, 11));
     assert_eq!(coding.as_deref(), Some("gzip"));
     assert!(passed.starts_with(&[0x1f, 0x8b]), "{passed:?}");
+}
+
+#[test]
+fn a_client_that_does_not_accept_the_coding_gets_the_decoded_body() {
+    let body = gzip(TEXT.as_bytes());
+    for given in [
+        "return response",
+        "return new Response(response.body, response)",
+        "return new Response(response.body, { headers: Object.fromEntries(response.headers) })",
+    ] {
+        for (accepted, coding, is_accepted) in [
+            (None, "gzip", false),
+            (Some(""), "gzip", false),
+            (Some("identity"), "gzip", false),
+            (Some("br, deflate"), "gzip", false),
+            (Some("gzip;q=0, *"), "gzip", false),
+            (Some("*;q=0"), "gzip", false),
+            (Some("gzip ; Q=0.000"), "gzip", false),
+            (Some("br, GZIP;q=0.1"), "gzip", true),
+            (Some("x-gzip"), "gzip", true),
+            (Some("gzip"), "x-gzip", true),
+            (Some("br, *;q=0.5"), "gzip", true),
+            (Some("gzip"), "identity, gzip", true),
+        ] {
+            let what = format!("{given}: {coding} for {accepted:?}");
+            let (named, length, passed) = passed_to(accepted, given, coded(coding, &body, 11));
+            assert_eq!(named.is_some(), is_accepted, "{what}");
+            assert_eq!(length.is_some(), is_accepted, "{what}");
+            let wanted = if is_accepted { &body } else { TEXT.as_bytes() };
+            assert_eq!(passed, wanted, "{what}");
+        }
+    }
+    let both = gzip(&BROTLI);
+    let given = "return response";
+    let (named, _, passed) = passed_to(Some("gzip"), given, coded("br, gzip", &both, 11));
+    assert_eq!(named, None);
+    assert_eq!(passed, TEXT.as_bytes());
+    // An unknown coding cannot be decoded.
+    let (named, _, passed) = passed_to(None, given, coded("zstd", b"coded", 5));
+    assert_eq!(named.as_deref(), Some("zstd"));
+    assert_eq!(passed, b"coded");
 }
 
 #[test]
