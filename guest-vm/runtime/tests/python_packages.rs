@@ -9,34 +9,14 @@
 
 mod support;
 
-use std::io::Read as _;
-
 use faasw_abi::outgoing;
 use faasw_abi::store::Answer;
 use faasw_abi::wire::ResponseHead;
 use faasw_runtime::function::Ready;
 use faasw_runtime::testing::{MemoryAnswer, MemoryPlatform};
+use support::archives::unpack;
 use support::scripts::{PYTHON, asked};
 use support::{Call, fixture, values};
-
-/// Returns the files of an archive in `tests/fixtures/scripts`, by their paths.
-fn packages(name: &str) -> Vec<(String, Vec<u8>)> {
-    let packed = fixture(&format!("tests/fixtures/scripts/{name}"));
-    let mut unpacked = Vec::new();
-    let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
-    reader.read_to_end(&mut unpacked).unwrap();
-    let mut files = Vec::new();
-    for entry in tar::Archive::new(unpacked.as_slice()).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        if entry.header().entry_type().is_file() {
-            let path = entry.path().unwrap().to_str().unwrap().to_owned();
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).unwrap();
-            files.push((path.trim_start_matches("./").to_owned(), content));
-        }
-    }
-    files
-}
 
 /// A script, and the packages beside it.
 struct Script(Vec<(String, Vec<u8>)>);
@@ -205,7 +185,11 @@ fn a_lambda_function_runs_unchanged() {
 #[test]
 fn flask_keeps_its_links_inside_the_function() {
     let files = ["app.py", "templates/index.html"];
-    let script = Script::example("flask_notes/", &files, packages("packages.tar.zst"));
+    let script = Script::example(
+        "flask_notes/",
+        &files,
+        unpack("tests/fixtures/scripts/packages.tar.zst"),
+    );
     let notes = [
         Answer::Exists(false),
         Answer::Keys(vec![b"note:1"], false),
@@ -235,7 +219,7 @@ def upload():
 def raw():
     return str(len(request.data))
 ";
-    let script = Script::text(text, packages("packages.tar.zst"));
+    let script = Script::text(text, unpack("tests/fixtures/scripts/packages.tar.zst"));
     let sent = form(&[("f", Some("n"), &vec![b'x'; 3 << 20]), ("a", None, b"ab")]);
     assert_eq!(body(&script.run(post("/", &sent), &[])), "n 3145728 2");
     let raw = asked("/raw").method("POST").body(&vec![b'x'; 700_000]);
@@ -262,7 +246,7 @@ app = Starlette(routes=[Route('/', home), Route('/items/{id}/', item, name='item
     Route('/away', away), Route('/shop', lambda request: PlainTextResponse('own')),
     Mount('/in', routes=[Route('/x', home, name='inner')])])
 ";
-    let script = Script::text(text, packages("packages.tar.zst"));
+    let script = Script::text(text, unpack("tests/fixtures/scripts/packages.tar.zst"));
     let shop = |path| asked(path).prefix("/shop");
     assert_eq!(
         body(&script.run(shop("/"), &[])),
@@ -292,7 +276,11 @@ fn token(page: &str) -> String {
 #[test]
 fn django_has_forms_uploads_redirects_and_sessions() {
     let files = ["app.py", "templates/index.html"];
-    let script = Script::example("django_guestbook/", &files, packages("django.tar.zst"));
+    let script = Script::example(
+        "django_guestbook/",
+        &files,
+        unpack("tests/fixtures/scripts/django.tar.zst"),
+    );
     let guest = |call: Call| {
         call.prefix("/guest")
             .environment("SECRET_KEY", &"s".repeat(50))

@@ -14,12 +14,12 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
 use faasw_runtime::failure::Failure;
 use serde_json::json;
 
+use support::archives;
 use support::fixture;
 use support::scripts::{JAVASCRIPT, asked};
 
@@ -32,19 +32,9 @@ type Files = BTreeMap<String, String>;
 
 /// Returns every file of the archive.
 fn unpack() -> Files {
-    let packed = fixture(&format!("{FOLDER}/tests.tar.zst"));
-    let mut tar = Vec::new();
-    let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
-    reader.read_to_end(&mut tar).unwrap();
-    let mut files = Files::new();
-    for entry in tar::Archive::new(tar.as_slice()).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let path = entry.path().unwrap().to_str().unwrap().to_owned();
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).unwrap();
-        files.insert(path, String::from_utf8_lossy(&bytes).into_owned());
-    }
-    files
+    let files = archives::unpack(&format!("{FOLDER}/tests.tar.zst")).into_iter();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    files.map(|(path, bytes)| (path, text(bytes))).collect()
 }
 
 /// Returns the path of a file that a test names.

@@ -19,30 +19,17 @@ use faasw_abi::channel::CALLS;
 use faasw_runtime::platform::LogStream;
 use faasw_runtime::testing::{MemoryAnswer, MemoryCall};
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::sync::LazyLock;
+use support::archives::unpack;
+use support::calls;
 use support::calls::answer;
 use support::scripts::{PYTHON, asked};
-use support::{calls, fixture};
 
 /// The HTTP clients from PyPI that are stored for tests, by the paths of their files.
 static PACKAGES: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| {
-    let packed = fixture("tests/fixtures/scripts/client-packages.tar.zst");
-    let mut unpacked = Vec::new();
-    let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
-    reader.read_to_end(&mut unpacked).unwrap();
-    let mut files = BTreeMap::new();
-    let mut archive = tar::Archive::new(unpacked.as_slice());
-    for entry in archive.entries().unwrap() {
-        let mut entry = entry.unwrap();
-        if entry.header().entry_type().is_file() {
-            let path = entry.path().unwrap().to_str().unwrap().to_owned();
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).unwrap();
-            files.insert(path.trim_start_matches("./").to_owned(), content);
-        }
-    }
-    files
+    unpack("tests/fixtures/scripts/client-packages.tar.zst")
+        .into_iter()
+        .collect()
 });
 
 /// Returns an answer with JSON, whose length is declared.

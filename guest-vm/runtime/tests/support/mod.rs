@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod archives;
 pub mod calls;
 pub mod scripts;
 pub mod stores;

@@ -2,11 +2,13 @@
 //! passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod archives;
 pub mod data_dir;
 pub mod init_functions;
 pub mod pod;
 pub mod process;
 pub mod random;
+pub mod upstream;
 
 use std::{
     collections::{HashMap, HashSet},

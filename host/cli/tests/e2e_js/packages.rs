@@ -1,114 +1,56 @@
 //! Unmodified packages from npm in real microVMs. Their interfaces are tested beside the engine:
-//! `guest-vm/runtime/tests/javascript_packages.rs`.
+//! `guest-vm/runtime/tests/javascript_packages`.
 
-use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::LazyLock,
-    thread,
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use faasw::FunctionOptions;
+
+use crate::e2e::{
+    BENCH,
+    archives::unpack,
+    bundle,
+    upstream::{REACHING, Received, Reply, granted, serve},
 };
 
-use faasw::{FunctionOptions, Node, OutboundGrant, OutboundOptions};
-
-use crate::e2e::{self, BENCH, Bench, bundle, limits};
-
 /// The texts of the archive, by the paths of their files.
-static TREE: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
-    let packed = e2e::file("tests/fixtures/scripts/npm-tree.tar.zst");
-    let decoder = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
-    let mut files = Vec::new();
-    for entry in tar::Archive::new(decoder).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        if entry.header().entry_type().is_file() {
-            let path = entry.path().unwrap().to_str().unwrap().to_owned();
-            let mut text = String::new();
-            entry.read_to_string(&mut text).unwrap();
-            files.push((path.trim_start_matches("./").to_owned(), text));
-        }
-    }
-    files
-});
-
-/// A node whose functions may call this machine.
-static REACHING: LazyLock<Bench> = LazyLock::new(|| {
-    e2e::at_end(|| REACHING.end());
-    let options = OutboundOptions::default().allow_private("127.0.0.0/8".parse().unwrap());
-    Bench::start(Node::builder().outbound(options), limits())
-});
+static TREE: LazyLock<BTreeMap<String, String>> =
+    LazyLock::new(|| unpack("tests/fixtures/scripts/npm-tree.tar.zst"));
 
 /// Returns a script of the archive, changed by `change`, with all packages.
 fn script(name: &str, change: impl Fn(&str) -> String) -> Vec<u8> {
-    let (_, text) = TREE.iter().find(|(path, _)| path == name).unwrap();
-    let text = change(text);
-    let rest = TREE.iter().filter(|(path, _)| path != name);
+    let text = change(&TREE[name]);
+    let rest = TREE.iter().filter(|(path, _)| *path != name);
     let rest = rest.map(|(path, text)| (path.as_str(), text.as_str()));
     let files: Vec<(&str, &str)> = [(name, text.as_str())].into_iter().chain(rest).collect();
     bundle(&files)
 }
 
-/// Starts a server for the rest of the process, which answers as Stripe and OpenAI do.
-fn server() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || serve(stream));
+/// Replies as Stripe and OpenAI do.
+fn reply(request: &Received) -> Reply {
+    let body = match request.path.as_str() {
+        "/v1/customers" => r#"{"id": "cus_1", "object": "customer"}"#,
+        "/v1/files" if request.body.contains("train.jsonl") => {
+            r#"{"id": "file-1", "object": "file"}"#
         }
-    });
-    address
-}
-
-/// Answers the requests of a connection until the client closes it.
-fn serve(stream: TcpStream) -> std::io::Result<()> {
-    let mut writer = stream.try_clone()?;
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(());
+        "/v1/chat/completions" => {
+            return Reply {
+                fields: "content-type: text/event-stream\r\n",
+                body: "data: {\"choices\": [{\"delta\": {\"content\": \"one\"}}]}\n\n\
+                       data: {\"choices\": [{\"delta\": {\"content\": \"two\"}}]}\n\n\
+                       data: [DONE]\n\n"
+                    .to_owned(),
+            };
         }
-        let path = line.split(' ').nth(1).unwrap().to_owned();
-        let mut length = 0;
-        loop {
-            let mut field = String::new();
-            reader.read_line(&mut field)?;
-            let field = field.trim_end().to_ascii_lowercase();
-            if let Some(value) = field.strip_prefix("content-length: ") {
-                length = value.parse().unwrap();
-            }
-            if field.is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body)?;
-        let (kind, answer) = match path.as_str() {
-            "/v1/customers" => (
-                "application/json",
-                r#"{"id": "cus_1", "object": "customer"}"#,
-            ),
-            "/v1/files" if String::from_utf8_lossy(&body).contains("train.jsonl") => {
-                ("application/json", r#"{"id": "file-1", "object": "file"}"#)
-            }
-            "/v1/chat/completions" => (
-                "text/event-stream",
-                "data: {\"choices\": [{\"delta\": {\"content\": \"one\"}}]}\n\n\
-                 data: {\"choices\": [{\"delta\": {\"content\": \"two\"}}]}\n\n\
-                 data: [DONE]\n\n",
-            ),
-            _ => ("application/json", "{}"),
-        };
-        let size = answer.len();
-        write!(
-            writer,
-            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nrequest-id: req_1\r\n\
-             content-length: {size}\r\n\r\n{answer}"
-        )?;
+        _ => "{}",
+    };
+    Reply {
+        fields: "content-type: application/json\r\nrequest-id: req_1\r\n",
+        body: body.to_owned(),
     }
 }
 
 pub fn clients_from_npm_call_a_real_server() {
-    let address = server();
+    let address = serve(reply);
     let port = address.port();
     let upload = script("clients.mjs", |text| {
         let retries = "maxNetworkRetries: 1";
@@ -118,9 +60,7 @@ pub fn clients_from_npm_call_a_real_server() {
         assert!(text.contains(retries) && text.contains(key));
         text.replace(retries, &stripe).replace(key, &openai)
     });
-    let grant = OutboundGrant::new(format!("http://{address}")).unwrap();
-    let options = FunctionOptions::default().allow_outbound(grant);
-    REACHING.deploy("clients", &upload, options);
+    REACHING.deploy("clients", &upload, granted(address));
     for (path, wanted) in [
         ("stripe/create", r#"["cus_1","req_1"]"#),
         ("openai/stream", r#"["one","two"]"#),

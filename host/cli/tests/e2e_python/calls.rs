@@ -1,90 +1,32 @@
 //! Outbound calls of scripts to a real server, by unmodified clients from PyPI.
 
-use std::{
-    collections::BTreeMap,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::LazyLock,
-    thread,
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use crate::e2e::{
+    archives::unpack,
+    upstream::{REACHING, Received, Reply, granted, serve},
 };
-
-use faasw::{FunctionOptions, Node, OutboundGrant, OutboundOptions};
-
-use crate::e2e::{self, Bench, limits};
-use crate::packages::{unpack, with};
+use crate::packages::with;
 
 static CLIENTS: LazyLock<BTreeMap<String, String>> =
     LazyLock::new(|| unpack("tests/fixtures/scripts/client-packages.tar.zst"));
 
-/// A node whose functions may call this machine.
-static REACHING: LazyLock<Bench> = LazyLock::new(|| {
-    e2e::at_end(|| REACHING.end());
-    let options = OutboundOptions::default().allow_private("127.0.0.0/8".parse().unwrap());
-    Bench::start(Node::builder().outbound(options), limits())
-});
-
-/// Starts a server for the rest of the process. It answers `GET /json` with JSON, a Stripe customer
-/// to `POST /v1/customers`, nothing to `PUT`, and its method, path and body to any other request.
-fn server() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || serve(stream));
-        }
-    });
-    address
-}
-
-/// Answers the requests of a connection until the client closes it.
-fn serve(stream: TcpStream) -> std::io::Result<()> {
-    let mut writer = stream.try_clone()?;
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(());
-        }
-        let mut words = line.split(' ');
-        let (method, path) = (words.next().unwrap(), words.next().unwrap().to_owned());
-        let method = method.to_owned();
-        let mut length = 0;
-        loop {
-            let mut field = String::new();
-            reader.read_line(&mut field)?;
-            let field = field.trim_end().to_ascii_lowercase();
-            if let Some(value) = field.strip_prefix("content-length: ") {
-                length = value.parse().unwrap();
-            }
-            if field.is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body)?;
-        let body = String::from_utf8_lossy(&body);
-        let answer = match path.as_str() {
-            "/json" => r#"{"a": 1}"#.to_owned(),
-            "/v1/customers" => r#"{"id": "cus_1", "object": "customer"}"#.to_owned(),
-            // S3 answers without a body. Its client takes other text for a failure.
-            _ if method == "PUT" => String::new(),
-            _ => format!("{method} {path} {body}"),
-        };
-        let size = answer.len();
-        write!(
-            writer,
-            "HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n{answer}"
-        )?;
-    }
-}
-
-fn granted(address: SocketAddr) -> FunctionOptions {
-    let grant = OutboundGrant::new(format!("http://{address}")).unwrap();
-    FunctionOptions::default().allow_outbound(grant)
+/// Replies with JSON to `GET /json`, with a Stripe customer to `POST /v1/customers`, with nothing
+/// to `PUT`, and to any other request with its method, path and body.
+fn reply(request: &Received) -> Reply {
+    let Received { method, path, body } = request;
+    let body = match path.as_str() {
+        "/json" => r#"{"a": 1}"#.to_owned(),
+        "/v1/customers" => r#"{"id": "cus_1", "object": "customer"}"#.to_owned(),
+        // S3 answers without a body. Its client takes other text for a failure.
+        _ if method == "PUT" => String::new(),
+        _ => format!("{method} {path} {body}"),
+    };
+    Reply { fields: "", body }
 }
 
 pub fn clients_call_a_real_server() {
-    let address = server();
+    let address = serve(reply);
     let script = r#"
 import asyncio, json, urllib.request
 import aiohttp, httpx, requests
@@ -145,7 +87,7 @@ def handler(request):
 }
 
 pub fn software_development_kits_call_a_real_server() {
-    let address = server();
+    let address = serve(reply);
     let script = r#"
 import boto3, stripe
 URL = "http://ADDRESS"

@@ -2,38 +2,17 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    io::Read as _,
     sync::LazyLock,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use faasw::{FunctionOptions, WarmUpRequest};
 
-use crate::e2e::{self, BENCH, bundle};
+use crate::e2e::{self, BENCH, archives::unpack, bundle};
 
 /// The packages from PyPI that are stored for tests, by the paths of their files.
 static PACKAGES: LazyLock<BTreeMap<String, String>> =
     LazyLock::new(|| unpack("tests/fixtures/scripts/packages.tar.zst"));
-
-/// Returns the files of a stored archive by their paths.
-pub fn unpack(archive: &str) -> BTreeMap<String, String> {
-    let packed = e2e::file(archive);
-    let mut unpacked = Vec::new();
-    let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
-    reader.read_to_end(&mut unpacked).unwrap();
-    let mut files = BTreeMap::new();
-    let mut archive = tar::Archive::new(unpacked.as_slice());
-    for entry in archive.entries().unwrap() {
-        let mut entry = entry.unwrap();
-        if entry.header().entry_type().is_file() {
-            let path = entry.path().unwrap().to_str().unwrap().to_owned();
-            let mut text = String::new();
-            entry.read_to_string(&mut text).unwrap();
-            files.insert(path.trim_start_matches("./").to_owned(), text);
-        }
-    }
-    files
-}
 
 /// Returns a script with packages beside it.
 fn with_packages(files: &[(&str, &str)], packages: &[&str]) -> Vec<u8> {
